@@ -2,7 +2,10 @@
 //!
 //! If the keeper dies, nobody else can tell the clients of the worker: packets that the worker writes to the
 //! TUN device then reach the kernel, which drops packets that come from a device with its own address.
+//!
+//! Orders of the keeper follow the settings on the same socket, one line each.
 
+use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -12,6 +15,37 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, recvmsg, sendmsg,
 };
+
+/// An order of the keeper to the running worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// Reset all connections, and end.
+    End,
+    /// The MTU of the way to the clients has changed to this number of bytes.
+    Mtu(u32),
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::End => writeln!(f, "end"),
+            Self::Mtu(mtu) => writeln!(f, "mtu {mtu}"),
+        }
+    }
+}
+
+impl Order {
+    /// Returns the orders in the bytes of one read. The keeper writes each line at once.
+    pub(crate) fn read(bytes: &[u8]) -> Vec<Self> {
+        let text = String::from_utf8_lossy(bytes);
+        let order = |line: &str| match line.split_once(' ') {
+            None if line == "end" => Some(Self::End),
+            Some(("mtu", mtu)) => mtu.parse().ok().map(Self::Mtu),
+            _ => None,
+        };
+        text.lines().filter_map(order).collect()
+    }
+}
 
 /// Sends a line of settings and a descriptor to the worker.
 pub(crate) fn send(mut control: &UnixStream, line: &[u8], raw: BorrowedFd<'_>) -> io::Result<()> {
@@ -52,6 +86,15 @@ mod tests {
     use std::os::fd::AsFd;
 
     use super::*;
+
+    #[test]
+    fn orders_are_lines() {
+        let orders = [Order::Mtu(1_400), Order::Mtu(9_000), Order::End];
+        let text: String = orders.iter().map(ToString::to_string).collect();
+        assert_eq!(text, "mtu 1400\nmtu 9000\nend\n");
+        assert_eq!(Order::read(text.as_bytes()), orders);
+        assert_eq!(Order::read(b"mtu\nmtu x\nno order\n"), []);
+    }
 
     #[test]
     fn a_line_and_a_descriptor_arrive() {

@@ -36,6 +36,7 @@ use rustix::process::{Resource, Rlimit, geteuid, setrlimit};
 use socket2::Socket;
 
 use crate::config::{ClientAddress, Settings, Upstream};
+use crate::handover::Order;
 use crate::nft::Nft;
 use crate::preflight::{self, Permissions, Plan};
 use crate::probes::{self, Probes};
@@ -572,7 +573,9 @@ impl<'a> Keeper<'a> {
             return Ok(());
         }
         let steering = preflight::steering(self.settings, &self.steering.tun, &way);
-        if let Some(phase) = self.phase {
+        // A device that was replaced has the same name and another index: its chains are lost.
+        let moved = WayOut { mtu: self.way.mtu, ..way.clone() } != self.way;
+        if let Some(phase) = self.phase.filter(|_| moved) {
             let theirs = self.kernels_connections()?;
             if let Err(error) = self.nft.apply(&steering.replace(&self.steering, phase, &theirs)) {
                 // A device may have disappeared again; the next examination repeats the attempt.
@@ -582,7 +585,19 @@ impl<'a> Keeper<'a> {
             self.theirs = theirs;
             self.say("the steering has followed a change of devices or routes");
         }
+        let mtu = (way.mtu != self.way.mtu).then_some(way.mtu);
         (self.steering, self.way) = (steering, way);
+        if let Some(mtu) = mtu { self.follow_mtu(mtu) } else { Ok(()) }
+    }
+
+    /// Passes a changed MTU of the way out to the worker and its device.
+    fn follow_mtu(&mut self, mtu: u32) -> Result<(), Error> {
+        device::set_mtu(&self.steering.tun, mtu)?;
+        if let Some(worker) = &mut self.worker {
+            // A worker that cannot be told is silent or dead, and the next one gets the value at its start.
+            let _ = worker.control.write_all(Order::Mtu(mtu).to_string().as_bytes());
+        }
+        self.say(&format!("the MTU of the way to the clients is {mtu} bytes now"));
         Ok(())
     }
 
@@ -656,7 +671,7 @@ impl<'a> Keeper<'a> {
         }
         if let Some(mut worker) = self.worker.take() {
             // Without this line, the end of the socket would be the death of the keeper.
-            let _ = worker.control.write_all(b"end\n");
+            let _ = worker.control.write_all(Order::End.to_string().as_bytes());
             let _ = worker.control.shutdown(std::net::Shutdown::Write);
             let until = self.clock.now() + FAREWELL;
             while matches!(worker.child.try_wait(), Ok(None)) && self.clock.now() < until {

@@ -27,6 +27,9 @@ const MOST_DEVICES: u32 = 64;
 /// (`net.ipv4.ip_local_port_range`).
 const LOCAL_PORTS: usize = 28_232;
 
+/// Advice on a rule of the firewall.
+const IGNORE: &str = "--firewall ignore permits it";
+
 /// Choices of the user that permit what is refused otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Permissions {
@@ -45,13 +48,37 @@ pub struct Plan {
     pub way: WayOut,
 }
 
+/// Reason for which the service does not start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Objection {
+    /// What stands in the way, without a final period.
+    pub what: String,
+    /// What to do about it; empty if there is no advice.
+    pub hint: String,
+}
+
+impl Objection {
+    fn new(what: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { what: what.into(), hint: hint.into() }
+    }
+}
+
+impl fmt::Display for Objection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.hint[..] {
+            "" => f.write_str(&self.what),
+            hint => write!(f, "{}; {hint}", self.what),
+        }
+    }
+}
+
 /// Result of the examination.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Changes to the host, in the order in which they would be made.
     pub changes: Vec<String>,
     /// Reasons for which the service does not start.
-    pub objections: Vec<String>,
+    pub objections: Vec<Objection>,
     /// Effects on the server, and other facts.
     pub notes: Vec<String>,
     /// What only root can examine.
@@ -70,7 +97,7 @@ impl fmt::Display for Report {
             lines.iter().try_for_each(|line| writeln!(f, "  {line}"))
         };
         list("Changes while the service runs:", &self.changes)?;
-        list("Objections:", &self.objections)?;
+        list("Objections:", &self.objections.iter().map(ToString::to_string).collect::<Vec<_>>())?;
         list("Notes:", &self.notes)?;
         list("Not examined, because that requires root:", &self.unexamined)?;
         match (self.objections.is_empty(), self.unexamined.is_empty()) {
@@ -87,12 +114,19 @@ impl Report {
     /// # Errors
     /// Returns an error if there is an objection.
     pub fn into_plan(self) -> Result<Plan, Error> {
-        let hint = "fullpipe accelerate --check lists all objections".to_owned();
-        let refuse = |message| Error { kind: Kind::Settings, message, hint: hint.clone() };
-        if let Some(first) = self.objections.into_iter().next() {
-            return Err(refuse(first));
+        let general = "fullpipe accelerate --check lists all objections";
+        let refuse = |what, hint: String| {
+            let hint = if hint.is_empty() { general.to_owned() } else { hint };
+            Error { kind: Kind::Settings, message: what, hint }
+        };
+        let more = self.objections.len().saturating_sub(1);
+        if let Some(Objection { what, mut hint }) = self.objections.into_iter().next() {
+            if more > 0 && !hint.is_empty() {
+                hint = format!("{hint}; {general}");
+            }
+            return Err(refuse(what, hint));
         }
-        self.plan.ok_or_else(|| refuse("there is no way out to the clients".into()))
+        self.plan.ok_or_else(|| refuse("there is no way out to the clients".into(), String::new()))
     }
 
     /// Returns the nftables commands of a start and an end, one per line. Comments separate the transactions.
@@ -123,7 +157,8 @@ pub fn examine(settings: &Settings, permissions: Permissions) -> Result<Report, 
             let steering = steering(settings, &tun, &way);
             changes(&mut report, settings, &steering);
             if way.is_routed() {
-                report.objections.extend(forwarding::obstacle(settings.listen.is_ipv6()));
+                let obstacle = forwarding::obstacle(settings.listen.is_ipv6());
+                report.objections.extend(obstacle.map(|what| Objection::new(what, "")));
                 let why = way.obstacles.iter();
                 report
                     .notes
@@ -131,20 +166,23 @@ pub fn examine(settings: &Settings, permissions: Permissions) -> Result<Report, 
             }
             for (_, device) in &way.incoming {
                 if merges_in_hardware(device)? == Some(true) {
-                    report.objections.push(format!(
-                        "{device} merges received packets (large-receive-offload); \
-                         run ethtool -K {device} lro off"
+                    report.objections.push(Objection::new(
+                        format!("{device} merges received packets (large-receive-offload)"),
+                        format!("run ethtool -K {device} lro off"),
                     ));
                 }
             }
             report.plan = Some(Plan { steering, way });
         }
-        Err(no_way) => report.objections.extend(no_way.reasons()),
+        Err(no_way) => {
+            report.objections.extend(no_way.reasons().into_iter().map(|what| Objection::new(what, "")));
+        }
     }
     match ipsec::has_policies()? {
-        Some(true) => report
-            .objections
-            .push("this host has IPsec policies, and the worker's packets would leave without them".into()),
+        Some(true) => report.objections.push(Objection::new(
+            "this host has IPsec policies, and the worker's packets would leave without them",
+            "",
+        )),
         Some(false) => {}
         None => {
             report.unexamined.push("IPsec policies".into());
@@ -204,9 +242,9 @@ fn changes(report: &mut Report, settings: &Settings, steering: &Steering) {
 fn kernel(report: &mut Report) {
     let release = uname().release().to_string_lossy().into_owned();
     match release.parse::<KernelVersion>() {
-        Ok(version) if version < OWNED_TABLES => report.objections.push(format!(
-            "the kernel {release} has no tables that belong to a process; the first is {}.{}",
-            OWNED_TABLES.major, OWNED_TABLES.minor
+        Ok(version) if version < OWNED_TABLES => report.objections.push(Objection::new(
+            format!("the kernel {release} has no tables that belong to a process"),
+            format!("Linux {}.{} or later is required", OWNED_TABLES.major, OWNED_TABLES.minor),
         )),
         Ok(_) => {}
         Err(error) => report.notes.push(error.to_string()),
@@ -220,8 +258,9 @@ fn device(report: &mut Report) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             report.unexamined.push(TUN.into());
         }
-        Err(error) => report.objections.push(format!(
-            "cannot open {TUN}: {error}; load the module tun, or pass the device to the container"
+        Err(error) => report.objections.push(Objection::new(
+            format!("cannot open {TUN}: {error}"),
+            "load the module tun, or pass the device to the container",
         )),
     }
 }
@@ -239,9 +278,9 @@ fn listener(report: &mut Report, listen: SocketAddr, permissions: Permissions) -
             .notes
             .push(format!("the kernel does not listen on {listen}: nothing answers without the worker"));
     } else {
-        report.objections.push(format!(
-            "no server listens on {listen}, so nothing would answer without the worker; \
-             --no-fallback permits it"
+        report.objections.push(Objection::new(
+            format!("no server listens on {listen}, so nothing would answer without the worker"),
+            "--no-fallback permits it",
         ));
     }
     Ok(())
@@ -250,7 +289,10 @@ fn listener(report: &mut Report, listen: SocketAddr, permissions: Permissions) -
 fn running(report: &mut Report, listen: SocketAddr) {
     if let Some(other) = status::service_at(listen) {
         let keeper = other.keeper;
-        report.objections.push(format!("{listen} is accelerated already, by process {keeper}"));
+        report.objections.push(Objection::new(
+            format!("{listen} is accelerated already, by process {keeper}"),
+            "fullpipe accelerate status shows it; end it before another start",
+        ));
     }
 }
 
@@ -262,11 +304,7 @@ fn rules(report: &mut Report, listen: SocketAddr, permissions: Permissions) -> R
             return Ok(());
         }
         Err(error) => {
-            report.objections.push(if error.hint.is_empty() {
-                error.message
-            } else {
-                format!("{}; {}", error.message, error.hint)
-            });
+            report.objections.push(Objection::new(error.message, error.hint));
             return Ok(());
         }
     };
@@ -275,7 +313,7 @@ fn rules(report: &mut Report, listen: SocketAddr, permissions: Permissions) -> R
         if permissions.ignore_firewall {
             report.notes.push(format!("{objection} (ignored)"));
         } else {
-            report.objections.push(format!("{objection}; --firewall ignore permits it"));
+            report.objections.push(Objection::new(objection, IGNORE));
         }
     }
     let devices = report.plan.as_ref().map(|plan| plan.steering.incoming.clone()).unwrap_or_default();
@@ -287,9 +325,9 @@ fn rules(report: &mut Report, listen: SocketAddr, permissions: Permissions) -> R
         if permissions.ignore_firewall && !objection.is_final() {
             report.notes.push(format!("{objection} (ignored)"));
         } else if objection.is_final() {
-            report.objections.push(objection.to_string());
+            report.objections.push(Objection::new(objection.to_string(), ""));
         } else {
-            report.objections.push(format!("{objection}; --firewall ignore permits it"));
+            report.objections.push(Objection::new(objection.to_string(), IGNORE));
         }
     }
     Ok(())

@@ -92,6 +92,14 @@ impl Half {
         self.done.is_some()
     }
 
+    /// Frees the buffer if it is empty, for a connection that is idle. The next bytes that must wait allocate it
+    /// again.
+    pub fn free_idle_memory(&mut self) {
+        if self.pending() == 0 {
+            (self.pending, self.at) = (Vec::new(), 0);
+        }
+    }
+
     /// Moves at most `most` bytes from `source` to `sink`, through `scratch`. With `may_read` set to false,
     /// the half only writes what is pending.
     pub fn pump(
@@ -119,8 +127,8 @@ impl Half {
                 if self.pending() > 0 {
                     return Progress::WaitsForRoom;
                 }
-                // A connection that waits for data keeps no buffer.
-                (self.pending, self.at) = (Vec::new(), 0);
+                self.pending.clear();
+                self.at = 0;
             }
             if let Some(ended) = self.ended {
                 if ended == Progress::Done {
@@ -144,7 +152,7 @@ impl Half {
                         self.carried += taken as u64;
                         moved += taken;
                         if taken < len {
-                            self.pending = scratch[taken..len].to_vec();
+                            self.pending.extend_from_slice(&scratch[taken..len]);
                             return Progress::WaitsForRoom;
                         }
                     }

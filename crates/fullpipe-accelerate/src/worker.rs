@@ -36,6 +36,7 @@ use serde::{Deserialize, Serialize};
 use socket2::Socket;
 
 use crate::config::{ClientAddress, Upstream};
+use crate::handover::Order;
 use crate::health::Health;
 use crate::memory::Pressure;
 use crate::probes::{self, ProbeFile};
@@ -146,6 +147,8 @@ struct Relayed {
     held_back: bool,
     /// Bytes in both directions at the last report.
     reported: u64,
+    /// Whether the connection is in the list of those that can continue.
+    queued: bool,
 }
 
 /// The client's end of a connection.
@@ -190,8 +193,10 @@ struct Worker {
     relayed: BTreeMap<u64, Relayed>,
     numbers: BTreeMap<ConnId, u64>,
     next_number: u64,
-    /// Connections that can continue without another event.
-    again: BTreeSet<u64>,
+    /// Connections that can continue without another event, each once.
+    again: Vec<u64>,
+    /// Those of them that are being served. Both lists keep their memory, so that a round allocates nothing.
+    serving: Vec<u64>,
     /// Connections whose server has sent a reset.
     resetting: BTreeSet<u64>,
     sources: Sources,
@@ -337,7 +342,8 @@ impl Worker {
             relayed: BTreeMap::new(),
             numbers: BTreeMap::new(),
             next_number: FIRST_CONNECTION,
-            again: BTreeSet::new(),
+            again: Vec::new(),
+            serving: Vec::new(),
             resetting: BTreeSet::new(),
             sources: Sources::default(),
             health: Health::default(),
@@ -392,6 +398,7 @@ impl Worker {
                 reset_by: None,
                 held_back: false,
                 reported: 0,
+                queued: false,
             };
             if let Some(headers) = stack.probe_packet(now, id) {
                 // Without the file, the clients of a dead worker learn late that their connections are lost.
@@ -399,7 +406,7 @@ impl Worker {
             }
             self.relayed.insert(number, relayed);
             self.numbers.insert(id, number);
-            self.again.insert(number);
+            self.go_on(number);
         }
     }
 
@@ -419,14 +426,12 @@ impl Worker {
                 continue;
             };
             match event {
-                Event::Readable | Event::Writable => {
-                    self.again.insert(number);
-                }
+                Event::Readable | Event::Writable => self.go_on(number),
                 Event::PeerClosed | Event::Closed => {
                     if let Some(relayed) = self.relayed.get_mut(&number) {
                         relayed.client_ended = true;
                     }
-                    self.again.insert(number);
+                    self.go_on(number);
                 }
                 Event::Aborted => {
                     self.beat.resets += 1;
@@ -439,8 +444,16 @@ impl Worker {
         }
     }
 
+    /// Serves a connection in this round, or in the next one if this round has begun.
+    fn go_on(&mut self, number: u64) {
+        if let Some(relayed) = self.relayed.get_mut(&number)
+            && !std::mem::replace(&mut relayed.queued, true)
+        {
+            self.again.push(number);
+        }
+    }
+
     fn remove(&mut self, number: u64) -> Option<Relayed> {
-        self.again.remove(&number);
         self.resetting.remove(&number);
         let relayed = self.relayed.remove(&number)?;
         self.numbers.remove(&relayed.id);
@@ -501,12 +514,9 @@ impl Worker {
         }
         // A write that the stack has cut short although it has room gets no event.
         let has_room = || stack.connection(id).is_some_and(|connection| !connection.is_full());
-        if up_now == Progress::GoesOn
+        let goes_on = up_now == Progress::GoesOn
             || down_now == Progress::GoesOn
-            || (down_now == Progress::WaitsForRoom && may_read && has_room())
-        {
-            self.again.insert(number);
-        }
+            || (down_now == Progress::WaitsForRoom && may_read && has_room());
         let data = down_now == Progress::WaitsForData;
         let room = up_now == Progress::WaitsForRoom;
         let wanted = match (data, room) {
@@ -517,6 +527,9 @@ impl Worker {
         };
         sockets.change(relayed.server.as_fd(), number, relayed.watched, wanted)?;
         relayed.watched = wanted;
+        if goes_on {
+            self.go_on(number);
+        }
         Ok(())
     }
 
@@ -541,26 +554,37 @@ impl Worker {
                         }
                         self.health.succeeded(now);
                     }
-                    self.again.insert(number);
+                    self.go_on(number);
                 }
             }
         }
         Ok(())
     }
 
-    /// Resets all connections if the keeper has ended, or asks for it.
+    /// Follows the orders of the keeper, and resets all connections if it has ended.
     fn listen_to_keeper(
         &mut self,
         now: Instant,
         stack: &mut Stack,
         sockets: &Sockets<'_>,
     ) -> Result<(), Error> {
-        let mut said = [0; 64];
+        let mut said = [0; 256];
         let heard = self.control.read(&mut said);
-        // The keeper says nothing but that the worker must end.
         let wait = match heard {
             Err(error) if is_temporary(&error) => return Ok(()),
-            Ok(1..) => FAREWELL,
+            Ok(len @ 1..) => {
+                let mut ends = false;
+                for order in Order::read(&said[..len]) {
+                    match order {
+                        Order::Mtu(mtu) => stack.set_mtu(now, self.settings.listen, mtu.into()),
+                        Order::End => ends = true,
+                    }
+                }
+                if !ends {
+                    return Ok(());
+                }
+                FAREWELL
+            }
             _ => {
                 // The keeper is dead, and the table goes with it, so the resets of the stack may be lost.
                 let packets = self.relayed.values().filter_map(|relayed| {
@@ -665,6 +689,8 @@ impl Worker {
             if moved == relayed.reported {
                 // A connection that waits for its next request needs no buffer.
                 stack.free_idle_memory(relayed.id);
+                relayed.up.free_idle_memory();
+                relayed.down.free_idle_memory();
             }
             relayed.reported = moved;
             let Some(connection) = stack.connection(relayed.id) else { continue };
@@ -677,8 +703,11 @@ impl Worker {
         }
         self.pressure = Pressure::of(Bytes::new(self.settings.memory), &mut held);
         // Connections that were held back try again: the level may have risen.
-        let waiting = self.relayed.iter().filter(|(_, relayed)| relayed.held_back).map(|(number, _)| *number);
-        self.again.extend(waiting);
+        for (number, relayed) in &mut self.relayed {
+            if relayed.held_back && !std::mem::replace(&mut relayed.queued, true) {
+                self.again.push(*number);
+            }
+        }
         // Between 80 % and 90 % of the connections, the state is kept, so that the steering does not flap.
         let share = if self.beat.full { 8 } else { 9 };
         self.beat.full =
@@ -731,9 +760,15 @@ impl Service for Worker {
             }
         }
         // A connection that can go on is served again in the next round, after the packets.
-        for number in std::mem::take(&mut self.again) {
-            self.pump(now, stack, sockets, number)?;
+        std::mem::swap(&mut self.again, &mut self.serving);
+        for place in 0..self.serving.len() {
+            let number = self.serving[place];
+            if let Some(relayed) = self.relayed.get_mut(&number) {
+                relayed.queued = false;
+                self.pump(now, stack, sockets, number)?;
+            }
         }
+        self.serving.clear();
         let resets = self.finish_resets(now, stack);
         if self.ends_at.is_none() {
             self.examine_server(now, stack, sockets)?;

@@ -1,4 +1,4 @@
-//! Speed of network devices, and packets that their queues drop.
+//! Speed and MTU of network devices, and packets that their queues drop.
 
 use std::fs;
 use std::path::Path;
@@ -18,6 +18,15 @@ pub fn speed(device: &str) -> Option<Rate> {
         return None;
     }
     megabits(&fs::read_to_string(folder.join("speed")).ok()?)
+}
+
+/// Sets the MTU of a device in the network namespace of the calling thread, in bytes.
+///
+/// # Errors
+/// Returns an error if there is no such device, or if the process lacks the privileges.
+pub fn set_mtu(device: &str, mtu: u32) -> Result<(), Error> {
+    let netlink = Netlink::new()?;
+    netlink.set_mtu(netlink.index(device)?, mtu)
 }
 
 /// Reads a speed in Mbit/s. A negative number stands for an unknown speed.

@@ -85,6 +85,14 @@ impl Netlink {
         self.change(RouteNetlinkMessage::SetLink(message), 0).doing("bring a device up")
     }
 
+    /// Sets the MTU of a device, in bytes.
+    pub(crate) fn set_mtu(&self, index: u32, mtu: u32) -> Result<(), Error> {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        message.attributes.push(LinkAttribute::Mtu(mtu));
+        self.change(RouteNetlinkMessage::SetLink(message), 0).doing("set the MTU of a device")
+    }
+
     /// Moves a device to another network namespace.
     pub(crate) fn move_device(&self, index: u32, to: BorrowedFd<'_>) -> Result<(), Error> {
         let mut message = LinkMessage::default();

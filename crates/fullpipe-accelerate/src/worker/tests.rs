@@ -288,3 +288,30 @@ fn idle_connections_take_little_memory() {
     println!("{each} bytes for each idle connection, {} of them for the relay", size_of::<Relayed>());
     assert!(each <= 3 << 10, "{each} bytes");
 }
+
+/// Measures the memory of 100 000 half-open connections. Their clients have sent a SYN and nothing else.
+#[test]
+#[ignore = "a measurement: cargo test --release -p fullpipe-accelerate --lib half_open_connections -- --ignored --nocapture"]
+fn half_open_connections_take_little_memory() {
+    const COUNT: u32 = 100_000;
+    let mut stack = Stack::new(StackConfig {
+        key: Key::new([3; 16]),
+        isn_clock: IsnClock::Linux,
+        max_connections: COUNT as usize,
+        cut: fullpipe_tcp::stack::Cut::SuperPackets,
+    });
+    stack.add_address(LISTEN.0.into());
+    stack.listen(LISTEN.into(), Config::default(), COUNT as usize).expect("free");
+    let before = resident();
+    for number in 0..COUNT {
+        let host = 0x0a00_0000 | number.wrapping_mul(0x9e37_79b1) >> 8;
+        let address = SocketAddr::from((Ipv4Addr::from_bits(host), 40_000 + (number % 20_000) as u16));
+        let mut client = Bare { address, seq: SeqNum(number), ack: SeqNum(0) };
+        client.send(&mut stack, Flags::SYN, &[]);
+        client.receive(&mut stack);
+    }
+    let each = (resident() - before) / u64::from(COUNT);
+    assert_eq!(stack.connections(), COUNT as usize);
+    println!("{each} bytes for each half-open connection");
+    assert!(each <= 512, "{each} bytes");
+}

@@ -44,13 +44,13 @@ pub(super) struct Handshake {
     /// Whether the peer's SYN opened the connection.
     pub(super) passive: bool,
     /// Whether a SYN or SYN-ACK is due to be sent.
-    pending: bool,
+    pub(super) pending: bool,
     /// Number of timeouts since the handshake began.
     pub(super) retries: u32,
     /// Number of SYNs or SYN-ACKs sent, for any reason.
-    transmissions: u32,
+    pub(super) transmissions: u32,
     /// Departure time of the first SYN or SYN-ACK.
-    opened_at: Instant,
+    pub(super) opened_at: Instant,
 }
 
 impl Handshake {

@@ -24,9 +24,7 @@ impl Connection {
             return false;
         }
         match error {
-            IcmpError::TooBig(mtu) => {
-                self.lifecycle.state.carries_data() && self.sender.narrow_path(now, mtu)
-            }
+            IcmpError::TooBig(mtu) => self.limit_mtu(now, mtu),
             IcmpError::Refused if self.lifecycle.state == State::SynSent => {
                 self.soft_error = Some(error);
                 self.end(now, Event::Aborted);
@@ -38,6 +36,13 @@ impl Connection {
                 true
             }
         }
+    }
+
+    /// Limits the packets of the connection to `mtu` bytes, IP headers included, because the path or the device
+    /// carries no larger ones. Returns whether segments become smaller. Segments that are outstanding and
+    /// larger are retransmitted in pieces.
+    pub fn limit_mtu(&mut self, now: Instant, mtu: u64) -> bool {
+        self.lifecycle.state.carries_data() && self.sender.narrow_path(now, mtu)
     }
 
     /// Returns the last ICMP error other than "too big", which is the likely cause if the connection fails.

@@ -54,7 +54,7 @@ pub(super) struct Receiver {
     pub(super) ts_recent_at: Instant,
     pub(super) last_ack_sent: u64,
     /// Time of the last ACK sent in response to an unacceptable segment.
-    challenged_at: Option<Instant>,
+    pub(super) challenged_at: Option<Instant>,
     pub(super) ecn: Echo,
 }
 

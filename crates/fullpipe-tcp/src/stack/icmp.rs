@@ -36,7 +36,8 @@ impl Stack {
     fn hear(&mut self, now: Instant, error: &IcmpMessage) -> Option<bool> {
         let tuple = FourTuple { local: error.from, remote: error.to };
         let slot = *self.by_tuple.get(&tuple)?;
-        let entry = self.slots[slot as usize].1.as_mut()?;
+        self.unfold(slot);
+        let entry = self.slots[slot as usize].1.entry_mut()?;
         let believed = entry.connection.on_icmp(now, error.error, error.seq);
         self.touched(slot);
         Some(believed)

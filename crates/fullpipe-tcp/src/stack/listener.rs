@@ -64,8 +64,9 @@ impl Listener {
 
     /// Keeps a SYN until the admission is decided. A retransmitted SYN is kept only once.
     pub(super) fn hold(&mut self, tuple: FourTuple, syn: &Segment) {
-        let known = self.held.iter().any(|(held, _)| *held == tuple);
-        if !known && self.held.len() < self.backlog {
+        // During a flood, the queue is full, and is not searched for each SYN.
+        let full = self.held.len() >= self.backlog;
+        if !full && !self.held.iter().any(|(held, _)| *held == tuple) {
             self.held.push_back((tuple, syn.clone()));
         }
     }

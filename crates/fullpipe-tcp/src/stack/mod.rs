@@ -31,9 +31,11 @@
 
 mod admission;
 mod cookie;
+mod half_open;
 mod icmp;
 mod isn;
 mod listener;
+mod mtu;
 mod output;
 mod probe;
 pub mod siphash;
@@ -51,6 +53,7 @@ use crate::conn::{Config, Connection, Event, IpVersion, State};
 use crate::wire::{Checksums, Flags, Packet, PacketError, Segment, SeqNum};
 
 pub use admission::Admission;
+use half_open::{HalfOpen, Place};
 pub use isn::IsnClock;
 use listener::Listener;
 pub use output::{Cut, Outgoing};
@@ -163,8 +166,8 @@ pub struct Counters {
 enum Owner {
     /// The connection is owned by the application.
     Application,
-    /// The connection is half-open and is owned by the listener on this address.
-    HalfOpen(SocketAddr),
+    /// The connection is half-open and is owned by the listener on its local address.
+    HalfOpen,
     /// The connection is established and waits in the accept queue of a listener.
     Waiting,
     /// The connection has no owner, because the application has released it.
@@ -191,6 +194,8 @@ struct Entry {
     /// Whether the connection has ended. The entry is removed after the last reset has been sent and the
     /// application has released the connection.
     over: bool,
+    /// What remains of the connection if it is folded; `None` once it is established.
+    half_open: Option<Box<HalfOpen>>,
 }
 
 /// TCP stack of a host, with its connections, listeners and packets.
@@ -198,7 +203,7 @@ struct Entry {
 pub struct Stack {
     config: StackConfig,
     addresses: BTreeSet<IpAddr>,
-    slots: Vec<(u32, Option<Box<Entry>>)>,
+    slots: Vec<(u32, Place)>,
     free: Vec<u32>,
     by_tuple: BTreeMap<FourTuple, u32>,
     listeners: BTreeMap<SocketAddr, Listener>,
@@ -293,7 +298,7 @@ impl Stack {
     pub fn accept(&mut self, local: SocketAddr) -> Option<ConnId> {
         let id = self.listeners.get_mut(&local)?.waiting.pop_front()?;
         let Self { slots, events, .. } = self;
-        let entry = slots[id.slot as usize].1.as_mut()?;
+        let entry = slots[id.slot as usize].1.entry_mut()?;
         entry.owner = Owner::Application;
         // These events occurred before the connection was accepted.
         events.extend(std::mem::take(&mut entry.kept).into_iter().map(|event| (id, event)));
@@ -432,15 +437,17 @@ impl Stack {
     }
 
     fn deliver(&mut self, now: Instant, slot: u32, segment: &Segment, payload: &[u8]) {
+        self.unfold(slot);
         let Self { slots, listeners, counters, .. } = self;
-        let Some(entry) = slots[slot as usize].1.as_mut() else { return };
-        if let Owner::HalfOpen(local) = entry.owner
+        let Some(entry) = slots[slot as usize].1.entry_mut() else { return };
+        if entry.owner == Owner::HalfOpen
             && completes(segment)
-            && listeners.get(&local).is_none_or(Listener::is_full)
+            && listeners.get(&entry.tuple.local).is_none_or(Listener::is_full)
         {
             // The peer considers the connection established (SYN-6). The peer's segments are not answered
             // until the accept queue has room. The retransmitted SYN-ACK makes the peer try again.
             counters.accept_overflows += 1;
+            self.fold(slot);
             return;
         }
         // A SYN that certainly belongs to a new connection ends TIME-WAIT if a listener can accept it (RFC
@@ -457,22 +464,6 @@ impl Stack {
         }
         entry.take(now, segment, payload);
         self.touched(slot);
-    }
-
-    /// Creates a half-open connection for a SYN. The initial sequence number of the connection is at least
-    /// `least`.
-    fn half_open(&mut self, now: Instant, tuple: FourTuple, syn: &Segment, least: Option<SeqNum>) {
-        let Some(listener) = self.listeners.get_mut(&tuple.local) else { return };
-        listener.half_open += 1;
-        let config = listener.config.clone();
-        let seed = self.seed(&config, &tuple);
-        let mut connection = Connection::server_with(config, seed);
-        let isn = self.config.isn_clock.isn(now, &tuple, self.config.key);
-        connection.start_at(least.filter(|least| isn.distance_from(*least) < 0).unwrap_or(isn));
-        connection.handle_segment(now, syn);
-        if let Some(slot) = self.insert(tuple, connection, Owner::HalfOpen(tuple.local)) {
-            self.touched(slot);
-        }
     }
 
     /// Handles a segment for which there is no connection between the two sockets.
@@ -545,7 +536,7 @@ impl Stack {
         let iss = SeqNum(answer.ack.0.wrapping_sub(1));
         let seed = self.seed(&config, &tuple);
         let connection = Connection::resumed(config, seed, now, iss, syn);
-        let Some(slot) = self.insert(tuple, connection, Owner::HalfOpen(tuple.local)) else { return };
+        let Some(slot) = self.insert(tuple, connection, Owner::HalfOpen) else { return };
         if let Some(listener) = self.listeners.get_mut(&tuple.local) {
             listener.half_open += 1;
         }
@@ -566,7 +557,8 @@ impl Stack {
                 return;
             }
             self.timers.pop_first();
-            let Some(entry) = self.slots[slot as usize].1.as_mut() else { continue };
+            self.unfold(slot);
+            let Some(entry) = self.slots[slot as usize].1.entry_mut() else { continue };
             entry.armed = Instant::FAR_FUTURE;
             if entry.connection.poll_timeout() <= now {
                 entry.connection.handle_timeout(now);
@@ -589,10 +581,10 @@ impl Stack {
     /// and removal.
     fn touched(&mut self, slot: u32) {
         let Self { slots, listeners, events, ready, .. } = self;
-        let Some(entry) = slots[slot as usize].1.as_mut() else { return };
+        let Some(entry) = slots[slot as usize].1.entry_mut() else { return };
         let state = entry.connection.state();
-        if let Owner::HalfOpen(local) = entry.owner
-            && let Some(listener) = listeners.get_mut(&local)
+        if entry.owner == Owner::HalfOpen
+            && let Some(listener) = listeners.get_mut(&entry.tuple.local)
         {
             match state {
                 State::SynReceived => {}
@@ -607,6 +599,7 @@ impl Stack {
                     listener.half_open -= 1;
                     listener.waiting.push_back(entry.id);
                     entry.owner = Owner::Waiting;
+                    entry.half_open = None;
                 }
             }
         }
@@ -626,7 +619,7 @@ impl Stack {
 
     /// Adds a connection to the timers, with an expiry time no later than the connection's own timeout.
     fn arm(&mut self, slot: u32) {
-        let Some(entry) = self.slots[slot as usize].1.as_mut() else { return };
+        let Some(entry) = self.slots[slot as usize].1.entry_mut() else { return };
         let due = entry.connection.poll_timeout();
         // A timer that was moved to a later time still expires at the earlier time and is then checked. The
         // check is cheaper than moving the timer for each packet.
@@ -648,33 +641,20 @@ impl Stack {
             return None;
         }
         let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push((0, None));
+            self.slots.push((0, Place::Free));
             // The number of slots is bounded by the maximum number of connections.
             (self.slots.len() - 1) as u32
         });
         let (generation, place) = &mut self.slots[slot as usize];
         let id = ConnId { slot, generation: *generation };
-        let (sndbuf, rcvbuf) = connection.buffer_limits();
-        *place = Some(Box::new(Entry {
-            id,
-            tuple,
-            connection,
-            owner,
-            sending: Ring::new(sndbuf.get().saturating_add(BEGUN)),
-            receiving: Ring::new(rcvbuf.get().max(u64::from(u16::MAX))),
-            armed: Instant::FAR_FUTURE,
-            ready: false,
-            told: 0,
-            kept: Vec::new(),
-            over: false,
-        }));
+        *place = Place::Open(Box::new(Entry::new(id, tuple, connection, owner)));
         self.by_tuple.insert(tuple, slot);
         Some(slot)
     }
 
     fn remove(&mut self, slot: u32) {
         let (generation, place) = &mut self.slots[slot as usize];
-        let Some(entry) = place.take() else { return };
+        let Place::Open(entry) = std::mem::replace(place, Place::Free) else { return };
         *generation = generation.wrapping_add(1);
         self.timers.remove(&(entry.armed, slot));
         self.by_tuple.remove(&entry.tuple);
@@ -687,16 +667,34 @@ impl Stack {
 
     fn entry(&self, id: ConnId) -> Option<&Entry> {
         let (generation, entry) = self.slots.get(id.slot as usize)?;
-        entry.as_deref().filter(|_| *generation == id.generation)
+        entry.entry().filter(|_| *generation == id.generation)
     }
 
     fn entry_mut(&mut self, id: ConnId) -> Option<&mut Entry> {
         let (generation, entry) = self.slots.get_mut(id.slot as usize)?;
-        entry.as_deref_mut().filter(|_| *generation == id.generation)
+        entry.entry_mut().filter(|_| *generation == id.generation)
     }
 }
 
 impl Entry {
+    fn new(id: ConnId, tuple: FourTuple, connection: Connection, owner: Owner) -> Self {
+        let (sndbuf, rcvbuf) = connection.buffer_limits();
+        Self {
+            id,
+            tuple,
+            connection,
+            owner,
+            sending: Ring::new(sndbuf.get().saturating_add(BEGUN)),
+            receiving: Ring::new(rcvbuf.get().max(u64::from(u16::MAX))),
+            armed: Instant::FAR_FUTURE,
+            ready: false,
+            told: 0,
+            kept: Vec::new(),
+            over: false,
+            half_open: None,
+        }
+    }
+
     /// Passes the events of the connection to the application, or holds them back until the connection is
     /// accepted.
     fn pass_events(&mut self, events: &mut VecDeque<(ConnId, Event)>) {

@@ -76,7 +76,7 @@ impl Stack {
         loop {
             let Self { slots, events, ready, .. } = self;
             let slot = ready.pop_front()?;
-            let Some(entry) = slots[slot as usize].1.as_mut() else { continue };
+            let Some(entry) = slots[slot as usize].1.entry_mut() else { continue };
             let transmit = entry.connection.poll_transmit(now);
             entry.pass_events(events);
             if let Some(transmit) = transmit {
@@ -89,6 +89,7 @@ impl Stack {
                 self.remove(slot);
             } else {
                 self.arm(slot);
+                self.fold(slot);
             }
         }
     }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use fullpipe_units::{Bytes, Duration, Instant, draw};
 
-use super::super::{FourTuple, MOST_REPLIES, cookie};
+use super::super::{FourTuple, HalfOpen, MOST_REPLIES, Place, cookie};
 use super::{Pair, bytes, config, packet, pattern, stack, syn};
 use crate::buffers::Buffer;
 use crate::conn::{Config, Event, State};
@@ -212,6 +212,78 @@ fn syn_6_nobody_accepts() {
         assert_eq!(pair.ends[1].read(pair.now, id, &mut read), data.len());
         assert_eq!(read[..data.len()], data[..]);
     }
+}
+
+/// Between two events, a half-open connection is only its SYN and the progress of its handshake. Its SYN-ACK is
+/// retransmitted at the times of Linux (1, 3, 7, 15 and 31 s), and for a repeated SYN; the final ACK makes the
+/// connection whole, with the RTT since the first SYN-ACK. Without an answer, nothing is left.
+#[test]
+fn half_open_connections_are_small() {
+    let mut end = stack(server().ip(), 9);
+    end.listen(server(), config(), 8).expect("free");
+    let (from, segment) = syn(1, 100, true);
+    let hear = |end: &mut super::Stack, now, segment: &Segment| {
+        end.handle_packet(now, &bytes(segment, from, server()), Checksums::Verify);
+        answer(end, now)
+    };
+    let first = hear(&mut end, at(1), &segment).expect("a SYN-ACK");
+    assert_eq!(answer(&mut end, at(1)), None);
+    assert!(matches!(end.slots[0].1, Place::Folded(_)), "{:?}", end.slots[0].1);
+    assert!(size_of::<HalfOpen>() <= 256, "{} bytes", size_of::<HalfOpen>());
+    let again = hear(&mut end, at(1) + millis(600), &segment).expect("a SYN-ACK");
+    assert_eq!((again.seq, again.ack, again.syn), (first.seq, first.ack, first.syn));
+    let mut times = Vec::new();
+    while !end.poll_timeout().is_never() {
+        let now = end.poll_timeout();
+        end.handle_timeout(now);
+        while let Some(again) = answer(&mut end, now) {
+            assert_eq!((again.seq, again.window, again.syn), (first.seq, first.window, first.syn));
+            times.push(now.saturating_since(at(1)).as_secs_f64());
+        }
+    }
+    assert_eq!((times, end.connections()), (vec![1.0, 3.0, 7.0, 15.0, 31.0], 0));
+
+    let begun = at(100);
+    let first = hear(&mut end, begun, &segment).expect("a SYN-ACK");
+    let answered = Segment {
+        seq: segment.seq.plus(1),
+        ack: first.seq.plus(1),
+        flags: Flags::ACK,
+        syn: None,
+        timestamps: first.timestamps.map(|sent| Timestamps { value: 1_030, echo: sent.value }),
+        ..segment.clone()
+    };
+    // A segment of another connection between the same sockets changes nothing.
+    let foreign = Segment { seq: SeqNum(7_000_000), ..answered.clone() };
+    assert!(hear(&mut end, begun + millis(10), &foreign).is_some_and(|ack| ack.flags == Flags::ACK));
+    assert_eq!(answer(&mut end, begun + millis(10)), None);
+    assert!(matches!(end.slots[0].1, Place::Folded(_)));
+    assert_eq!(hear(&mut end, begun + millis(30), &answered), None);
+    let id = end.accept(server()).expect("established");
+    let connection = end.connection(id).expect("open");
+    assert_eq!(connection.snapshot().min_rtt, Some(millis(30)));
+}
+
+/// The MTU of the device can shrink and grow while connections exist.
+#[test]
+fn connections_follow_the_mtu_of_the_device() {
+    let mut pair = Pair::v4();
+    pair.listen(4);
+    let mss = |pair: &Pair, id| pair.ends[1].connection(id).expect("open").snapshot().mss;
+    let accept = |pair: &mut Pair, port| {
+        let near = SocketAddr::new(pair.addresses[0].ip(), port);
+        let _ = pair.ends[0].connect(pair.now, near, server(), config()).expect("free");
+        while pair.step(pair.now + millis(50)) {}
+        pair.ends[1].accept(server()).expect("established")
+    };
+    let early = accept(&mut pair, 40_001);
+    assert_eq!(mss(&pair, early), 1_448);
+    pair.ends[1].set_mtu(pair.now, server(), 1_300);
+    let small = accept(&mut pair, 40_002);
+    assert_eq!([early, small].map(|id| mss(&pair, id)), [1_248; 2]);
+    pair.ends[1].set_mtu(pair.now, server(), 1_500);
+    let large = accept(&mut pair, 40_003);
+    assert_eq!([early, small, large].map(|id| mss(&pair, id)), [1_248, 1_248, 1_448]);
 }
 
 /// In LISTEN, a reset is ignored, and an ACK is answered with a reset whose sequence number is that of the

@@ -1,0 +1,26 @@
+//! MTU of the device through which the packets of a listener's connections leave.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use fullpipe_units::Instant;
+
+use super::Stack;
+use crate::conn::Config;
+
+impl Stack {
+    /// Sets the MTU of the device of all connections on `local`, in bytes. New connections offer and use
+    /// segments of the new size. Existing connections shrink their segments if necessary; they never enlarge
+    /// them.
+    pub fn set_mtu(&mut self, now: Instant, local: SocketAddr, mtu: u64) {
+        if let Some(listener) = self.listeners.get_mut(&local) {
+            listener.config = Arc::new(Config { mtu, ..Config::clone(&listener.config) });
+        }
+        for slot in 0..self.slots.len() as u32 {
+            let entry = self.slots[slot as usize].1.entry_mut().filter(|entry| entry.tuple.local == local);
+            if entry.is_some_and(|entry| entry.connection.limit_mtu(now, mtu)) {
+                self.touched(slot);
+            }
+        }
+    }
+}
