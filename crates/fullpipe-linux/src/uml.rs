@@ -39,7 +39,7 @@ use fullpipe_lab::pair::PacketRecord;
 use fullpipe_lab::scenario::{LossPattern, Scenario, Stack};
 use fullpipe_lab::trace::Sink;
 use fullpipe_tcp::Tunables;
-use fullpipe_tcp::buffers::{KernelVersion, WindowRule};
+use fullpipe_tcp::buffers::{DrsRule, KernelVersion, WindowRule};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::Duration;
 
@@ -111,6 +111,7 @@ pub fn simulated(kernel: &Kernel, scenario: &Scenario) -> Scenario {
     if let Ok(version) = kernel.release.parse() {
         scenario.host.kernel = version;
         scenario.host.window_rule = WindowRule::of(version, None);
+        scenario.host.drs_rule = DrsRule::of(version);
     }
     scenario
 }

@@ -21,7 +21,7 @@ use fullpipe_path::{
     Opportunities, PacketKind, PieConfig, RedConfig, Scope, Spread, Verdict,
 };
 use fullpipe_tcp::Tunables;
-use fullpipe_tcp::buffers::{Buffer, KernelVersion, WindowRule};
+use fullpipe_tcp::buffers::{Buffer, DrsRule, KernelVersion, WindowRule};
 use fullpipe_tcp::cc::{Algorithm, SlowStart};
 use fullpipe_units::{Bytes, Duration, Instant, Probability, Rate};
 
@@ -196,6 +196,7 @@ structs! {
         sndbuf, rcvbuf, window_clamp, fair_queue, ecn, sack, initcwnd, slow_start_after_idle, notsent_lowat;
         kernel: GUEST,
         window_rule: WindowRule::of(GUEST, None),
+        drs_rule: DrsRule::of(GUEST),
         rx_merge: Duration::ZERO,
         tunables: Tunables::LINUX
     }
