@@ -175,7 +175,7 @@ macro_rules! structs {
 }
 
 structs! {
-    Order { scenario, logged }
+    Order { scenario, logged, captured }
     Scenario { path, host, flows, duration, seed, sample_every }
     PathSpec { forward, backward, mtu }
     DirectionSpec {
@@ -300,7 +300,8 @@ mod tests {
                  [[flow]]\ncc = 'cubic'\nslow_start = 'hystart'\nstart = '1s'"
             );
             let experiment = Experiment::from_toml(&text).unwrap_or_else(|error| panic!("{error}: {path}"));
-            let order = Order { scenario: experiment.points()[0].scenario.clone(), logged: true };
+            let order =
+                Order { scenario: experiment.points()[0].scenario.clone(), logged: true, captured: false };
             let bytes = encode(&order);
             let arrived: Order = decode(&bytes).expect("an order");
             assert_eq!(arrived.scenario.path, order.scenario.path);
