@@ -478,6 +478,11 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) modules: Option<PathBuf>,
 
+    /// With --world uml, kill a guest that has not ended after this time, for example 10min
+    /// [default: 2min, and 1min per simulated second]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) time_limit: Option<Duration>,
+
     /// With --world emu, pass packets one by one (plain), or as super-packets for higher rates (offload)
     #[arg(long, value_enum)]
     pub(crate) datapath: Option<DatapathName>,

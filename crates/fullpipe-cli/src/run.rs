@@ -77,10 +77,7 @@ fn check_world(args: &RunArgs) -> Result<(), Failure> {
         world if args.datapath.is_some() && world != RunWorld::Emu => only("--datapath", "emu"),
         world if args.kernel.is_some() && world != RunWorld::Uml => only("--kernel", "uml"),
         world if args.modules.is_some() && world != RunWorld::Uml => only("--modules", "uml"),
-        RunWorld::Uml if args.pcapng.is_some() => Err(Failure::usage(
-            "--pcapng is not available with --world uml",
-            "remove --pcapng, or use --world sim or --world emu",
-        )),
+        world if args.time_limit.is_some() && world != RunWorld::Uml => only("--time-limit", "uml"),
         _ => Ok(()),
     }
 }
@@ -110,7 +107,7 @@ fn world(args: &RunArgs) -> fullpipe::World {
         RunWorld::Sim => fullpipe::World::Sim(SimOptions { traced, capture }),
         RunWorld::Uml => {
             let (kernel, modules) = (args.kernel.clone(), args.modules.clone());
-            fullpipe::World::Uml(UmlOptions { kernel, modules, traced })
+            fullpipe::World::Uml(UmlOptions { kernel, modules, limit: args.time_limit, traced, capture })
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use fullpipe_path::{AggregatorConfig, DetourConfig, Discipline, JitterConfig, Opportunities, Scope};
 use fullpipe_tcp::Tunables;
-use fullpipe_tcp::buffers::{Buffer, KernelVersion, WindowRule};
+use fullpipe_tcp::buffers::{Buffer, DrsRule, KernelVersion, WindowRule};
 use fullpipe_tcp::cc::{Algorithm, SlowStart};
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
@@ -31,13 +31,14 @@ pub struct Scenario {
 
 /// Text forms of fields that were added later and have their default values; [`Scenario::identity`] removes
 /// these texts.
-const UNSET: [&str; 6] = [
+const UNSET: [&str; 7] = [
     ", sack: true",
     ", initcwnd: None",
     ", slow_start_after_idle: true",
     ", notsent_lowat: None",
     ", request: None",
     ", profile: None",
+    ", drs_rule: Since616",
 ];
 
 impl Scenario {
@@ -185,6 +186,9 @@ pub struct HostSpec {
     pub kernel: KernelVersion,
     /// Rule by which the receiver converts receive-buffer memory into an advertised window.
     pub window_rule: WindowRule,
+    /// Rule by which the receiver grows its buffer. It does not follow from `kernel`: only runs that are compared
+    /// with an older kernel itself have its rule.
+    pub drs_rule: DrsRule,
     /// Send buffer of the sending socket.
     pub sndbuf: Buffer,
     /// Receive buffer of the receiving socket.
@@ -223,6 +227,7 @@ impl HostSpec {
         Self {
             kernel,
             window_rule,
+            drs_rule: DrsRule::Since616,
             sndbuf,
             rcvbuf,
             window_clamp: None,

@@ -31,7 +31,7 @@ use crate::Datapath;
 use crate::clock::Clock;
 use crate::error::{Doing, Error};
 use crate::flows::{
-    Ending, Flow, Receivers, Sampler, Senders, Servers, impose, listening, receive, send, stack,
+    Ending, Flow, GreedyReads, Receivers, Sampler, Senders, Servers, impose, listening, receive, send, stack,
 };
 use crate::link::{FlowNumbers, Log, PacketNote, Sampling, WAITING};
 use crate::outcome::{FlowEnd, Totals, outcome};
@@ -175,7 +175,7 @@ fn make(
             .then(|| scope.spawn(|| send(&flows, &scenario.flows, &servers, clock, &stop_sending)));
         let receiving = listener.as_ref().map(|listener| {
             let (flows, stop) = (&flows, &stop_receiving);
-            scope.spawn(move || receive(flows, scenario, listener, clock, stop))
+            scope.spawn(move || receive(flows, scenario, listener, clock, stop, GreedyReads::Polled))
         });
         // At the end of the run, fullpipe's senders stop by themselves. The loop continues until all data is
         // acknowledged.

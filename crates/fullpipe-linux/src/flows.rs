@@ -35,7 +35,7 @@ use crate::{sys, tcp_info};
 
 pub(crate) use fullpipe_lab::capture::{FIRST_PORT, LISTEN_PORT};
 pub(crate) use ours::{Ours, Receivers, Senders, stack};
-pub(crate) use receiver::receive;
+pub(crate) use receiver::{GreedyReads, receive};
 pub(crate) use sampler::{Ending, Sampler};
 pub(crate) use sender::send;
 pub use sockets::kernel_name;

@@ -330,3 +330,13 @@ pub(crate) fn discard(fd: BorrowedFd<'_>, most: usize) -> io::Result<usize> {
     };
     if taken < 0 { Err(io::Error::last_os_error()) } else { Ok(taken as usize) }
 }
+
+/// Like [`discard`], but waits inside the kernel until `most` bytes have been read or the peer sends no more.
+/// The kernel reads each segment as soon as it arrives.
+pub(crate) fn discard_all(fd: BorrowedFd<'_>, most: usize) -> io::Result<usize> {
+    // SAFETY: with MSG_TRUNC a TCP socket copies nothing, so no buffer is needed.
+    let taken = unsafe {
+        libc::recv(fd.as_raw_fd(), std::ptr::null_mut(), most, libc::MSG_TRUNC | libc::MSG_WAITALL)
+    };
+    if taken < 0 { Err(io::Error::last_os_error()) } else { Ok(taken as usize) }
+}

@@ -21,7 +21,9 @@
 //! | `guest` | the guest's init |
 //! | `machine`, `link`, `control` | what the preloaded library does |
 //! | `exchange`, `codec` | documents between the three |
+//! | `capture` | packets from the library to a capture |
 
+mod capture;
 mod codec;
 mod control;
 mod exchange;
@@ -33,13 +35,14 @@ mod machine;
 
 use std::path::PathBuf;
 
+use fullpipe_lab::capture::{Capture, CapturedPacket};
 use fullpipe_lab::experiment::Point;
 use fullpipe_lab::outcome::Outcome;
 use fullpipe_lab::pair::PacketRecord;
 use fullpipe_lab::scenario::{LossPattern, Scenario, Stack};
 use fullpipe_lab::trace::Sink;
 use fullpipe_tcp::Tunables;
-use fullpipe_tcp::buffers::{KernelVersion, WindowRule};
+use fullpipe_tcp::buffers::{DrsRule, KernelVersion, WindowRule};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::Duration;
 
@@ -67,6 +70,8 @@ pub struct Options {
     pub modules: Option<PathBuf>,
     /// Whether to record every packet that enters the path.
     pub logged: bool,
+    /// Real time after which a run is killed; `None` for two minutes and one minute per second of the scenario.
+    pub limit: Option<Duration>,
 }
 
 /// Result of a run on a guest.
@@ -95,9 +100,40 @@ pub fn run(
     options: &Options,
     sink: &mut impl Sink,
 ) -> Result<UmlRun, Error> {
-    let limit = LIMIT + scenario.duration.mul_div(LIMIT_PER_SECOND, 1);
-    let order = Order { scenario: scenario.clone(), logged: options.logged };
-    let launch::Reports { guest, path } = launch::launch(kernel, &order, limit, &|| sink.goes_on())?;
+    captured(kernel, scenario, options, sink, None::<&mut Discarded>)
+}
+
+/// Like [`run`], and passes the packets at the sending host to `capture` after the run.
+///
+/// # Errors
+/// Returns the errors of [`run`], and an error if the packets cannot be stored in the folder of the run.
+pub fn run_captured(
+    kernel: &Kernel,
+    scenario: &Scenario,
+    options: &Options,
+    sink: &mut impl Sink,
+    capture: &mut impl Capture,
+) -> Result<UmlRun, Error> {
+    captured(kernel, scenario, options, sink, Some(capture))
+}
+
+/// A capture of which there are no values.
+enum Discarded {}
+
+impl Capture for Discarded {
+    fn packet(&mut self, _: &CapturedPacket<'_>) {}
+}
+
+fn captured(
+    kernel: &Kernel,
+    scenario: &Scenario,
+    options: &Options,
+    sink: &mut impl Sink,
+    capture: Option<&mut impl Capture>,
+) -> Result<UmlRun, Error> {
+    let limit = options.limit.unwrap_or_else(|| LIMIT + scenario.duration.mul_div(LIMIT_PER_SECOND, 1));
+    let order = Order { scenario: scenario.clone(), logged: options.logged, captured: capture.is_some() };
+    let launch::Reports { guest, path } = launch::launch(kernel, &order, limit, &|| sink.goes_on(), capture)?;
     let totals = Totals { forward: path.forward, backward: path.backward };
     let outcome = outcome(scenario, guest.rows, &guest.ends, &path.samples, totals, sink);
     let kernel = format!("Linux {}, HZ={}", guest.release, guest.hz);
@@ -111,6 +147,7 @@ pub fn simulated(kernel: &Kernel, scenario: &Scenario) -> Scenario {
     if let Ok(version) = kernel.release.parse() {
         scenario.host.kernel = version;
         scenario.host.window_rule = WindowRule::of(version, None);
+        scenario.host.drs_rule = DrsRule::of(version);
     }
     scenario
 }

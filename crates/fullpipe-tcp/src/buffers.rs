@@ -158,6 +158,48 @@ impl WindowRule {
     }
 }
 
+/// Rule by which the kernel grows an autotuned receive buffer with the rate at which the application reads
+/// (dynamic right-sizing, `tcp_rcv_space_adjust`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DrsRule {
+    /// Until Linux 6.15: the buffer holds twice the data that the application read in a round trip, and 16
+    /// segments more. The RTT is a moving average, and data above a hole counts only once it is read.
+    Until615,
+    /// Since Linux 6.16: without the 16 segments. The RTT follows the smallest samples, data that the
+    /// application has left unread does not count, and data above a hole counts in addition.
+    Since616,
+}
+
+impl DrsRule {
+    /// Returns the rule of the kernel release `kernel`.
+    pub const fn of(kernel: KernelVersion) -> Self {
+        let is_older = kernel.major < 6 || (kernel.major == 6 && kernel.minor < 16);
+        if is_older { Self::Until615 } else { Self::Since616 }
+    }
+
+    /// Returns the memory that the receive buffer needs for a window of `window` bytes, with segments of `mss`
+    /// bytes.
+    ///
+    /// Before Linux 6.6, the kernel counts whole segments, and the memory of a segment in steps of 128 bytes.
+    pub(crate) const fn space(self, rule: WindowRule, window: Bytes, mss: u64) -> Bytes {
+        match (self, rule) {
+            (Self::Until615, WindowRule::AdvWinScale(_)) if mss > 0 => {
+                let mut memory = mss + SEGMENT_OVERHEAD;
+                while rule.window(Bytes::new(memory)).get() < mss {
+                    memory += 128;
+                }
+                Bytes::new((window.get() / mss).saturating_mul(memory))
+            }
+            _ => rule.space(window),
+        }
+    }
+}
+
+/// Memory of a received segment beyond its payload, as kernels before Linux 6.6 estimate it, in bytes: room for
+/// headers (256), the descriptor (256) and the shared info (320). Kernels with wireless drivers reserve 64 bytes
+/// more for headers.
+const SEGMENT_OVERHEAD: u64 = 832;
+
 impl fmt::Display for WindowRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -80,8 +80,8 @@ pub struct Pair {
 /// # Errors
 /// Returns an error if there is no kernel, if a world cannot run the point, or if a run fails.
 pub fn pair(point: &Point, seed: u64, options: &PairOptions) -> Result<Pair, Error> {
-    let guest_options =
-        uml::Options { kernel: options.kernel.clone(), modules: options.modules.clone(), logged: true };
+    let (kernel, modules) = (options.kernel.clone(), options.modules.clone());
+    let guest_options = uml::Options { kernel, modules, logged: true, limit: None };
     let kernel = if options.worlds.contains(&PairWorld::Uml) {
         let kernel = Kernel::find(&guest_options)?;
         uml::check(&kernel, point)?;

@@ -19,7 +19,7 @@ use fullpipe_lab::results::{self, ResultTable, Run, Summary, TimedOutcome, Trace
 use fullpipe_lab::scenario::Scenario;
 use fullpipe_lab::sim;
 use fullpipe_lab::trace::{Csv, NoTrace, Row, Sink};
-use fullpipe_units::Rate;
+use fullpipe_units::{Duration, Rate};
 
 use crate::capture::PcapNg;
 use crate::files::write_atomically;
@@ -81,10 +81,9 @@ impl World {
             experiment.check_trace_size()?;
         }
         let capture = match self {
-            Self::Sim(SimOptions { capture, .. }) | Self::Emu(EmuOptions { capture, .. }) => {
-                capture.as_deref()
-            }
-            Self::Uml(_) => None,
+            Self::Sim(SimOptions { capture, .. })
+            | Self::Emu(EmuOptions { capture, .. })
+            | Self::Uml(UmlOptions { capture, .. }) => capture.as_deref(),
         };
         let capture = capture.map(PcapNg::begin).transpose()?;
         let mut guest = None;
@@ -127,7 +126,7 @@ impl PreparedRun<'_> {
             World::Emu(options) => emu::runs(options, capture.as_mut(), &observed)?,
             World::Uml(options) => {
                 let Some(guest) = &guest else { unreachable!("prepare has found the kernel") };
-                let (made, of_guests) = uml::runs(guest, options, &observed)?;
+                let (made, of_guests) = uml::runs(guest, options, capture.as_mut(), &observed)?;
                 kernel = of_guests;
                 made
             }
@@ -179,8 +178,12 @@ pub struct UmlOptions {
     pub kernel: Option<PathBuf>,
     /// Folder with the modules of the kernel; `None` for the folder of its package.
     pub modules: Option<PathBuf>,
+    /// Real time after which a run is killed; `None` for two minutes and one minute per simulated second.
+    pub limit: Option<Duration>,
     /// Whether to keep the trace rows of all runs, which takes time and memory.
     pub traced: bool,
+    /// Path of a pcapng file to which the packets of the first run are written.
+    pub capture: Option<PathBuf>,
 }
 
 /// Form in which packets enter and leave the kernel: single packets or super-packets.

@@ -2,8 +2,8 @@
 //! there is one per core.
 
 use std::num::NonZeroUsize;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::available_parallelism;
 
 use fullpipe_lab::campaign::{self, Progress, RunResult, Watch};
@@ -14,6 +14,7 @@ use fullpipe_lab::trace::{Csv, NoTrace, Sink};
 use fullpipe_linux::uml::{self, Kernel, Options};
 
 use crate::Error;
+use crate::capture::PcapNg;
 use crate::run::{Attended, Observer, ObserverRelay, TracedRun, UmlOptions, note_once, now};
 
 /// What a prepared experiment on guests needs.
@@ -22,7 +23,8 @@ pub(crate) type Guest = Kernel;
 impl UmlOptions {
     /// Returns the options of runs whose packets are not recorded.
     pub(crate) fn options(&self) -> Options {
-        Options { kernel: self.kernel.clone(), modules: self.modules.clone(), logged: false }
+        let (kernel, modules) = (self.kernel.clone(), self.modules.clone());
+        Options { kernel, modules, logged: false, limit: self.limit }
     }
 }
 
@@ -40,25 +42,34 @@ pub(crate) fn prepare(
 pub(crate) fn runs(
     guest: &Guest,
     options: &UmlOptions,
+    capture: Option<&mut PcapNg>,
     observed: &ObserverRelay<'_, impl Observer>,
 ) -> Result<(Vec<RunResult<TracedRun>>, Option<String>), Error> {
     let relay = GuestRelay { observed, failed: AtomicBool::new(false) };
     let kernel = OnceLock::new();
     let guest_options = options.options();
+    let experiment = observed.experiment;
+    // Only the packets of the first run are captured.
+    let first = experiment.points().first().zip(experiment.seeds().first().copied());
+    let first = first.map(|(point, seed)| Scenario { seed, ..point.scenario.clone() });
+    let capture = Mutex::new(capture);
     let timed = |scenario: &Scenario| {
         let start = now();
+        let capture = match &first {
+            Some(first) if first == scenario => capture.lock().unwrap_or_else(PoisonError::into_inner).take(),
+            _ => None,
+        };
         let mut trace = Csv::default();
         let observer = observed.observer;
         let run = if options.traced {
-            one(guest, scenario, &guest_options, &mut Attended { rows: &mut trace, observer })
+            one(guest, scenario, &guest_options, &mut Attended { rows: &mut trace, observer }, capture)
         } else {
-            one(guest, scenario, &guest_options, &mut Attended { rows: &mut NoTrace, observer })
+            one(guest, scenario, &guest_options, &mut Attended { rows: &mut NoTrace, observer }, capture)
         }?;
         let _ = kernel.set(run.kernel);
         let wall_s = start.elapsed().as_secs_f64();
         Ok((TimedOutcome { outcome: run.outcome, wall_s, validity: None }, trace.into_text()))
     };
-    let experiment = observed.experiment;
     let threads = available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let made = campaign::run_on(threads, experiment.points(), &experiment.seeds(), timed, &relay)?;
     let kept = made.into_iter().map(|RunResult { point, seed, value }| {
@@ -75,8 +86,12 @@ fn one(
     scenario: &Scenario,
     options: &Options,
     sink: &mut impl Sink,
+    capture: Option<&mut PcapNg>,
 ) -> Result<uml::UmlRun, Error> {
-    Ok(uml::run(guest, scenario, options, sink)?)
+    Ok(match capture {
+        Some(capture) => uml::run_captured(guest, scenario, options, sink, capture),
+        None => uml::run(guest, scenario, options, sink),
+    }?)
 }
 
 /// Passes on the progress of runs that may fail. After a failure, no further run starts.

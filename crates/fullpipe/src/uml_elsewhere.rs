@@ -4,6 +4,7 @@ use fullpipe_lab::campaign::RunResult;
 use fullpipe_lab::experiment::Experiment;
 
 use crate::Error;
+use crate::capture::PcapNg;
 use crate::run::{Observer, ObserverRelay, TracedRun, UmlOptions};
 
 /// Never exists.
@@ -19,6 +20,7 @@ pub(crate) fn prepare(_: &UmlOptions, _: &Experiment, _: &impl Observer) -> Resu
 pub(crate) fn runs(
     guest: &Guest,
     _: &UmlOptions,
+    _: Option<&mut PcapNg>,
     _: &ObserverRelay<'_, impl Observer>,
 ) -> Result<(Vec<RunResult<TracedRun>>, Option<String>), Error> {
     match *guest {}

@@ -41,28 +41,28 @@ fn captured(file: &str, capture: &str, more: &[&str]) -> Value {
     serde_json::from_str::<Value>(&stdout).expect("JSON")["runs"][0].take()
 }
 
-fn retransmits(run: &Value) -> u64 {
+pub(crate) fn retransmits(run: &Value) -> u64 {
     let flows = run["flows"].as_array().expect("flows");
     flows.iter().map(|flow| flow["retransmits"].as_u64().expect("a number")).sum()
 }
 
 /// Counts of the packets in a capture file.
 #[derive(Debug, Default, PartialEq)]
-struct Summary {
-    outbound: u64,
-    inbound: u64,
+pub(crate) struct Summary {
+    pub(crate) outbound: u64,
+    pub(crate) inbound: u64,
     /// Number of data segments that contain no new data: they end no later than earlier data of their flow.
-    resent: u64,
+    pub(crate) resent: u64,
     /// Numbers of new data segments with and without the PSH flag.
     pushed: [u64; 2],
-    comments: BTreeMap<String, u64>,
+    pub(crate) comments: BTreeMap<String, u64>,
 }
 
 fn be32(bytes: &[u8]) -> u32 {
     u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
 }
 
-fn summary(capture: &str) -> Summary {
+pub(crate) fn summary(capture: &str) -> Summary {
     let mut reader = PcapNgReader::new(File::open(capture).expect("a capture")).expect("pcapng");
     let mut summary = Summary::default();
     let mut sent = BTreeMap::<[u8; 2], u32>::new();

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fullpipe_path::{Discipline, Scope};
-use fullpipe_tcp::buffers::{DEFAULT_WMEM, KernelVersion, WindowRule, default_rmem};
+use fullpipe_tcp::buffers::{DEFAULT_WMEM, DrsRule, KernelVersion, WindowRule, default_rmem};
 use fullpipe_tcp::{ProbeTimeout, ReoWnd, Retries, RtoRule, Tunables};
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
@@ -414,6 +414,7 @@ fn host(file: &HostFile, bdp: Bytes, picker: &mut Picker) -> Result<HostSpec, Ex
     Ok(HostSpec {
         kernel,
         window_rule,
+        drs_rule: DrsRule::Since616,
         sndbuf: sndbuf.unwrap_or(BufferSize::auto(DEFAULT_WMEM)).resolve(bdp),
         rcvbuf: rcvbuf.unwrap_or(BufferSize::auto(default_rmem(kernel))).resolve(bdp),
         window_clamp: window.map(|window| window.0.resolve(bdp)),

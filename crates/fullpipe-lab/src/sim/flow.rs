@@ -115,6 +115,7 @@ pub fn connection(scenario: &Scenario, spec: &FlowSpec, number: usize, side: u64
         sndbuf: host.sndbuf,
         rcvbuf: host.rcvbuf,
         window_rule: host.window_rule,
+        drs_rule: host.drs_rule,
         window_clamp: host.window_clamp,
         fair_queue: host.fair_queue,
         max_pacing_rate: spec.max_pacing_rate,

@@ -1,8 +1,10 @@
 //! The receiving applications of all flows on kernel sockets.
 
 use std::io::{ErrorKind, Write};
-use std::net::SocketAddrV4;
+use std::net::{Shutdown, SocketAddrV4};
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, Scope, ScopedJoinHandle};
 
 use fullpipe_lab::outcome::ResponseOutcome;
 use fullpipe_lab::scenario::{FlowSpec, Scenario};
@@ -20,9 +22,21 @@ use crate::wan::SENDER;
 
 /// Maximum number of bytes per read from a kernel socket.
 const READ: usize = 4 << 20;
+/// Maximum number of bytes per read that waits inside the kernel.
+const LONG_READ: usize = 1 << 30;
 /// Maximum number of bytes per write of a request.
 const REQUEST: usize = 4 << 10;
 static ZEROS: [u8; REQUEST] = [0; REQUEST];
+
+/// How an application reads whose flow has no limit but the network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GreedyReads {
+    /// One thread reads all flows, each as soon as epoll reports data.
+    Polled,
+    /// A thread for each flow waits inside the kernel, which reads each segment when it arrives. The kernel
+    /// sends the same ACKs, and a segment costs no system call.
+    Blocking,
+}
 
 /// Accepts the flows without a request on `listener`, connects the others at their start times, and reads
 /// each flow at the rate of its application, until `stop` is set.
@@ -32,6 +46,72 @@ pub(crate) fn receive(
     listener: &Socket,
     clock: Clock,
     stop: &Stop,
+    greedy: GreedyReads,
+) -> Result<(), Error> {
+    let blocking = BlockingReads { stopped: AtomicBool::new(false) };
+    thread::scope(|scope| {
+        let mut threads = Vec::new();
+        let mut hand_over = |socket| threads.push(blocking.start(scope, socket));
+        let hand_over: Option<&mut dyn FnMut(_)> = match greedy {
+            GreedyReads::Polled => None,
+            GreedyReads::Blocking => Some(&mut hand_over),
+        };
+        let received = receive_polled(flows, scenario, listener, clock, stop, hand_over);
+        let read = threads.into_iter().map(|(socket, thread)| blocking.end(socket, thread));
+        read.fold(received, Result::and)
+    })
+}
+
+/// Threads that read flows inside the kernel.
+struct BlockingReads {
+    /// Whether the run has ended.
+    stopped: AtomicBool,
+}
+
+type Reading<'s, 'f> = (&'f Socket, ScopedJoinHandle<'s, Result<(), Error>>);
+
+impl BlockingReads {
+    fn start<'s, 'f: 's>(&'s self, scope: &'s Scope<'s, '_>, socket: &'f Socket) -> Reading<'s, 'f> {
+        (socket, scope.spawn(|| self.read(socket)))
+    }
+
+    fn read(&self, socket: &Socket) -> Result<(), Error> {
+        socket.set_nonblocking(false).doing("make a socket blocking")?;
+        loop {
+            match sys::discard_all(socket.as_fd(), LONG_READ) {
+                Ok(0) if self.stopped.load(Ordering::Acquire) => return Ok(()),
+                Ok(0) => {
+                    confirm_end(socket);
+                    return Ok(());
+                }
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(Error::system("read from a flow", error)),
+            }
+        }
+    }
+
+    fn end(&self, socket: &Socket, thread: ScopedJoinHandle<'_, Result<(), Error>>) -> Result<(), Error> {
+        self.stopped.store(true, Ordering::Release);
+        // Ends the wait. It fails if the connection has ended, and then nothing waits.
+        let _ = socket.shutdown(Shutdown::Read);
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+/// Tells the sender, which has closed the connection, that all data was read: closes the other direction.
+fn confirm_end(socket: &Socket) {
+    // If this fails, the connection was reset, and the sender does not wait.
+    let _ = socket.shutdown(Shutdown::Write);
+}
+
+fn receive_polled<'f>(
+    flows: &'f [Flow],
+    scenario: &Scenario,
+    listener: &Socket,
+    clock: Clock,
+    stop: &Stop,
+    mut hand_over: Option<&mut dyn FnMut(&'f Socket)>,
 ) -> Result<(), Error> {
     let mut poll = Poll::new()?;
     let alarm = Alarm::new()?;
@@ -82,7 +162,13 @@ pub(crate) fn receive(
             }
             let number = event as usize;
             let (flow, receiver) = (&flows[number], &mut receivers[number]);
-            if receiver.unsent > 0 {
+            if let Some(hand_over) = &mut hand_over
+                && receiver.only_waits_for_data(window_clamp)
+                && let Some(socket) = flow.receiver.socket()
+            {
+                poll.forget(socket.as_fd())?;
+                hand_over(socket);
+            } else if receiver.unsent > 0 {
                 receiver.send_request(flow, number, clock, &poll)?;
             } else {
                 receiver.read(flow, number, window_clamp, clock, &poll)?;
@@ -123,6 +209,11 @@ impl Receiver {
         if self.ended { Instant::FAR_FUTURE } else { self.reader.wakes_at() }
     }
 
+    /// Returns whether the application reads all data at once, and does nothing else.
+    fn only_waits_for_data(&self, window_clamp: Option<Bytes>) -> bool {
+        self.reader.is_greedy() && self.unsent == 0 && self.requested_at.is_none() && window_clamp.is_none()
+    }
+
     /// Writes as much of the request as the socket accepts, once the connection is established. After the
     /// request, the socket is watched for the response.
     fn send_request(&mut self, flow: &Flow, number: usize, clock: Clock, poll: &Poll) -> Result<(), Error> {
@@ -160,11 +251,9 @@ impl Receiver {
             if most == 0 { Err(ErrorKind::WouldBlock.into()) } else { sys::discard(socket.as_fd(), most) };
         match taken {
             Ok(0) => {
-                // The sender has closed the connection. By closing the other direction, the receiver tells
-                // the sender that all data was read.
                 self.ended = true;
                 poll.forget(socket.as_fd())?;
-                let _ = socket.shutdown(std::net::Shutdown::Write);
+                confirm_end(socket);
                 return Ok(());
             }
             Ok(taken) => {

@@ -21,7 +21,7 @@ use fullpipe_path::{
     Opportunities, PacketKind, PieConfig, RedConfig, Scope, Spread, Verdict,
 };
 use fullpipe_tcp::Tunables;
-use fullpipe_tcp::buffers::{Buffer, KernelVersion, WindowRule};
+use fullpipe_tcp::buffers::{Buffer, DrsRule, KernelVersion, WindowRule};
 use fullpipe_tcp::cc::{Algorithm, SlowStart};
 use fullpipe_units::{Bytes, Duration, Instant, Probability, Rate};
 
@@ -175,7 +175,7 @@ macro_rules! structs {
 }
 
 structs! {
-    Order { scenario, logged }
+    Order { scenario, logged, captured }
     Scenario { path, host, flows, duration, seed, sample_every }
     PathSpec { forward, backward, mtu }
     DirectionSpec {
@@ -196,6 +196,7 @@ structs! {
         sndbuf, rcvbuf, window_clamp, fair_queue, ecn, sack, initcwnd, slow_start_after_idle, notsent_lowat;
         kernel: GUEST,
         window_rule: WindowRule::of(GUEST, None),
+        drs_rule: DrsRule::of(GUEST),
         rx_merge: Duration::ZERO,
         tunables: Tunables::LINUX
     }
@@ -299,7 +300,8 @@ mod tests {
                  [[flow]]\ncc = 'cubic'\nslow_start = 'hystart'\nstart = '1s'"
             );
             let experiment = Experiment::from_toml(&text).unwrap_or_else(|error| panic!("{error}: {path}"));
-            let order = Order { scenario: experiment.points()[0].scenario.clone(), logged: true };
+            let order =
+                Order { scenario: experiment.points()[0].scenario.clone(), logged: true, captured: false };
             let bytes = encode(&order);
             let arrived: Order = decode(&bytes).expect("an order");
             assert_eq!(arrived.scenario.path, order.scenario.path);

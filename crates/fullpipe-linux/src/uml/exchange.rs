@@ -17,6 +17,8 @@ pub(super) const ORDER: &str = "order";
 pub(super) const GUEST_REPORT: &str = "guest";
 /// Name of the file in which the guest's init explains why it failed.
 pub(super) const GUEST_FAILURE: &str = "failure";
+/// Name of the file with the captured packets.
+pub(super) const CAPTURE: &str = "capture";
 /// Name of the file with the [`PathReport`].
 pub(super) const PATH_REPORT: &str = "path";
 
@@ -26,6 +28,8 @@ pub(super) struct Order {
     pub(super) scenario: Scenario,
     /// Whether to record every packet that enters the path.
     pub(super) logged: bool,
+    /// Whether to write the packets at the sending host to a file.
+    pub(super) captured: bool,
 }
 
 /// What the guest's init reports at the end of a run.

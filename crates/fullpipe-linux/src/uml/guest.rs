@@ -28,7 +28,9 @@ use super::control::Control;
 use super::exchange::{self, GUEST_FAILURE, GUEST_REPORT, GuestReport, ORDER, Order};
 use crate::clock::Clock;
 use crate::error::{Doing, Error};
-use crate::flows::{Ending, Flow, Sampler, Servers, impose, kernel_name, listening, receive, send};
+use crate::flows::{
+    Ending, Flow, GreedyReads, Sampler, Servers, impose, kernel_name, listening, receive, send,
+};
 use crate::namespace::{Namespace, set_sysctl};
 use crate::netlink::Netlink;
 use crate::outcome::FlowEnd;
@@ -169,7 +171,8 @@ fn run(scenario: &Scenario) -> Result<GuestReport, Error> {
     let mut sampler = Sampler::new(scenario, &flows, Ending::AfterDuration);
     thread::scope(|scope| {
         let sending = scope.spawn(|| send(&flows, &scenario.flows, &servers, clock, &stop_sending));
-        let receiving = scope.spawn(|| receive(&flows, scenario, &listener, clock, &stop_receiving));
+        let receiving = scope
+            .spawn(|| receive(&flows, scenario, &listener, clock, &stop_receiving, GreedyReads::Blocking));
         let sampled = sampler.until(Instant::ZERO + scenario.duration, clock, &|| true);
         stop_sending.stop();
         stop_receiving.stop();

@@ -76,7 +76,7 @@ impl Kernel {
     }
 }
 
-fn in_path() -> Option<PathBuf> {
+pub(super) fn in_path() -> Option<PathBuf> {
     let folders: Vec<PathBuf> = env::split_paths(&env::var_os("PATH")?).collect();
     let candidates = NAMES.iter().flat_map(|name| folders.iter().map(move |folder| folder.join(name)));
     candidates.filter_map(|path| path.canonicalize().ok()).find(|path| path.is_file())

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::SystemTime;
 
+use fullpipe_lab::capture::Capture;
 use fullpipe_lab::scenario::Scenario;
 use fullpipe_units::{Bytes, Duration};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -20,6 +21,7 @@ use rustix::process::{
 };
 use tempfile::TempDir;
 
+use super::capture::replay;
 use super::exchange::{
     self, GUEST_FAILURE, GUEST_REPORT, GuestReport, ORDER, Order, PATH_REPORT, PathReport,
 };
@@ -53,12 +55,13 @@ pub(super) struct Reports {
     pub(super) path: PathReport,
 }
 
-/// Runs a guest to its end, at most for `limit` of real time.
+/// Runs a guest to its end, at most for `limit` of real time. Captured packets are passed to `capture`.
 pub(super) fn launch(
     kernel: &Kernel,
     order: &Order,
     limit: Duration,
     goes_on: &dyn Fn() -> bool,
+    capture: Option<&mut impl Capture>,
 ) -> Result<Reports, Error> {
     remove_abandoned();
     let (folder, _lock) = folder(kernel, order)?;
@@ -76,7 +79,12 @@ pub(super) fn launch(
         return Err(Error::settings(format!("the guest failed: {failure}"), ""));
     }
     match (exchange::read(dir, GUEST_REPORT), exchange::read(dir, PATH_REPORT)) {
-        (Some(guest), Some(path)) => Ok(Reports { guest, path }),
+        (Some(guest), Some(path)) => {
+            if let Some(capture) = capture {
+                replay(dir, capture).doing("read the captured packets")?;
+            }
+            Ok(Reports { guest, path })
+        }
         _ => Err(explain(status, &last_lines(&console))),
     }
 }
@@ -221,8 +229,9 @@ fn wait(child: &mut Child, limit: Duration, goes_on: &dyn Fn() -> bool) -> Resul
         }
         if since_boot() >= until {
             return Err(Error::settings(
-                format!("the guest hangs: it did not end within {limit}, and was killed"),
-                "run it again on a quieter machine; if it hangs again, report it with the experiment",
+                format!("the guest did not end within {limit} of real time, and was killed"),
+                "allow more time with --time-limit; a guest that still does not end is a defect: report it with \
+                 the experiment",
             ));
         }
     }
@@ -261,4 +270,67 @@ fn last_lines(console: &Path) -> String {
         io::Result::Ok(String::from_utf8_lossy(&bytes).into_owned())
     };
     read().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use fullpipe_lab::experiment::Experiment;
+
+    use super::*;
+
+    struct NoCapture;
+
+    impl Capture for NoCapture {
+        fn packet(&mut self, _: &fullpipe_lab::capture::CapturedPacket<'_>) {}
+    }
+
+    /// Makes `call` fail with EPERM in this thread and in the processes that it starts, as the filter of a
+    /// container does. The thread cannot undo it.
+    fn forbid(call: libc::c_long) {
+        let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
+        let filter = [
+            // The number of the system call is the first word.
+            statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0),
+            libc::sock_filter {
+                jf: 1,
+                ..statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, call as u32)
+            },
+            statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+            statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
+        ];
+        let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
+        // SAFETY: the program is valid during the calls, and the kernel copies it.
+        let forbidden = unsafe {
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+                && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) == 0
+        };
+        assert!(forbidden, "{}", io::Error::last_os_error());
+    }
+
+    /// The kernel ends before it reads the library or starts init, so the test needs neither.
+    #[test]
+    fn a_container_that_forbids_a_system_call_is_reported() {
+        let Some(path) = super::super::kernel::in_path() else {
+            eprintln!("skipped: there is no User-Mode Linux kernel");
+            return;
+        };
+        let nothing = || PathBuf::from("/nonexistent");
+        let kernel =
+            Kernel { path, release: "6.1".into(), modules: None, library: nothing(), init: nothing() };
+        let text = "name = 'x'\nduration = '1s'\n[path]\nrate = '1mbit'\nrtt = '20ms'\n[[flow]]\ncc = 'reno'";
+        let scenario = Experiment::from_toml(text).expect("valid").points()[0].scenario.clone();
+        let order = Order { scenario, logged: false, captured: false };
+        let refusal = |call| {
+            forbid(call);
+            let refused = launch(&kernel, &order, Duration::from_secs(60), &|| true, None::<&mut NoCapture>);
+            refused.err().map(|error| (error.kind, error.message))
+        };
+        for (call, word) in [(libc::SYS_ptrace, "(ptrace)"), (libc::SYS_personality, "(personality)")] {
+            let refused = std::thread::scope(|scope| scope.spawn(|| refusal(call)).join().expect("no panic"));
+            let (kind, message) = refused.expect("an error");
+            assert!(kind == Kind::Rights && message.ends_with(word), "{message}");
+        }
+    }
 }

@@ -16,6 +16,7 @@ use fullpipe_lab::trace::PathState;
 use fullpipe_path::{Note, PacketInfo, Path, Verdict};
 use fullpipe_units::{Duration, Instant};
 
+use super::capture::CaptureWriter;
 use super::exchange::PathReport;
 use crate::arena::{Arena, Slot};
 use crate::link::{FlowNumbers, PathSample};
@@ -37,6 +38,7 @@ pub(super) struct VirtualLink {
     end: Instant,
     samples: Vec<PathSample>,
     log: Option<PacketLog>,
+    capture: Option<CaptureWriter>,
 }
 
 struct Way {
@@ -60,7 +62,13 @@ impl VirtualLink {
             end: Instant::ZERO + scenario.duration,
             samples: Vec::new(),
             log: logged.then(PacketLog::default),
+            capture: None,
         }
+    }
+
+    /// Writes all packets at the sending host to `capture`.
+    pub(super) fn capture(&mut self, capture: CaptureWriter) {
+        self.capture = Some(capture);
     }
 
     /// Passes a frame that device `from` has sent to the path. Everything except IPv4 is discarded.
@@ -83,6 +91,9 @@ impl VirtualLink {
             way.arena.release(slot);
         }
         way.take_notes();
+        if let Some(capture) = self.capture.as_mut().filter(|_| from == 0) {
+            capture.add(now, true, packet, verdict);
+        }
         if let Some(log) = &mut self.log
             && flow < self.flow_count
         {
@@ -100,7 +111,11 @@ impl VirtualLink {
     /// that receives it, and the length of the frame. Packets of the data direction come first.
     pub(super) fn pop(&mut self, now: Instant, to: &mut [u8; MOST_FRAME]) -> Option<(usize, usize)> {
         self.sample(now);
-        (0..2).find_map(|from| Some((1 - from, self.ways[from].pop(now, to)?)))
+        let (device, len) = (0..2).find_map(|from| Some((1 - from, self.ways[from].pop(now, to)?)))?;
+        if let Some(capture) = self.capture.as_mut().filter(|_| device == 0) {
+            capture.add(now, false, &to[ETHERNET..len], Verdict::Accepted);
+        }
+        Some((device, len))
     }
 
     /// Records the state of the data direction for every sampling time up to `now`. The last sample is taken at
@@ -121,6 +136,9 @@ impl VirtualLink {
     /// Returns what the path has recorded.
     pub(super) fn report(&mut self, now: Instant) -> PathReport {
         self.sample(now);
+        if let Some(capture) = self.capture.take() {
+            capture.finish();
+        }
         let [forward, backward] = self.ways.each_ref().map(|way| way.path.counters());
         let samples = std::mem::take(&mut self.samples);
         // The outcome of a run covers its duration: the last sample has the counters of its end.

@@ -12,6 +12,7 @@
 
 use fullpipe_units::{Draws, Instant};
 
+use super::capture::CaptureWriter;
 use super::control::Control;
 use super::exchange::{self, Order, PATH_REPORT};
 use super::link::{MOST_FRAME, VirtualLink};
@@ -93,7 +94,13 @@ impl Machine {
     /// Returns an error if the folder contains no order of this build of fullpipe.
     pub fn from_order() -> Result<Self, &'static str> {
         let order: Option<Order> = exchange::read(std::path::Path::new("."), exchange::ORDER);
-        Ok(Self::new(&order.ok_or("the library and the program are of different builds")?))
+        let order = order.ok_or("the library and the program are of different builds")?;
+        let mut machine = Self::new(&order);
+        if order.captured {
+            let capture = CaptureWriter::create(std::path::Path::new("."));
+            machine.link.capture(capture.map_err(|_| "cannot create the file of the capture")?);
+        }
+        Ok(machine)
     }
 
     pub(super) fn new(order: &Order) -> Self {
@@ -277,7 +284,7 @@ mod tests {
         let text =
             "name = 'x'\nduration = '1s'\n[path]\nrate = '10mbit'\nrtt = '20ms'\n[[flow]]\ncc = 'reno'";
         let scenario = Experiment::from_toml(text).expect("valid").points()[0].scenario.clone();
-        Machine::new(&Order { scenario, logged: true })
+        Machine::new(&Order { scenario, logged: true, captured: false })
     }
 
     fn clock(machine: &mut Machine) -> u64 {

@@ -4,7 +4,7 @@ use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
 use super::KeepAlive;
 use crate::Tunables;
-use crate::buffers::{Buffer, KernelVersion, WindowRule};
+use crate::buffers::{Buffer, DrsRule, KernelVersion, WindowRule};
 use crate::cc::{Algorithm, INITIAL_SEGMENTS, Launch, SlowStart};
 use crate::wire::IpChoices;
 
@@ -73,6 +73,8 @@ pub struct Config {
     pub rcvbuf: Buffer,
     /// Rule by which the kernel converts receive-buffer memory into a receive window.
     pub window_rule: WindowRule,
+    /// Rule by which the kernel grows the receive buffer.
+    pub drs_rule: DrsRule,
     /// Upper bound of the advertised receive window (`TCP_WINDOW_CLAMP`).
     pub window_clamp: Option<Bytes>,
     /// Whether the host paces algorithms that do not set a pacing rate; a host with the `fq` queueing
@@ -135,6 +137,7 @@ impl Default for Config {
             sndbuf: Buffer::Auto { max: Bytes::from_mib(4) },
             rcvbuf: Buffer::Auto { max: Bytes::from_mib(32) },
             window_rule: WindowRule::of(KernelVersion::new(6, 18), None),
+            drs_rule: DrsRule::Since616,
             window_clamp: None,
             fair_queue: false,
             max_pacing_rate: None,

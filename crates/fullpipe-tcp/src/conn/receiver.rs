@@ -81,8 +81,11 @@ enum Fin {
 impl Receiver {
     /// Creates the receiving half of a connection. `listens` indicates whether the connection is passive.
     pub(super) fn new(config: &Config, listens: bool, mss: u64) -> Self {
-        let mut window = ReceiveWindow::new(config.window_rule, config.rcvbuf, config.window_clamp, mss);
-        if !listens {
+        let rules = (config.window_rule, config.drs_rule);
+        let mut window = ReceiveWindow::new(rules, config.rcvbuf, config.window_clamp, mss);
+        if listens {
+            window.listen(mss);
+        } else {
             window.start_with(config.mtu.saturating_sub(config.ip.headers()).max(48));
         }
         // In Linux each out-of-order segment occupies an skb, so memory limits the number of segments. In

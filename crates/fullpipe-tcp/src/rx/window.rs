@@ -8,7 +8,7 @@
 
 use fullpipe_units::{Bytes, Duration, Instant};
 
-use crate::buffers::{Buffer, WindowRule};
+use crate::buffers::{Buffer, DrsRule, WindowRule};
 
 /// Receive buffer size of a new connection, in bytes (`tcp_rmem[1]`).
 const INITIAL_BUFFER: u64 = 131_072;
@@ -17,6 +17,8 @@ const INITIAL_WINDOW: u64 = 65_160;
 /// Maximum receive buffer that an application may set, in bytes (`net.core.rmem_max`, since Linux 6.16). This
 /// maximum also determines the window scale.
 const RMEM_MAX: u64 = 4_194_304;
+/// Segments that the buffer holds in addition to twice the data read, until Linux 6.15.
+const CUSHION: u64 = 16;
 /// Maximum window scale shift (RFC 7323 section 2.3).
 const MAX_WINDOW_SCALE: u8 = 14;
 
@@ -47,8 +49,9 @@ pub(crate) struct ReceiveWindow {
     free_with: (u64, u64),
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct RightSizing {
+    rule: DrsRule,
     rtt: Option<Duration>,
     last_echo: u32,
     since: Instant,
@@ -58,7 +61,8 @@ struct RightSizing {
 }
 
 impl ReceiveWindow {
-    pub(crate) fn new(rule: WindowRule, buffer: Buffer, clamp: Option<Bytes>, mss: u64) -> Self {
+    pub(crate) fn new(rules: (WindowRule, DrsRule), buffer: Buffer, clamp: Option<Bytes>, mss: u64) -> Self {
+        let (rule, drs) = rules;
         let limit = buffer.limit().get();
         let rcvbuf = match buffer {
             Buffer::Auto { max } => INITIAL_BUFFER.min(max.get()),
@@ -89,7 +93,14 @@ impl ReceiveWindow {
             offered: 0,
             scale: scale_for(largest.min(clamp)),
             peer_scales: true,
-            drs: RightSizing { space: initial.min(10 * mss), ..RightSizing::default() },
+            drs: RightSizing {
+                rule: drs,
+                rtt: None,
+                last_echo: 0,
+                since: Instant::ZERO,
+                space: initial.min(10 * mss),
+                copied_at_start: 0,
+            },
             free_with: (0, full),
         }
     }
@@ -100,6 +111,14 @@ impl ReceiveWindow {
     pub(crate) fn start_with(&mut self, mss: u64) {
         let first = self.full.min(INITIAL_WINDOW).min(self.clamp);
         self.rcv_ssthresh = if first > mss { first / mss * mss } else { first };
+    }
+
+    /// Begins right-sizing at the passive end of a connection. Until Linux 6.15, the first round there has to
+    /// exceed ten segments without room for the timestamp option, 12 bytes.
+    pub(crate) fn listen(&mut self, mss: u64) {
+        if self.drs.rule == DrsRule::Until615 {
+            self.drs.space = self.rcv_ssthresh.min(10 * (mss + 12));
+        }
     }
 
     /// Returns the window scale shift in use, which is fixed for the connection (RFC 7323 section 2.2, WS-1).
@@ -249,16 +268,17 @@ impl ReceiveWindow {
         echo != self.drs.last_echo
     }
 
-    /// Takes an RTT sample at the receiver from an echoed timestamp. A smaller sample replaces the estimate
-    /// (since Linux 6.16). A larger sample may include a pause of the sender, or a pause of this side's
+    /// Takes an RTT sample at the receiver from an echoed timestamp. Since Linux 6.16, a smaller sample replaces
+    /// the estimate, because a larger sample may include a pause of the sender, or a pause of this side's
     /// application if data is `unread`.
     pub(crate) fn on_echo(&mut self, echo: u32, clock: u32, unread: u64) {
         self.drs.last_echo = echo;
         let sample = Duration::from_millis(u64::from(clock.wrapping_sub(echo)).max(1));
         self.drs.rtt = Some(match self.drs.rtt {
-            Some(rtt) if sample >= rtt && unread > 0 => rtt,
-            Some(rtt) if sample >= rtt => rtt.mul_div(7, 8) + sample / 8,
-            _ => sample,
+            Some(rtt) if self.drs.rule == DrsRule::Since616 && sample < rtt => sample,
+            Some(rtt) if self.drs.rule == DrsRule::Since616 && unread > 0 => rtt,
+            Some(rtt) => rtt.mul_div(7, 8) + sample / 8,
+            None => sample,
         });
     }
 
@@ -279,6 +299,7 @@ impl ReceiveWindow {
         if now.saturating_since(self.drs.since) < rtt {
             return;
         }
+        let unread = if self.drs.rule == DrsRule::Since616 { unread } else { 0 };
         let taken = (copied - self.drs.copied_at_start).saturating_sub(unread);
         let previous = self.drs.space;
         if taken > previous {
@@ -292,6 +313,9 @@ impl ReceiveWindow {
     /// Grows the receive buffer when data arrives above a hole, by the span that the application cannot read
     /// yet.
     pub(crate) fn on_out_of_order(&mut self, span: u64) {
+        if self.drs.rule == DrsRule::Until615 {
+            return;
+        }
         self.grow(self.drs.space, self.drs.space, span);
     }
 
@@ -299,8 +323,12 @@ impl ReceiveWindow {
     /// still growing (DRS-1 to DRS-3).
     fn grow(&mut self, taken: u64, previous: u64, out_of_order_span: u64) {
         let Buffer::Auto { max } = self.buffer else { return };
-        let window = drs_window(taken, previous, out_of_order_span);
-        let wanted = self.rule.space(Bytes::new(window)).get().min(max.get());
+        let mss = self.at_full_size.1;
+        let window = match self.drs.rule {
+            DrsRule::Until615 => drs_window(2 * taken + CUSHION * mss, taken, previous),
+            DrsRule::Since616 => drs_window(2 * taken, taken, previous).saturating_add(out_of_order_span),
+        };
+        let wanted = self.drs.rule.space(self.rule, Bytes::new(window), mss).get().min(max.get());
         if wanted > self.rcvbuf {
             self.rcvbuf = wanted;
             self.recount();
@@ -314,10 +342,11 @@ impl ReceiveWindow {
     }
 }
 
-fn drs_window(taken: u64, previous: u64, out_of_order_span: u64) -> u64 {
-    let double = 2 * taken;
-    let growth = u128::from(double) * 2 * u128::from(taken - previous) / u128::from(previous.max(1));
-    double.saturating_add(u64::try_from(growth).unwrap_or(u64::MAX)).saturating_add(out_of_order_span)
+/// Returns the window that holds `steady` bytes, and more if the application has read more in this round
+/// (`taken`) than in the one before (`previous`).
+fn drs_window(steady: u64, taken: u64, previous: u64) -> u64 {
+    let growth = u128::from(steady) * 2 * u128::from(taken - previous) / u128::from(previous.max(1));
+    steady.saturating_add(u64::try_from(growth).unwrap_or(u64::MAX))
 }
 
 /// Returns the smallest window scale shift with which 16 bits can express `limit`, rounded as in Linux
@@ -331,7 +360,7 @@ fn scale_for(limit: u64) -> u8 {
 mod tests {
     use super::*;
 
-    const RULE: WindowRule = WindowRule::ScalingRatio(160);
+    const RULES: (WindowRule, DrsRule) = (WindowRule::ScalingRatio(160), DrsRule::Since616);
 
     #[test]
     fn scale_follows_the_largest_buffer() {
@@ -345,9 +374,64 @@ mod tests {
     /// (DRS-1 to DRS-3).
     #[test]
     fn right_sizing_doubles_and_anticipates_growth() {
-        assert_eq!(drs_window(28_960, 14_480, 0), 6 * 28_960);
-        assert_eq!(drs_window(11_000, 10_000, 0), 26_400);
-        assert_eq!(drs_window(28_960, 14_480, 5_000), 6 * 28_960 + 5_000);
+        assert_eq!(drs_window(2 * 28_960, 28_960, 14_480), 6 * 28_960);
+        assert_eq!(drs_window(2 * 11_000, 11_000, 10_000), 26_400);
+    }
+
+    /// Linux 6.1 grows the buffer to twice the data read and 16 segments, and counts the memory of whole segments
+    /// (2920 bytes for 1448 bytes of payload); Linux 6.18 does without the 16 segments. Data above a hole counts
+    /// only in the newer rule.
+    #[test]
+    fn older_kernels_leave_room_for_sixteen_segments() {
+        const MSS: u64 = 1_448;
+        let grown = |rule: WindowRule, drs: DrsRule| {
+            let buffer = Buffer::Auto { max: Bytes::from_mib(6) };
+            let mut window = ReceiveWindow::new((rule, drs), buffer, None, MSS);
+            window.on_echo(1, 21, 0);
+            window.on_out_of_order(100 * MSS);
+            let before = window.rcvbuf;
+            window.on_read(Instant::ZERO + Duration::from_millis(20), 20 * MSS, 0, 0);
+            (before, window.rcvbuf)
+        };
+        let (old, new) = (WindowRule::AdvWinScale(1), WindowRule::ScalingRatio(128));
+        // Twice the previous round of 10 segments: three times the steady window.
+        assert_eq!(grown(old, DrsRule::Until615), (INITIAL_BUFFER, (2 * 20 + 16) * 3 * 2_920));
+        assert_eq!(grown(new, DrsRule::Until615), (INITIAL_BUFFER, (2 * 20 + 16) * 3 * 2 * MSS));
+        let span = 2 * (2 * 10 + 100) * MSS;
+        assert_eq!(grown(new, DrsRule::Since616), (span, span.max(2 * 20 * 3 * 2 * MSS)));
+    }
+
+    /// At the passive end of a connection to Linux 6.1, a first round of 11 segments does not need a larger buffer;
+    /// at the active end, it does.
+    #[test]
+    fn a_listener_expects_a_larger_first_round() {
+        const MSS: u64 = 1_448;
+        let grown = |listens: bool| {
+            let buffer = Buffer::Auto { max: Bytes::from_mib(6) };
+            let rules = (WindowRule::AdvWinScale(1), DrsRule::Until615);
+            let mut window = ReceiveWindow::new(rules, buffer, None, MSS);
+            if listens {
+                window.listen(MSS);
+            }
+            window.on_echo(1, 21, 0);
+            window.on_read(Instant::ZERO + Duration::from_millis(20), 11 * MSS, 0, 0);
+            window.rcvbuf > INITIAL_BUFFER
+        };
+        assert_eq!([true, false].map(grown), [false, true]);
+    }
+
+    /// The RTT of the older rule is a moving average in both directions.
+    #[test]
+    fn older_kernels_average_the_receivers_rtt() {
+        let rtt = |drs: DrsRule| {
+            let buffer = Buffer::Auto { max: Bytes::from_mib(6) };
+            let mut window = ReceiveWindow::new((WindowRule::AdvWinScale(1), drs), buffer, None, 1_448);
+            window.on_echo(1, 81, 0);
+            window.on_echo(2, 42, 0);
+            window.rtt()
+        };
+        assert_eq!(rtt(DrsRule::Until615), Some(Duration::from_millis(75)));
+        assert_eq!(rtt(DrsRule::Since616), Some(Duration::from_millis(40)));
     }
 
     /// An ACK after a read always opens the window, and at least doubles it.
@@ -358,7 +442,7 @@ mod tests {
             let pick = |stream, below: u64| fullpipe_units::draw(1, stream, i) % below;
             let buffer = Buffer::Fixed(Bytes::new(4_096 << pick(0, 12)));
             let clamp = (pick(1, 4) == 0).then(|| Bytes::new(1 + pick(2, 200_000)));
-            let mut window = ReceiveWindow::new(RULE, buffer, clamp, 1448);
+            let mut window = ReceiveWindow::new(RULES, buffer, clamp, 1448);
             if pick(9, 3) == 0 {
                 window.disable_scaling();
             }
@@ -380,7 +464,7 @@ mod tests {
     /// The right edge of the window never moves left, however much data is held (WS-4).
     #[test]
     fn the_edge_is_monotone() {
-        let mut window = ReceiveWindow::new(RULE, Buffer::Fixed(Bytes::from_kib(256)), None, 1448);
+        let mut window = ReceiveWindow::new(RULES, Buffer::Fixed(Bytes::from_kib(256)), None, 1448);
         let mut edge = 0;
         for (rcv_nxt, held) in [(0, 0), (10_000, 0), (10_000, 150_000), (20_000, 170_000), (200_000, 0)] {
             window.on_accepted(60_000, 1448, held);
@@ -396,7 +480,7 @@ mod tests {
     /// (measured on Linux 6.18).
     #[test]
     fn small_segments_make_a_small_window() {
-        let mut window = ReceiveWindow::new(RULE, Buffer::Auto { max: Bytes::new(4_096) }, None, 1448);
+        let mut window = ReceiveWindow::new(RULES, Buffer::Auto { max: Bytes::new(4_096) }, None, 1448);
         assert_eq!(window.offer_in_syn(1448), 1448);
         window.on_larger_segment(724);
         window.on_accepted(724, 724, 0);
@@ -412,7 +496,7 @@ mod tests {
     /// A fixed buffer never grows (DRS-5).
     #[test]
     fn a_fixed_buffer_stays() {
-        let mut window = ReceiveWindow::new(RULE, Buffer::Fixed(Bytes::new(131_072)), None, 1448);
+        let mut window = ReceiveWindow::new(RULES, Buffer::Fixed(Bytes::new(131_072)), None, 1448);
         window.on_echo(1, 101, 0);
         window.on_read(Instant::ZERO, 0, 0, 0);
         window.on_read(Instant::ZERO + Duration::from_secs(1), 10_000_000, 0, 0);
