@@ -3,16 +3,18 @@
 use std::env;
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{self, IsTerminal};
+use std::fs::File;
+use std::io::{self, IsTerminal, Write};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use fullpipe::classify::SocketFacts;
 use fullpipe::relay::{
-    AllowList, CopyObserver, CopyOptions, End, Fingerprint, Identity, Pipe, RateLimit, Sampler,
+    AllowList, CopyObserver, CopyOptions, End, Fingerprint, Identity, Pipe, PipeOptions, RateLimit, Sampler,
     ServeObserver, ServeOptions, Sources,
 };
 use fullpipe::units::{Bytes, Rate};
@@ -42,8 +44,9 @@ pub(crate) fn copy(args: &CopyArgs) -> Result<ExitCode, Failure> {
         peer: args.peer.as_deref().map(fingerprint).transpose()?,
         verify: args.verify,
         limit: args.limit.map(limit).transpose()?,
+        retry: args.retry,
     };
-    let shown = CopyProgress::new();
+    let shown = CopyProgress::new(args.progress_fd.map(descriptor).transpose()?);
     // Without a sampler, the copy runs with the least number of connections.
     let sampler =
         fullpipe::OwnSockets::begin(SocketFacts::default()).map(|own| Box::new(own) as Box<dyn Sampler>);
@@ -59,6 +62,19 @@ pub(crate) fn copy(args: &CopyArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Opens the file descriptor with the number `number` of this process for writing. A line that the reader has no
+/// room for is left out: the next one says more.
+fn descriptor(number: u32) -> Result<File, Failure> {
+    let path = format!("/proc/self/fd/{number}");
+    let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    fs::OpenOptions::new().append(true).custom_flags(flags).open(path).map_err(|error| {
+        Failure::usage(
+            format!("cannot write to the file descriptor {number}: {error}"),
+            format!("redirect it, for example {number}>progress"),
+        )
+    })
+}
+
 /// Returns a rate limit that the kernel enforces.
 fn limit(rate: Rate) -> Result<RateLimit, Failure> {
     Ok(RateLimit::new(rate, Arc::new(fullpipe::KernelPacer)).map_err(fullpipe::Error::from)?)
@@ -71,9 +87,14 @@ fn sources(args: &CopyArgs) -> Result<Sources, Failure> {
             let input = io::stdin().as_fd().try_clone_to_owned();
             let input =
                 input.map_err(|error| Failure::new(format!("cannot read standard input: {error}"), ""))?;
-            let pipe = Pipe::new(input.into(), args.memory).map_err(fullpipe::Error::from)?;
-            Ok(Sources::Pipe(pipe))
+            let (memory, stream, spool) = (args.memory, args.stream.clone(), args.spool.clone());
+            let pipe = Pipe::new(input.into(), PipeOptions { memory, stream, spool });
+            Ok(Sources::Pipe(pipe.map_err(fullpipe::Error::from)?))
         }
+        _ if args.stream.is_some() || args.progress_fd.is_some() => Err(Failure::usage(
+            "--stream, --spool and --progress-fd belong to a pipe, and the sources are files",
+            "leave them out: the same command continues an interrupted copy of files",
+        )),
         files => Ok(Sources::Files(files.iter().map(|source| local(source)).collect::<Result<_, _>>()?)),
     }
 }
@@ -152,17 +173,19 @@ fn default_key() -> Option<PathBuf> {
 /// Progress of a copy on standard error.
 struct CopyProgress {
     bar: Option<ProgressBar>,
+    /// Receives the accepted offsets of a pipe.
+    accepted: Option<File>,
 }
 
 impl CopyProgress {
     /// The bar appears only on a terminal, because redrawn lines are noise in a log.
-    fn new() -> Self {
+    fn new(accepted: Option<File>) -> Self {
         let bar = io::stderr().is_terminal().then(|| {
             let template = "copying {bar:30} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left{msg}";
             let style = ProgressStyle::with_template(template);
             ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
         });
-        Self { bar }
+        Self { bar, accepted }
     }
 
     fn clear(&self) {
@@ -184,6 +207,19 @@ impl CopyObserver for CopyProgress {
         if let Some(bar) = &self.bar {
             let plural = if count == 1 { "" } else { "s" };
             bar.set_message(format!(", {count} connection{plural}, limit {}", limit.unwrap_or("unknown")));
+        }
+    }
+
+    fn accepted(&self, offset: Bytes) {
+        if let Some(mut file) = self.accepted.as_ref() {
+            // A producer that has gone does not end the copy.
+            let _ = file.write_all(format!("{}\n", offset.get()).as_bytes());
+        }
+    }
+
+    fn queue(&self, held: Bytes, memory: Bytes) {
+        if let Some(bar) = &self.bar {
+            bar.set_message(format!(", {held} of {memory} kept"));
         }
     }
 

@@ -12,6 +12,8 @@ pub struct Error {
     pub message: String,
     /// Hint that suggests a remedy; may be empty.
     pub hint: String,
+    /// The same call may succeed a few seconds later.
+    pub(crate) is_temporary: bool,
 }
 
 /// Category of an error.
@@ -29,7 +31,7 @@ pub enum Kind {
 
 impl Error {
     pub(crate) fn new(kind: Kind, message: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), hint: hint.into() }
+        Self { kind, message: message.into(), hint: hint.into(), is_temporary: false }
     }
 
     pub(crate) fn usage(message: impl Into<String>, hint: impl Into<String>) -> Self {
@@ -46,6 +48,11 @@ impl Error {
 
     pub(crate) fn runtime(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::new(Kind::Runtime, message, hint)
+    }
+
+    /// States that the same call may succeed a few seconds later.
+    pub(crate) fn temporary(self) -> Self {
+        Self { is_temporary: true, ..self }
     }
 
     /// Creates the error for the failed operation `what` on a file or socket.

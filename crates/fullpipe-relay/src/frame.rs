@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::BLOCK;
 use crate::hex::Hex;
-use crate::name::{LinkContent, RelativePath};
+use crate::name::{LinkContent, RelativePath, StreamName};
 
 /// Version of the protocol that this program speaks.
 pub const VERSION: u32 = 1;
@@ -187,6 +187,31 @@ pub struct Source {
     pub inode: u64,
 }
 
+/// Announcement of a pipe.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PipeSource {
+    /// Name of the stream. A later transfer of the same name to the same target continues it.
+    pub name: StreamName,
+    /// Amount in bytes that the receiver makes durable at once.
+    pub group: u64,
+    /// The sender has every byte that was not reported durable. If not, it continues from the first gap, and
+    /// the receiver forgets what lies beyond it.
+    #[serde(default)]
+    pub holds: bool,
+    /// The receiver remembers after the end of the transfer that the stream is complete.
+    #[serde(default)]
+    pub remember: bool,
+}
+
+/// Size and hash of a pipe that has its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlacedPipe {
+    /// Size in bytes.
+    pub size: u64,
+    /// BLAKE3 hash of the whole content.
+    pub blake3: Hex<32>,
+}
+
 /// Message from the end that started the transfer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -217,10 +242,9 @@ pub enum Request {
         /// Receive the file even if the target has the same size and modification time.
         #[serde(default)]
         replace: bool,
-        /// The source is a pipe, whose size is stated at its end. The receiver makes this number of bytes
-        /// durable at once.
+        /// The source is a pipe, whose size is stated at its end.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        pipe: Option<u64>,
+        pipe: Option<PipeSource>,
     },
     /// Creates a symbolic link, or replaces a file. The relay answers as for a file.
     Link {
@@ -242,11 +266,14 @@ pub enum Request {
     Finish {
         /// Stream of the file.
         stream: u64,
-        /// BLAKE3 hash of the file.
+        /// BLAKE3 hash of the file; with `from`, that of the values of the later blocks.
         blake3: Hex<32>,
         /// Size of a pipe in bytes.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         size: Option<u64>,
+        /// First block of a pipe that the sender has seen. An earlier process sent those before.
+        #[serde(default)]
+        from: u64,
     },
     /// Ends the transfer.
     Bye,
@@ -294,6 +321,9 @@ pub enum Reply {
     Placed {
         /// Stream of the file or folder.
         stream: u64,
+        /// Size and hash of a pipe. It is the answer to `open` if an earlier transfer has completed the pipe.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pipe: Option<PlacedPipe>,
     },
     /// Reports a failure, which ends the transfer.
     Failed {
@@ -301,6 +331,9 @@ pub enum Reply {
         message: String,
         /// Hint that suggests a remedy; may be empty.
         hint: String,
+        /// The same transfer may succeed a few seconds later.
+        #[serde(default)]
+        temporary: bool,
     },
 }
 
@@ -449,7 +482,7 @@ mod tests {
         ] {
             assert!(decode::<Request>(text.as_bytes()).is_err(), "{text}");
         }
-        let long = Reply::Failed { message: "x".repeat(MOST_JSON), hint: String::new() };
+        let long = Reply::Failed { message: "x".repeat(MOST_JSON), hint: String::new(), temporary: false };
         assert!(encode(&long).is_err());
     }
 }

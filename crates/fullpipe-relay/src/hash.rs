@@ -86,6 +86,19 @@ impl BlockValues {
         }
     }
 
+    /// Returns a hash of the values of the blocks with the number `from` and above, or `None` while one of
+    /// them is unknown.
+    pub(crate) fn suffix(&self, from: u64) -> Option<Hex<32>> {
+        if self.size == OPEN_END {
+            return None;
+        }
+        let mut hasher = blake3::Hasher::new();
+        for value in self.values.get(usize::try_from(from).ok()?..)? {
+            hasher.update(&(*value)?.subtree);
+        }
+        Some(Hex(*hasher.finalize().as_bytes()))
+    }
+
     /// Returns the hash of the file, or `None` while the value of a block is unknown.
     pub(crate) fn root(&self) -> Option<Hex<32>> {
         if self.missing > 0 || self.size == OPEN_END {
@@ -188,5 +201,32 @@ mod tests {
         let mut values = BlockValues::new(OPEN_END);
         values.set(2, block_value(OPEN_END, 2 * BLOCK, b"5"));
         assert!(!values.end(2 * BLOCK), "a block lies beyond the end");
+    }
+
+    /// A process that did not see the first blocks states the same hash of the later ones as the one that
+    /// has all.
+    #[test]
+    fn the_hash_of_the_later_blocks_needs_no_earlier_ones() {
+        let size = 4 * BLOCK + 77;
+        let content = content(size);
+        let values = |from: u64| {
+            let mut values = BlockValues::new(OPEN_END);
+            for index in from..block_count(size) {
+                let (offset, length) = block_range(size, index).expect("a block of the file");
+                let bytes = &content[offset as usize..offset as usize + length];
+                values.set(index, block_value(OPEN_END, offset, bytes));
+            }
+            assert_eq!(values.suffix(from), None, "the end is not known");
+            assert!(values.end(size));
+            values
+        };
+        let all = values(0);
+        for from in 0..=5 {
+            let suffix = values(from).suffix(from);
+            assert!(suffix.is_some() && suffix == all.suffix(from), "from block {from}");
+        }
+        assert_eq!((values(3).suffix(2), values(3).root()), (None, None));
+        assert_ne!(all.suffix(1), all.suffix(2));
+        assert_eq!(all.suffix(6), None, "beyond the end");
     }
 }

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io;
 use std::sync::{Arc, Mutex};
 
-use crate::engine::{Arrivals, BLOCK, MOST_SIZE, block_count, block_range};
-use crate::frame::{DataHeader, Storage};
+use crate::engine::{Arrivals, BLOCK, MOST_SIZE, block_count, block_range, runs};
+use crate::frame::{DataHeader, PlacedPipe, Storage};
 use crate::hash::{BlockValues, OPEN_END, block_value};
 use crate::hex::Hex;
 use crate::locked;
@@ -37,8 +37,10 @@ pub(crate) struct Incoming {
 struct Progress {
     arrivals: Arrivals,
     values: BlockValues,
-    /// Hash that the sender states.
-    expected: Option<Hex<32>>,
+    /// Hash that the sender states, and the first block that it covers.
+    expected: Option<(Hex<32>, u64)>,
+    /// Hash of the whole content.
+    root: Option<Hex<32>>,
     /// Size of a pipe, when it has ended.
     end: Option<u64>,
     /// Blocks of a pipe that are shorter than others, with their lengths: only the last one may be.
@@ -65,10 +67,13 @@ impl Incoming {
         (mode, verify): (u32, bool),
         stored: Unfinished<File>,
     ) -> Self {
+        // Of a pipe, as many blocks are known as an earlier transfer made durable.
+        let known = size.unwrap_or_else(|| stored.durable().last().map_or(0, |(_, end)| *end * BLOCK));
         let progress = Progress {
-            arrivals: Arrivals::new(size.unwrap_or(0), stored.durable()),
+            arrivals: Arrivals::new(known, stored.durable()),
             values: BlockValues::new(size.unwrap_or(OPEN_END)),
             expected: None,
+            root: None,
             end: None,
             short: Vec::new(),
             is_decided: false,
@@ -152,7 +157,7 @@ impl Incoming {
             let Some((offset, length)) = block_range(self.size, index) else { break };
             buffer.resize(length, 0);
             store.read(&self.file, &mut buffer, offset)?;
-            let value = block_value(self.size, offset, &buffer);
+            let value = block_value(self.hashed_size(), offset, &buffer);
             locked(&self.progress).values.set(index, value);
         }
         Ok(())
@@ -164,7 +169,14 @@ impl Incoming {
         let Some(file) = stored.as_mut() else { return Ok(Vec::new()) };
         let (begun, after) = {
             let mut progress = locked(&self.progress);
-            (progress.arrivals.begin_sync(), progress.arrivals.after_sync())
+            let ranges = (progress.arrivals.begin_sync(), progress.arrivals.after_sync());
+            // The journal has no length for a short block of a pipe.
+            let is_whole = |index: &u64| progress.short.iter().all(|(short, _)| short != index);
+            let whole = |ranges: Vec<(u64, u64)>| match progress.short.is_empty() {
+                true => ranges,
+                false => runs(ranges.iter().flat_map(|(start, end)| *start..*end).filter(is_whole)),
+            };
+            (whole(ranges.0), whole(ranges.1))
         };
         if begun.is_empty() {
             return Ok(begun);
@@ -181,8 +193,9 @@ impl Incoming {
         }
     }
 
-    /// Sets the hash that the sender states, and the size of a pipe. Returns whether the size is possible.
-    pub(crate) fn expect(&self, hash: Hex<32>, size: Option<u64>) -> bool {
+    /// Sets the hash that the sender states, for the blocks from number `from` on, and the size of a pipe.
+    /// Returns whether the size is possible.
+    pub(crate) fn expect(&self, hash: Hex<32>, size: Option<u64>, from: u64) -> bool {
         let mut progress = locked(&self.progress);
         match size {
             Some(size) if self.is_pipe && progress.end.is_none() && size <= MOST_SIZE => {
@@ -192,10 +205,10 @@ impl Incoming {
                 progress.arrivals.grow(block_count(size));
                 progress.end = Some(size);
             }
-            None if !self.is_pipe => {}
+            None if !self.is_pipe && from == 0 => {}
             _ => return false,
         }
-        progress.expected = Some(hash);
+        progress.expected = Some((hash, from));
         true
     }
 
@@ -203,18 +216,19 @@ impl Incoming {
     /// caller receives it.
     pub(crate) fn decide(&self) -> Option<Decision> {
         let mut progress = locked(&self.progress);
-        let expected = progress.expected?;
+        let (expected, from) = progress.expected?;
         if progress.is_decided || !progress.arrivals.is_complete() {
             return None;
         }
-        let found = progress.values.root()?;
-        progress.is_decided = true;
+        let root = progress.values.root()?;
+        let found = if from == 0 { Some(root) } else { progress.values.suffix(from) };
+        (progress.is_decided, progress.root) = (true, Some(root));
         let is_whole = progress.end.is_none_or(|size| {
             let last =
                 block_count(size).checked_sub(1).and_then(|index| Some((index, block_range(size, index)?.1)));
             progress.short.iter().copied().eq(last.filter(|(_, length)| (*length as u64) < BLOCK))
         });
-        Some(if found == expected && is_whole { Decision::Place } else { Decision::Discard })
+        Some(if found == Some(expected) && is_whole { Decision::Place } else { Decision::Discard })
     }
 
     /// Carries out a decision.
@@ -222,8 +236,8 @@ impl Incoming {
         let mut stored = locked(&self.stored);
         let placed = match (decision, stored.as_mut()) {
             (Decision::Place, Some(file)) => {
-                if let Some(size) = locked(&self.progress).end {
-                    file.end(size);
+                if let Some(placed) = self.placed_pipe() {
+                    file.end(placed);
                 }
                 self.read_back(store).and_then(|()| store.place(file, self.mode))
             }
@@ -235,6 +249,12 @@ impl Incoming {
         }
         *stored = None;
         placed
+    }
+
+    /// Returns size and hash of a complete pipe.
+    pub(crate) fn placed_pipe(&self) -> Option<PlacedPipe> {
+        let progress = locked(&self.progress);
+        Some(PlacedPipe { size: progress.end?, blake3: progress.root? })
     }
 
     /// Compares the content of the disk with that which was written, if the sender asked for it.
@@ -252,11 +272,7 @@ impl Incoming {
             store.read(&self.file, &mut buffer, offset)?;
             found.set(index, block_value(size, offset, &buffer));
         }
-        if found.root() == locked(&self.progress).expected {
-            Ok(())
-        } else {
-            Err(io::Error::other(READ_BACK))
-        }
+        if found.root() == locked(&self.progress).root { Ok(()) } else { Err(io::Error::other(READ_BACK)) }
     }
 
     /// Discards the temporary file. A failure is not reported, because it follows one that is.

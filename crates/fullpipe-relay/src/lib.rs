@@ -51,10 +51,11 @@ pub use engine::Room;
 pub use error::{Error, Kind};
 pub use hex::{Hex, NotHex};
 pub use keys::{AllowList, Fingerprint, Identity, Rights};
-pub use name::{LinkContent, NameError, RelativePath};
-pub use report::{ConnectionReport, CopyReport};
+pub use name::{LinkContent, NameError, RelativePath, StreamName};
+pub use report::{ConnectionReport, CopyReport, PipeReport};
 pub use send::{
-    Connections, CopyObserver, CopyOptions, Pacer, Pipe, RateLimit, Sampler, SocketSample, Sources, copy,
+    Connections, CopyObserver, CopyOptions, Pacer, Pipe, PipeOptions, RateLimit, Sampler, SocketSample,
+    Sources, copy,
 };
 pub use serve::{ServeObserver, ServeOptions, serve};
 pub use ssh::serve_once;

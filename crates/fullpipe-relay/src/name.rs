@@ -16,6 +16,35 @@ const MOST_PATH: usize = 4095;
 /// Maximum length of a component in bytes (`NAME_MAX` of Linux).
 const MOST_NAME: usize = 255;
 
+/// Name of a stream: 1 to 255 bytes without control characters.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct StreamName(String);
+
+impl StreamName {
+    /// Returns the name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for StreamName {
+    type Error = NameError;
+
+    fn try_from(text: String) -> Result<Self, NameError> {
+        if text.is_empty() || text.len() > MOST_NAME || text.chars().any(char::is_control) {
+            return Err(NameError("the name of a stream has 1 to 255 bytes without control characters"));
+        }
+        Ok(Self(text))
+    }
+}
+
+impl From<StreamName> for String {
+    fn from(name: StreamName) -> Self {
+        name.0
+    }
+}
+
 /// Path of a file below a root: at least one component, none of them `.` or `..`, and not absolute.
 ///
 /// In messages, a path is text: bytes that are not UTF-8, control characters and `%` are written as `%` and

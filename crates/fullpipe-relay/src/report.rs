@@ -43,10 +43,31 @@ pub struct CopyReport {
     pub limit: Option<String>,
     /// Share of the time for which this limit applied, 0 to 1.
     pub limit_share: Option<f64>,
-    /// Time for which the producer of a pipe waited because the memory was full, in seconds; null for files.
-    pub blocked_s: Option<f64>,
+    /// What became of the pipe that was the source; null for files.
+    pub pipe: Option<PipeReport>,
+    /// Number of times that the copy lost the relay and continued.
+    pub reconnects: u64,
     /// What would make the copy faster; empty if nothing is known.
     pub advice: Vec<String>,
+}
+
+/// Result of a pipe.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct PipeReport {
+    /// Name of the stream; null without one.
+    pub stream: Option<String>,
+    /// Offset at which this copy began, in bytes: what an earlier one has sent is not read again.
+    pub begin_bytes: u64,
+    /// Offset up to which the producer may forget its bytes.
+    pub accepted_bytes: u64,
+    /// Largest amount that was kept at one time, in bytes.
+    pub most_held_bytes: u64,
+    /// Time for which the producer waited because the memory was full, in seconds.
+    pub blocked_s: f64,
+    /// Rate of the producer while it did not wait, in bit/s.
+    pub offered_bps: u64,
+    /// Rate at which its bytes became durable, in bit/s.
+    pub carried_bps: u64,
 }
 
 /// Result of a connection.
@@ -122,8 +143,16 @@ impl fmt::Display for CopyReport {
         if self.same_files > 0 {
             write!(f, "; skipped {} of the same size and time", plural(self.same_files, "file"))?;
         }
-        if let Some(blocked) = self.blocked_s.filter(|blocked| *blocked > 0.0) {
-            write!(f, "; the producer waited {}", Duration::from_secs_f64(blocked))?;
+        if let Some(pipe) = self.pipe.as_ref().filter(|pipe| pipe.blocked_s > 0.0) {
+            write!(
+                f,
+                "; the producer offered {} and waited {}",
+                Rate::from_bps(pipe.offered_bps),
+                Duration::from_secs_f64(pipe.blocked_s)
+            )?;
+        }
+        if self.reconnects > 0 {
+            write!(f, "; connected {} again", plural(self.reconnects, "time"))?;
         }
         match self.connections.iter().filter(|connection| connection.lost).count() {
             0 => {}
@@ -169,7 +198,8 @@ mod tests {
             most_connections: 1,
             limit: None,
             limit_share: None,
-            blocked_s: None,
+            pipe: None,
+            reconnects: 0,
             advice: Vec::new(),
         };
         assert_eq!(report.to_string(), "copied 1 file, sent 1 MiB in 1s over 1 connection: 8.39 Mbit/s\n");
@@ -185,9 +215,23 @@ mod tests {
         report =
             CopyReport { same_files: 5, sent_bytes: 0, resumed_bytes: 0, connections: Vec::new(), ..report };
         assert_eq!(report.to_string(), "copied 0 files; skipped 5 files of the same size and time\n");
-        report.blocked_s = Some(0.25);
-        assert!(report.to_string().ends_with("; the producer waited 250ms\n"), "{report}");
-        report.blocked_s = None;
+        report.pipe = Some(PipeReport {
+            stream: None,
+            begin_bytes: 0,
+            accepted_bytes: 5,
+            most_held_bytes: 5,
+            blocked_s: 0.25,
+            offered_bps: 2_000_000,
+            carried_bps: 1_000_000,
+        });
+        report.reconnects = 1;
+        assert!(
+            report
+                .to_string()
+                .ends_with("; the producer offered 2 Mbit/s and waited 250ms; connected 1 time again\n"),
+            "{report}"
+        );
+        (report.pipe, report.reconnects) = (None, 0);
         let advice = advice("rwnd").map(str::to_owned).into_iter().collect();
         report = CopyReport { limit: Some("rwnd".into()), limit_share: Some(0.83), advice, ..report };
         assert!(report.to_string().ends_with(

@@ -34,6 +34,8 @@ const MOST_TOGETHER: usize = 256;
 /// Time in which the transfers of a client have to end that has gone: that of a connection without an answer,
 /// and some more.
 const LAST: Duration = Duration::from_secs(40);
+/// Time between two checks whether transfers have ended.
+const CHECKS: Duration = Duration::from_millis(10);
 /// Pause after an error of `accept`, such as too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -207,7 +209,7 @@ impl Relay {
         if !versions.contains(&VERSION) {
             let message = format!("the relay speaks version {VERSION} of the protocol only");
             let hint = "install the same version of fullpipe at both ends".to_owned();
-            wire::write_message(&mut tls, &Reply::Failed { message, hint }).await?;
+            wire::write_message(&mut tls, &Reply::Failed { message, hint, temporary: false }).await?;
             tls.shutdown().await?;
             return Err(invalid("the client speaks another version of the protocol"));
         }
@@ -233,17 +235,32 @@ impl Relay {
         has_room
     }
 
+    /// Ends an earlier attempt at the same transfer, of which the client has lost connection 0.
+    async fn displace(&self, transfer: Transfer) {
+        let Some(earlier) = locked(&self.transfers).get(&transfer).cloned() else { return };
+        earlier.close();
+        drop(earlier);
+        let ended = async {
+            while locked(&self.transfers).contains_key(&transfer) {
+                tokio::time::sleep(CHECKS).await;
+            }
+        };
+        // Otherwise, the transfer cannot be entered, which the client is informed of.
+        let _ = timeout(FAREWELL, ended).await;
+    }
+
     /// Serves connection 0 of a transfer, and with it the transfer.
     async fn transfer(&self, greeting: Greeting, peer: SocketAddr) -> io::Result<()> {
         let Greeting { mut tls, transfer, .. } = greeting;
         let store =
             self.store(transfer.0).ok_or_else(|| io::Error::other("the root of the client is gone"))?;
+        self.displace(transfer).await;
         let (replies, mut outgoing) = mpsc::channel(MOST_REPLIES);
         let session = Arc::new(Session::new(store, replies));
         if !self.enter(transfer, &session) {
             let message = format!("the relay has {MOST_TRANSFERS} transfers already");
             let hint = "run the same command again later".to_owned();
-            wire::write_message(&mut tls, &Reply::Failed { message, hint }).await?;
+            wire::write_message(&mut tls, &Reply::Failed { message, hint, temporary: true }).await?;
             tls.shutdown().await?;
             return Err(io::Error::other("too many transfers"));
         }

@@ -13,9 +13,9 @@ use tokio::task::spawn_blocking;
 
 use crate::engine::{BLOCK, Groups, MOST_SIZE};
 use crate::error::Error;
-use crate::frame::{DataHeader, HASH, Header, Reply, Request, Source};
+use crate::frame::{DataHeader, HASH, Header, PipeSource, Reply, Request, Source};
 use crate::incoming::{DIFFERS, Decision, Incoming};
-use crate::name::{LinkContent, RelativePath};
+use crate::name::{LinkContent, RelativePath, StreamName};
 use crate::store::{Announced, FileStore, Lease, Opened, Whole};
 use crate::{locked, span, wire};
 
@@ -42,6 +42,8 @@ pub(crate) struct Session {
     announced: Mutex<BTreeMap<u64, Announced>>,
     /// Small files and links whose new names do not survive a crash yet.
     renamed: Mutex<Vec<(u64, Lease)>>,
+    /// Pipes that nobody asks for after the end of the transfer.
+    forgettable: Mutex<Vec<(RelativePath, StreamName)>>,
     groups: Mutex<Groups>,
     /// Numbers of the connections besides connection 0.
     connections: Mutex<BTreeSet<u32>>,
@@ -72,6 +74,7 @@ impl Session {
             streams: Mutex::default(),
             announced: Mutex::default(),
             renamed: Mutex::default(),
+            forgettable: Mutex::default(),
             groups: Mutex::default(),
             connections: Mutex::default(),
             replies,
@@ -107,7 +110,8 @@ impl Session {
 
     /// Reports a failure to the client, and ends the transfer.
     pub(crate) fn fail(&self, error: Error) {
-        self.reply(Reply::Failed { message: error.message, hint: error.hint });
+        let Error { message, hint, is_temporary: temporary, .. } = error;
+        self.reply(Reply::Failed { message, hint, temporary });
         self.close();
     }
 
@@ -165,12 +169,15 @@ impl Session {
             }
             self.open(std::mem::take(&mut files)).await?;
             match request {
-                Request::Bye => return Ok(true),
+                Request::Bye => {
+                    self.forget_pipes().await?;
+                    return Ok(true);
+                }
                 Request::Hello { .. } => return Err(invalid("a second hello on a connection")),
-                Request::Finish { stream, blake3, size } => {
+                Request::Finish { stream, blake3, size, from } => {
                     let incoming = locked(&self.streams).get(&stream).cloned();
                     let incoming = incoming.ok_or_else(|| invalid("the end of a file that is not open"))?;
-                    if !incoming.expect(blake3, size) {
+                    if !incoming.expect(blake3, size, from) {
                         return Err(invalid("a size that the file cannot have"));
                     }
                     self.conclude(incoming);
@@ -227,9 +234,6 @@ impl Session {
 
     fn open_one(self: &Arc<Self>, file: OpenedFile) -> Result<(), Error> {
         let OpenedFile { stream, target, source, mode, verify, replace, pipe } = file;
-        if let Some(size) = pipe {
-            locked(&self.groups).set_pipe(Bytes::new(size));
-        }
         if source.size <= BLOCK && pipe.is_none() {
             match self.store.announce(&target, source, mode, (verify, replace))? {
                 Whole::Same => self.same(stream, &target, source.size, verify)?,
@@ -240,8 +244,22 @@ impl Session {
             }
             return Ok(());
         }
-        let (file, restarted) = match self.store.open(&target, source, replace)? {
+        let opened = match &pipe {
+            None => self.store.open(&target, source, replace)?,
+            Some(pipe) => {
+                locked(&self.groups).set_pipe(Bytes::new(pipe.group));
+                if !pipe.remember {
+                    locked(&self.forgettable).push((target.clone(), pipe.name.clone()));
+                }
+                self.store.open_pipe(&target, source, pipe)?
+            }
+        };
+        let (file, restarted) = match opened {
             Opened::Same => return self.same(stream, &target, source.size, verify),
+            Opened::Complete(placed) => {
+                self.reply(Reply::Placed { stream, pipe: Some(placed) });
+                return Ok(());
+            }
             Opened::Unfinished { file, restarted } => (file, restarted),
         };
         let durable = file.durable().to_vec();
@@ -257,6 +275,21 @@ impl Session {
             tokio::spawn(async move { session.hash_durable(incoming, durable).await });
         }
         Ok(())
+    }
+
+    /// Forgets the pipes of a client that knows that they are complete.
+    async fn forget_pipes(&self) -> io::Result<()> {
+        let pipes = std::mem::take(&mut *locked(&self.forgettable));
+        if pipes.is_empty() {
+            return Ok(());
+        }
+        let store = Arc::clone(&self.store);
+        let forgotten = spawn_blocking(move || {
+            for (target, name) in pipes {
+                store.forget_pipe(&target, &name);
+            }
+        });
+        forgotten.await.map_err(io::Error::other)
     }
 
     /// Reports a target that has the size and the modification time of its source.
@@ -358,7 +391,7 @@ impl Session {
             Ok(streams) => {
                 locked(&self.totals).files += streams.len() as u64;
                 for stream in streams {
-                    self.reply(Reply::Placed { stream });
+                    self.reply(Reply::Placed { stream, pipe: None });
                 }
             }
             Err((folder, error)) => {
@@ -370,7 +403,7 @@ impl Session {
     async fn folder(&self, stream: u64, target: RelativePath) -> io::Result<()> {
         let store = Arc::clone(&self.store);
         match spawn_blocking(move || store.create(&target)).await? {
-            Ok(()) => self.reply(Reply::Placed { stream }),
+            Ok(()) => self.reply(Reply::Placed { stream, pipe: None }),
             Err(error) => self.fail(error),
         }
         Ok(())
@@ -422,7 +455,8 @@ impl Session {
             match placed {
                 Ok(()) => {
                     locked(&session.totals).files += 1;
-                    session.reply(Reply::Placed { stream: incoming.stream });
+                    let pipe = incoming.placed_pipe();
+                    session.reply(Reply::Placed { stream: incoming.stream, pipe });
                 }
                 Err(error) => session.not_placed(&incoming.name, &error, decision == Decision::Place),
             }
@@ -486,7 +520,7 @@ struct OpenedFile {
     mode: u32,
     verify: bool,
     replace: bool,
-    pipe: Option<u64>,
+    pipe: Option<PipeSource>,
 }
 
 /// Joins the error of a blocking task with that of its work.
@@ -512,12 +546,12 @@ mod tests {
     fn a_client_that_does_not_read_its_replies_ends_its_transfer() {
         let (_folder, session, mut receiver) = session(2);
         for stream in 1..=2 {
-            session.reply(Reply::Placed { stream });
+            session.reply(Reply::Placed { stream, pipe: None });
         }
         assert!(!*session.closed.borrow(), "there was room");
-        session.reply(Reply::Placed { stream: 3 });
+        session.reply(Reply::Placed { stream: 3, pipe: None });
         assert!(*session.closed.borrow());
-        assert_eq!(receiver.try_recv(), Ok(Reply::Placed { stream: 1 }));
+        assert_eq!(receiver.try_recv(), Ok(Reply::Placed { stream: 1, pipe: None }));
     }
 
     #[test]
@@ -570,7 +604,9 @@ mod tests {
         crate::runtime().expect("a runtime").block_on(async {
             for (stream, lengths) in [(1, [long, 5]), (2, [5, long])] {
                 let target = RelativePath::new(Path::new(&stream.to_string())).expect("a path");
-                let pipe = OpenedFile { pipe: Some(BLOCK), ..announced(stream, target, 0) };
+                let name = StreamName::try_from(format!("{stream}")).expect("a name");
+                let pipe = PipeSource { name, group: BLOCK, holds: false, remember: false };
+                let pipe = OpenedFile { pipe: Some(pipe), ..announced(stream, target, 0) };
                 session.open(vec![pipe]).await.expect("opened");
                 let block =
                     |index, length, storage| DataHeader { stream, offset: index * BLOCK, length, storage };
@@ -583,7 +619,7 @@ mod tests {
                 }
                 assert!(values.end(BLOCK + 5));
                 let blake3 = values.root().expect("complete");
-                let finish = Request::Finish { stream, blake3, size: Some(BLOCK + 5) };
+                let finish = Request::Finish { stream, blake3, size: Some(BLOCK + 5), from: 0 };
                 session.requests(vec![finish]).await.expect("read");
                 while locked(&session.streams).contains_key(&stream) {
                     tokio::time::sleep(std::time::Duration::from_millis(1)).await;

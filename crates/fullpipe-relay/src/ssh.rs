@@ -59,6 +59,8 @@ enum Answer {
     Failed {
         message: String,
         hint: String,
+        #[serde(default)]
+        temporary: bool,
     },
 }
 
@@ -124,8 +126,9 @@ impl Remote {
             Ok(Some(Answer::Ready { relay, port })) => {
                 Ok(Self { ssh, input: Some(input), host: address(host), port, fingerprint: relay.parse()? })
             }
-            Ok(Some(Answer::Failed { message, hint })) => {
-                Err(Error::runtime(format!("{host}: {message}"), hint))
+            Ok(Some(Answer::Failed { message, hint, temporary })) => {
+                let error = Error::runtime(format!("{host}: {message}"), hint);
+                Err(if temporary { error.temporary() } else { error })
             }
             Ok(None) | Err(_) => {
                 drop(input);
@@ -202,8 +205,8 @@ pub fn serve_once(
     let (relay, listener, folder, fingerprint) = match prepared {
         Ok(prepared) => prepared,
         Err(error) => {
-            let Error { message, hint, .. } = error;
-            return answer(&Answer::Failed { message, hint });
+            let Error { message, hint, is_temporary: temporary, .. } = error;
+            return answer(&Answer::Failed { message, hint, temporary });
         }
     };
     let port = listener.local_addr().map_err(|error| Error::system("listen", &error))?.port();

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Subcommand};
-use fullpipe::units::{Bytes, Rate};
+use fullpipe::units::{Bytes, Duration, Rate};
 
 use super::OutputArgs;
 
@@ -17,13 +17,15 @@ Examples:
   fullpipe copy logs relay://ny.example.com/logs --peer sha256:... --connections 8
   fullpipe copy logs relay://ny.example.com/logs --peer sha256:... --limit 100mbit
   pg_dump db | fullpipe copy - ny.example.com:in/db.sql
+  feed --resume-from 3 | fullpipe copy - relay://ny.example.com/feed --stream monday --progress-fd 3
 
 With several SRC, or if DEST ends with /, the names of the sources are added to DEST; otherwise
 DEST is the new name. The target never depends on what exists: the same command continues an
 interrupted copy, and skips files that have the same size and modification time already.
 
-With -, standard input becomes the file DEST, which begins anew with each command. The producer
-waits while --memory is full.
+With -, standard input becomes the file DEST. Its bytes are kept until they are durable at the
+relay; the producer waits while --memory is full. Without --stream, the file begins anew with each
+command. With it, the first line on --progress-fd is the offset from which the producer goes on.
 
 HOST:PATH starts fullpipe on the other host over ssh, as scp does. The data goes over separate TLS
 connections to a free port there, with keys that are made for this copy. relay:// needs a running
@@ -57,9 +59,27 @@ pub(crate) struct CopyArgs {
     #[arg(long, value_name = "RATE")]
     pub(crate) limit: Option<Rate>,
 
-    /// Memory for the bytes of a pipe that are not durable at the relay, 4MiB to 4GiB
+    /// Time for which a copy that has lost its relay tries to continue; 0s ends it at once
+    #[arg(long, value_name = "TIME", default_value = "60s")]
+    pub(crate) retry: Duration,
+
+    /// Memory for the bytes of a pipe that are not durable at the relay, 4MiB to 4GiB; with --spool, their
+    /// amount on the disk, to 4TiB
     #[arg(long, value_name = "SIZE", default_value = "64MiB")]
     pub(crate) memory: Bytes,
+
+    /// Name of the stream in a pipe; another command with this name and DEST continues it
+    #[arg(long, value_name = "NAME")]
+    pub(crate) stream: Option<String>,
+
+    /// Folder for a file that keeps the bytes of a pipe; what is synced there counts as accepted
+    #[arg(long, value_name = "DIR", requires = "stream")]
+    pub(crate) spool: Option<PathBuf>,
+
+    /// File descriptor for the progress of a pipe: a line with the accepted offset in bytes, at the beginning
+    /// and whenever it grows
+    #[arg(long, value_name = "FD")]
+    pub(crate) progress_fd: Option<u32>,
 
     /// Fingerprint of the relay's key, for relay://
     #[arg(long, value_name = "FINGERPRINT")]

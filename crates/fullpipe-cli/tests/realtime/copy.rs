@@ -180,6 +180,87 @@ fn after_two_hundred_kills_of_either_end_every_byte_has_arrived() {
     survives("copy-many-kills", 200, 512 * MIB, 5000);
 }
 
+/// A producer that obeys the accepted offset feeds a copy, of which one end, then the other, is killed. After the
+/// relay's death the copy continues by itself; after its own death it is started again. An accepted byte is never
+/// asked for again, and the file has each byte once.
+fn pipe_survives(test: &str, kills: u64, size: usize) {
+    let ends = Ends::new(test);
+    let content = content(5, size);
+    let progress = ends.path("progress");
+    let target = format!("relay://127.0.0.1:{}/feed", ends.port);
+    let mut relay = Some(ends.serve());
+    let (mut stream, mut accepted, mut kill) = (0, 0, 0);
+    while kill < kills || accepted > 0 || stream == 0 {
+        fs::write(&progress, "").expect("written");
+        let name = format!("stream {stream}");
+        let mut command = Command::new("sh");
+        // A shell passes a file descriptor that has a number.
+        command.args([
+            "-c",
+            "progress=$1; shift; exec \"$@\" 3>>\"$progress\"",
+            "sh",
+            &progress,
+            crate::PROGRAM,
+        ]);
+        command.args(["copy", "-", &target, "--peer", &ends.relay, "--key", &ends.path("client.key")]);
+        command.args(["--stream", &name, "--progress-fd", "3", "--memory", "4MiB", "--limit", "400mbit"]);
+        let mut client = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("it starts");
+        let mut input = client.stdin.take().expect("a pipe");
+        let mut client = Killed(client);
+        let offsets = || -> Vec<u64> {
+            let text = fs::read_to_string(&progress).expect("a file");
+            // The last line may be half written.
+            let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+            whole.lines().map(|line| line.parse().expect("an offset")).collect()
+        };
+        assert!(becomes(|| !offsets().is_empty()), "the first line is the accepted offset");
+        let begin = offsets()[0];
+        assert!(begin >= accepted, "stream {stream}: {accepted} bytes were accepted, and {begin} now");
+        std::thread::scope(|scope| {
+            let rest = &content[begin as usize..];
+            scope.spawn(move || {
+                // The copy may be killed before it has read all.
+                let _ = rest.chunks(70_001).try_for_each(|part| std::io::Write::write_all(&mut input, part));
+            });
+            if kill < kills {
+                pause(30 + draw(11, 0, kill) % 350);
+                // The relay is killed twice in the life of a copy, and then the copy.
+                for _ in 0..2 {
+                    drop(relay.take());
+                    pause(20);
+                    relay = Some(ends.serve());
+                    kill += 1;
+                    pause(draw(11, 1, kill) % 350);
+                }
+                kill += 1;
+                let _ = client.0.kill();
+            }
+            client.0.wait().expect("it ends");
+        });
+        let offsets = offsets();
+        assert!(offsets.is_sorted(), "{offsets:?}");
+        accepted = offsets.last().copied().unwrap_or(accepted);
+        if accepted == size as u64 {
+            assert!(fs::read(ends.path("in/feed")).expect("placed") == content, "stream {stream}");
+            (stream, accepted) = (stream + 1, 0);
+        }
+    }
+    assert!(stream > 0, "no stream was complete");
+    assert_eq!(names(Path::new(&ends.path("in"))).len(), 1, "nothing is left beside the target");
+    println!("{kill} kills, {stream} streams were complete");
+}
+
+#[test]
+fn a_pipe_survives_ten_kills_of_either_end() {
+    pipe_survives("copy-pipe-kills", 10, 48 * MIB);
+}
+
+#[test]
+#[ignore = "minutes: cargo test -p fullpipe-cli --features copy --test realtime -- --ignored pipe_survives_two_hundred"]
+fn a_pipe_survives_two_hundred_kills_of_either_end() {
+    pipe_survives("copy-many-pipe-kills", 200, 256 * MIB);
+}
+
 /// A script with the name `ssh` runs the command on this host, as ssh does on another one.
 #[test]
 fn a_copy_over_ssh_starts_the_other_end() {

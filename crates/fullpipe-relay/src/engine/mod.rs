@@ -8,6 +8,7 @@ mod choice;
 mod dispatch;
 mod groups;
 mod limit;
+mod prefix;
 
 pub(crate) use arrivals::Arrivals;
 pub use choice::Room;
@@ -15,6 +16,7 @@ pub(crate) use choice::{Choice, Sum};
 pub(crate) use dispatch::{Block, Dispatcher, Next};
 pub(crate) use groups::Groups;
 pub(crate) use limit::{Demand, Limiter};
+pub(crate) use prefix::Prefix;
 
 /// Size of a block in bytes: an aligned power of two, so that each block is a subtree of the file's hash.
 pub(crate) const BLOCK: u64 = 1 << 20;

@@ -117,7 +117,10 @@ impl Relay {
     async fn answer(&self, reader: &mut (impl AsyncRead + Unpin)) -> Result<(), Error> {
         match wire::next_message::<Reply>(reader).await.map_err(|error| self.failed(&error))? {
             Some(Reply::Welcome { version: VERSION }) => Ok(()),
-            Some(Reply::Failed { message, hint }) => Err(Error::network(message, hint)),
+            Some(Reply::Failed { message, hint, temporary }) => {
+                let error = Error::network(message, hint);
+                Err(if temporary { error.temporary() } else { error })
+            }
             Some(_) => Err(Error::network(format!("{} breaks the protocol", self.name), "")),
             None => Err(self.failed(&io::ErrorKind::UnexpectedEof.into())),
         }

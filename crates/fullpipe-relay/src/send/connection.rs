@@ -12,7 +12,6 @@ use tokio::time::Instant;
 use super::connect::Relay;
 use super::links::{Sampler, SocketSample};
 use super::outgoing::{Outgoing, push_whole};
-use super::pipe::Piped;
 use crate::engine::{Block, Dispatcher, Next};
 use crate::error::Error;
 use crate::frame::{HASH, HEADER, Reply, Request};
@@ -80,8 +79,8 @@ pub(super) enum Event {
     Compared(u64, bool),
     /// A source cannot be read.
     Unreadable(u64, io::Error),
-    /// The pipe has been read.
-    Piped(Piped),
+    /// The pipe of a complete stream is at its end, or is not.
+    Rest(u64, io::Result<bool>),
     /// What the sockets of this process did in an interval.
     Sampled(Vec<SocketSample>),
     /// A connection has failed.
@@ -118,18 +117,17 @@ pub(super) async fn receive(number: u32, mut reader: impl AsyncRead + Unpin, eve
 /// Time between two samples of the sockets.
 const SAMPLING: std::time::Duration = std::time::Duration::from_millis(100);
 
+/// Samples the sockets of all attempts at a copy.
+pub(super) type SharedSampler = Arc<Mutex<Box<dyn Sampler>>>;
+
 /// Samples the sockets until the copy ends.
-pub(super) async fn sample(mut sampler: Box<dyn Sampler>, events: Events) {
+pub(super) async fn sample(sampler: SharedSampler, events: Events) {
     let mut ticks = tokio::time::interval(SAMPLING);
     loop {
         ticks.tick().await;
-        let sampled = spawn_blocking(move || {
-            let samples = sampler.sample();
-            (sampler, samples)
-        });
+        let sampler = Arc::clone(&sampler);
         // An error would be a panic, which the task has reported.
-        let Ok((returned, samples)) = sampled.await else { return };
-        sampler = returned;
+        let Ok(samples) = spawn_blocking(move || locked(&sampler).sample()).await else { return };
         if !samples.is_empty() && events.send(Event::Sampled(samples)).is_err() {
             return;
         }

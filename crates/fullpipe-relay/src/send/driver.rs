@@ -6,22 +6,20 @@ use std::path::Path;
 use std::sync::Arc;
 
 use fullpipe_units::{Bytes, Duration, Rate};
-use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
-use super::CopyObserver;
 use super::connection::{Event, Events, Shared, Work};
 use super::links::{Links, SocketSample};
 use super::outgoing::{Changed, Outgoing, hash_file};
 use super::pacing::Pacing;
-use super::pipe::{Held, Pipe, Piped};
+use super::pipe::Held;
+use super::{Carried, CopyObserver};
 use crate::engine::{BLOCK, MOST_SIZE, Room, block_count, block_range};
 use crate::error::Error;
-use crate::frame::{Reply, Request};
+use crate::frame::{PipeSource, PlacedPipe, Reply, Request};
 use crate::hex::Hex;
-use crate::name::RelativePath;
 use crate::report::{CopyReport, advice};
 use crate::sources::{Found, SourceFile};
 use crate::wire::Readiness;
@@ -33,8 +31,6 @@ const OPEN: usize = 128;
 /// many small files are on their way in one round trip. At an RTT of 210 ms, 16 384 files that take three
 /// round trips each are 26 000 files per second. Each needs about 500 bytes of memory at each end.
 const ANNOUNCED: usize = 16_384;
-/// Permission bits of a file that was a pipe.
-const PIPE_MODE: u32 = 0o600;
 /// Time for which a producer has waited when the user is informed.
 const NOTED: std::time::Duration = std::time::Duration::from_secs(1);
 /// Name of the limit of a socket that sends at its pacing rate.
@@ -94,9 +90,9 @@ struct Large {
 #[derive(Debug)]
 struct OpenPipe {
     stream: u64,
-    held: Held,
-    /// Time for which it was not read, because the memory was full.
-    blocked: std::time::Duration,
+    held: Arc<Held>,
+    /// The relay has answered the announcement.
+    is_opened: bool,
     /// The user knows that its producer waits.
     is_noted: bool,
 }
@@ -108,12 +104,16 @@ struct OpenFile {
     /// Bytes that are durable, of this transfer and of earlier ones.
     durable: u64,
     is_finished: bool,
+    /// It is a file or a link, and no folder.
+    is_file: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Totals {
     files: u64,
     same: u64,
+    /// Files and links that this attempt has placed.
+    placed: u64,
     skipped: u64,
     bytes: u64,
     resumed: u64,
@@ -173,7 +173,7 @@ impl<'a> Driver<'a> {
         match found.transpose()? {
             None => self.is_listed = true,
             Some(Found::Folder(target)) => {
-                let stream = self.add(OpenFile { size: 0, durable: 0, is_finished: true });
+                let stream = self.add(OpenFile { size: 0, durable: 0, is_finished: true, is_file: false });
                 self.request(Request::Folder { stream, target });
             }
             Some(Found::File(source)) => {
@@ -184,7 +184,7 @@ impl<'a> Driver<'a> {
             }
             Some(Found::Link { target, to }) => {
                 self.total.files += 1;
-                let stream = self.add(OpenFile { size: 0, durable: 0, is_finished: true });
+                let stream = self.add(OpenFile { size: 0, durable: 0, is_finished: true, is_file: true });
                 self.request(Request::Link { stream, target, to });
             }
             Some(Found::Special(path)) => {
@@ -196,51 +196,116 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// Announces a pipe, and begins to read it.
-    pub(super) fn pipe(&mut self, pipe: Pipe, target: RelativePath) -> Result<(), Error> {
-        let held = Held::new(&pipe)?;
-        let source = SourceFile { path: "-".into(), target, source: held.source()?, mode: PIPE_MODE };
+    /// Announces a pipe. Without a name, there is nothing to continue, and it is read at once.
+    pub(super) fn pipe(&mut self, held: &Arc<Held>) -> Result<(), Error> {
+        if !held.is_named() && held.from().is_none() {
+            held.begin(&[])?;
+        }
         self.total.files += 1;
         self.large.count += 1;
-        let stream = self.add(OpenFile { size: 0, durable: 0, is_finished: false });
-        self.request(self.opening(stream, &source, true, Some(pipe.group())));
-        let outgoing = Outgoing::pipe(source, Arc::clone(&held.file));
-        locked(&self.shared.files).insert(stream, Arc::new(outgoing));
-        let (reader, runtime, events) = (held.clone(), Handle::current(), self.events.clone());
-        spawn_blocking(move || reader.fill(&pipe, &runtime, &events));
-        self.pipe = Some(OpenPipe { stream, held, blocked: std::time::Duration::ZERO, is_noted: false });
+        let stream = self.add(OpenFile { size: 0, durable: 0, is_finished: false, is_file: true });
+        self.request(self.opening(stream, &held.outgoing.source, true, Some(held.announcement())));
+        locked(&self.shared.files).insert(stream, Arc::clone(&held.outgoing));
+        self.pipe = Some(OpenPipe { stream, held: Arc::clone(held), is_opened: false, is_noted: false });
         Ok(())
     }
 
     /// Adds what has been read from the pipe.
-    fn piped(&mut self, piped: Piped) -> Result<(), Error> {
-        let (size, is_last, blocked) = match piped {
-            Piped::Read { size, is_last, blocked } => (size, is_last, blocked),
-            Piped::Failed(error) => return Err(Error::system("read the pipe", &error)),
-        };
+    pub(super) fn piped(&mut self) -> Result<(), Error> {
+        let Some(pipe) = &mut self.pipe else { return Ok(()) };
+        if let Some(error) = pipe.held.failure() {
+            return Err(Error::system("read the pipe", &error));
+        }
+        let (reading, stream, is_opened) = (pipe.held.reading(), pipe.stream, pipe.is_opened);
+        let size = reading.size;
         if size > MOST_SIZE {
             let message = format!("the pipe has more than {MOST_SIZE} bytes");
             return Err(Error::usage(message, "copy it in parts"));
         }
-        let Some(pipe) = &mut self.pipe else { return Ok(()) };
-        let stream = pipe.stream;
-        pipe.blocked = blocked;
-        if blocked >= NOTED && !std::mem::replace(&mut pipe.is_noted, true) {
+        if reading.blocked() >= NOTED && !std::mem::replace(&mut pipe.is_noted, true) {
             self.observer.note("the pipe delivers more than the copy carries, and its producer waits");
         }
-        if let Some(open) = self.open.get_mut(&stream) {
+        pipe.held.report(self.observer);
+        let Some(open) = self.open.get_mut(&stream) else { return Ok(()) };
+        if size > open.size {
             let added = size - open.size;
             open.size = size;
             self.total.bytes += added;
             self.large.bytes += added;
+            locked(&self.shared.dispatcher).grow(stream, size);
+            self.shared.wake();
         }
-        locked(&self.shared.dispatcher).grow(stream, size);
-        self.has_work = true;
-        if is_last && let Some(file) = self.outgoing(stream) {
+        if reading.is_last
+            && is_opened
+            && let Some(file) = self.outgoing(stream)
+        {
             locked(&file.values).end(size);
             self.finish(stream)?;
         }
         Ok(())
+    }
+
+    /// Begins or continues to read the pipe, of which the blocks in `durable` are not sent.
+    fn opened_pipe(&mut self, stream: u64, durable: &[(u64, u64)]) -> Result<(), Error> {
+        let Some(pipe) = &mut self.pipe else { return Ok(()) };
+        let most = block_count(MOST_SIZE);
+        if durable.iter().any(|(start, end)| start >= end || *end > most) {
+            return Err(self.broken());
+        }
+        pipe.held.begin(durable)?;
+        self.piped()?;
+        let size = self.open.get(&stream).map_or(0, |open| open.size);
+        locked(&self.shared.dispatcher).add(stream, size, durable);
+        self.total.resumed += self.count(stream, durable);
+        if let Some(pipe) = &mut self.pipe {
+            pipe.is_opened = true;
+        }
+        self.piped()
+    }
+
+    /// Forgets the pipe, which has its name at the relay.
+    fn placed_pipe(&mut self, stream: u64, placed: PlacedPipe) -> Result<(), Error> {
+        let Some(pipe) = &self.pipe else { return Ok(()) };
+        let reading = pipe.held.reading();
+        let is_begun = pipe.held.from().is_some();
+        if is_begun && (reading.size, reading.is_last) != (placed.size, true) {
+            return Err(self.broken());
+        }
+        let completed = pipe.held.complete(placed.size);
+        completed.map_err(|error| Error::system("remove the spool", &error))?;
+        self.last_hash = Some(placed.blake3);
+        pipe.held.report(self.observer);
+        if is_begun {
+            return self.close(stream);
+        }
+        // An earlier process has sent all of it, so that the producer has nothing to add.
+        if let Some(open) = self.open.get_mut(&stream) {
+            (open.size, open.durable) = (placed.size, placed.size);
+            self.large.bytes += placed.size;
+            self.total.bytes += placed.size;
+            self.total.resumed += placed.size;
+            self.durable_bytes += placed.size;
+        }
+        let (held, events) = (Arc::clone(&pipe.held), self.events.clone());
+        spawn_blocking(move || {
+            let _ = events.send(Event::Rest(stream, held.is_at_end()));
+        });
+        Ok(())
+    }
+
+    /// Ends a pipe that an earlier process has sent, or fails if the producer goes on.
+    fn rest(&mut self, stream: u64, is_at_end: io::Result<bool>) -> Result<(), Error> {
+        if is_at_end.map_err(|error| Error::system("read the pipe", &error))? {
+            return self.close(stream);
+        }
+        Err(Error::usage(
+            "the stream is complete, and the pipe has more bytes",
+            "choose another --stream for another content",
+        ))
+    }
+
+    fn broken(&self) -> Error {
+        Error::network(format!("{} breaks the protocol", self.peer), "")
     }
 
     /// Returns whether a stream is the pipe.
@@ -257,7 +322,7 @@ impl<'a> Driver<'a> {
             return Ok(());
         }
         let Waiting { source, replace } = waiting;
-        let stream = self.add(OpenFile { size, durable: 0, is_finished: false });
+        let stream = self.add(OpenFile { size, durable: 0, is_finished: false, is_file: true });
         let request = self.opening(stream, &source, replace, None);
         if size > BLOCK {
             self.large.count += 1;
@@ -271,9 +336,8 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// Returns the request that announces a file. `pipe` is the amount that the relay makes durable at once, if
-    /// the source is a pipe.
-    fn opening(&self, stream: u64, source: &SourceFile, replace: bool, pipe: Option<Bytes>) -> Request {
+    /// Returns the request that announces a file or a pipe.
+    fn opening(&self, stream: u64, source: &SourceFile, replace: bool, pipe: Option<PipeSource>) -> Request {
         Request::Open {
             stream,
             target: source.target.clone(),
@@ -281,7 +345,7 @@ impl<'a> Driver<'a> {
             mode: source.mode,
             verify: self.verify,
             replace,
-            pipe: pipe.map(Bytes::get),
+            pipe,
         }
     }
 
@@ -323,7 +387,7 @@ impl<'a> Driver<'a> {
             Event::Reply(reply) => self.reply(reply)?,
             Event::Hashed(stream) => self.finish(stream)?,
             Event::Whole(hash) => self.last_hash = Some(hash),
-            Event::Piped(piped) => self.piped(piped)?,
+            Event::Rest(stream, is_at_end) => self.rest(stream, is_at_end)?,
             Event::Sampled(samples) => self.sampled(samples)?,
             Event::Compared(stream, is_same) => self.compared(stream, is_same)?,
             Event::Unreadable(stream, error) => {
@@ -341,9 +405,14 @@ impl<'a> Driver<'a> {
             return Ok(());
         }
         if connection == 0 {
-            let hint = match self.pipe {
+            let hint = match &self.pipe {
                 None => "run the same command again to continue the copy",
-                Some(_) => "run the same command again; a pipe is copied from its beginning",
+                Some(pipe) if pipe.held.is_named() => {
+                    "run the same command again; its first progress line is where the producer has to go on"
+                }
+                Some(_) => {
+                    "run the same command again; without --stream, a pipe is copied from its beginning"
+                }
             };
             return Err(Error::network(format!("lost the connection to {}: {error}", self.peer), hint));
         }
@@ -426,16 +495,23 @@ impl<'a> Driver<'a> {
             Reply::Durable { stream, blocks } => {
                 locked(&self.shared.dispatcher).durable(stream, &blocks);
                 self.count(stream, &blocks);
-                if let (Some(pipe), Some(open)) = (&self.pipe, self.open.get(&stream))
-                    && pipe.stream == stream
-                {
-                    let removed = pipe.held.remove(open.size, &blocks);
-                    removed.map_err(|error| Error::system("free the memory of the pipe", &error))?;
+                if let Some(pipe) = self.pipe.as_ref().filter(|pipe| pipe.stream == stream) {
+                    let released = pipe.held.release(&blocks);
+                    released.map_err(|error| Error::system("free the memory of the pipe", &error))?;
+                    pipe.held.report(self.observer);
                 }
             }
-            Reply::Placed { stream } => self.close(stream)?,
-            Reply::Failed { message, hint } => {
-                return Err(Error::runtime(format!("{}: {message}", self.peer), hint));
+            Reply::Placed { stream, pipe: Some(placed) } if self.is_pipe(stream) => {
+                self.placed_pipe(stream, placed)?;
+            }
+            Reply::Placed { stream, .. } => {
+                let is_file = self.open.get(&stream).is_some_and(|open| open.is_file);
+                self.total.placed += u64::from(is_file);
+                self.close(stream)?;
+            }
+            Reply::Failed { message, hint, temporary } => {
+                let error = Error::runtime(format!("{}: {message}", self.peer), hint);
+                return Err(if temporary { error.temporary() } else { error });
             }
             Reply::Welcome { .. } => {}
         }
@@ -478,17 +554,20 @@ impl<'a> Driver<'a> {
     fn opened(&mut self, stream: u64, durable: &[(u64, u64)], restarted: bool) -> Result<(), Error> {
         let Some(size) = self.open.get(&stream).map(|open| open.size) else { return Ok(()) };
         self.has_work = true;
+        if self.is_pipe(stream) {
+            return self.opened_pipe(stream, durable);
+        }
         let Some(file) = self.outgoing(stream) else {
             locked(&self.shared.dispatcher).add_whole(stream, size);
             return Ok(());
         };
-        if restarted && !self.is_pipe(stream) {
+        if restarted {
             let path = file.source.path.display();
             self.observer.note(&format!("{path} has changed since the interrupted copy, and is sent anew"));
         }
         let count = block_count(size);
         if durable.iter().any(|(start, end)| start >= end || *end > count) {
-            return Err(Error::network(format!("{} breaks the protocol", self.peer), ""));
+            return Err(self.broken());
         }
         locked(&self.shared.dispatcher).add(stream, size, durable);
         let resumed = self.count(stream, durable);
@@ -523,15 +602,22 @@ impl<'a> Driver<'a> {
         let (Some(file), Some(open)) = (self.outgoing(stream), self.open.get_mut(&stream)) else {
             return Ok(());
         };
-        let Some(hash) = locked(&file.values).root() else { return Ok(()) };
+        let pipe = self.pipe.as_ref().filter(|pipe| pipe.stream == stream);
+        if pipe.is_some_and(|pipe| !pipe.is_opened) {
+            return Ok(());
+        }
+        let from = pipe.and_then(|pipe| pipe.held.from()).unwrap_or(0);
+        let values = locked(&file.values);
+        let hash = if from == 0 { values.root() } else { values.suffix(from) };
+        drop(values);
+        let Some(hash) = hash else { return Ok(()) };
         if std::mem::replace(&mut open.is_finished, true) {
             return Ok(());
         }
-        let size = open.size;
-        let size = self.is_pipe(stream).then_some(size);
+        let size = pipe.is_some().then_some(open.size);
         file.check().map_err(|error| unreadable(&file.source.path, &error))?;
         self.last_hash = Some(hash);
-        self.request(Request::Finish { stream, blake3: hash, size });
+        self.request(Request::Finish { stream, blake3: hash, size, from });
         Ok(())
     }
 
@@ -562,24 +648,38 @@ impl<'a> Driver<'a> {
         self.shared.work.send_replace(Work::Ended);
     }
 
-    pub(super) fn report(&self, started: Instant) -> CopyReport {
-        let wall = span(started.elapsed());
+    /// Adds what this attempt has done to what is carried over to the next one.
+    pub(super) fn carry(&self, carried: &mut Carried) {
+        carried.was_accepted |= self.is_accepted;
+        carried.sent += locked(&self.shared.sent).iter().sum::<u64>();
+        carried.first_byte = carried.first_byte.or(*locked(&self.shared.first_byte));
+        carried.placed += self.total.placed;
+        carried.resumed = carried.resumed.max(self.total.resumed.saturating_sub(carried.durable));
+        carried.durable = carried.durable.max(self.durable_bytes);
+    }
+
+    /// Returns the result of the last attempt; `carried` is that of the earlier ones.
+    pub(super) fn report(&self, carried: &Carried) -> CopyReport {
+        let wall = span(self.started.elapsed());
         let sent = locked(&self.shared.sent).clone();
         let rate = |bytes: u64| Rate::mean(Bytes::new(bytes), wall).as_bps();
         let limit = self.links.limit().filter(|_| self.is_sampled);
-        let sent_bytes = sent.iter().sum();
-        let first_byte = *locked(&self.shared.first_byte);
+        let sent_bytes = carried.sent + sent.iter().sum::<u64>();
+        let first_byte = carried.first_byte.or(*locked(&self.shared.first_byte));
+        let pipe = self.pipe.as_ref().map(|pipe| pipe.held.summary(Instant::now()));
+        let resumed = self.total.resumed.saturating_sub(carried.durable).max(carried.resumed);
         let only_hash = self.last_hash.filter(|_| self.total.files == 1);
         CopyReport {
             schema: CopyReport::SCHEMA,
             files: self.total.files,
-            same_files: self.total.same,
+            // What an earlier attempt has placed is the same now.
+            same_files: self.total.same.saturating_sub(carried.placed),
             skipped_files: self.total.skipped,
             bytes: self.total.bytes,
             sent_bytes,
-            resumed_bytes: self.total.resumed,
+            resumed_bytes: pipe.as_ref().map_or(resumed, |pipe| pipe.begin_bytes),
             wall_s: wall.as_secs_f64(),
-            first_byte_s: first_byte.map(|at| span(at - started).as_secs_f64()),
+            first_byte_s: first_byte.map(|at| span(at - self.started).as_secs_f64()),
             goodput_bps: rate(sent_bytes),
             blake3: only_hash.map(|hash| hash.to_string()),
             connections: self.links.reports(&sent, wall),
@@ -587,7 +687,8 @@ impl<'a> Driver<'a> {
             advice: limit.iter().filter_map(|(limit, _)| advice(limit)).map(str::to_owned).collect(),
             limit: limit.as_ref().map(|(limit, _)| limit.clone()),
             limit_share: limit.map(|(_, share)| share),
-            blocked_s: self.pipe.as_ref().map(|pipe| pipe.blocked.as_secs_f64()),
+            pipe,
+            reconnects: carried.reconnects,
         }
     }
 }

@@ -13,29 +13,30 @@ mod links;
 mod outgoing;
 mod pacing;
 mod pipe;
+mod spool;
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fullpipe_units::Bytes;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, timeout};
 
 use self::connect::{Opened, Relay};
-use self::connection::{Sender, Shared, receive, receive_first, sample};
+use self::connection::{Sender, Shared, SharedSampler, receive, receive_first, sample};
 use self::driver::Driver;
 use self::links::Links;
 pub use self::links::{Connections, Sampler, SocketSample};
 use self::pacing::Pacing;
 pub use self::pacing::{Pacer, RateLimit};
-pub use self::pipe::Pipe;
-use crate::error::Error;
+use self::pipe::Held;
+pub use self::pipe::{Pipe, PipeOptions};
+use crate::error::{Error, Kind};
 use crate::frame::MOST_CONNECTIONS;
 use crate::keys::{Fingerprint, Identity};
-use crate::name::RelativePath;
 use crate::report::CopyReport;
 use crate::runtime;
 use crate::sources::{Walk, checked};
@@ -49,6 +50,10 @@ const PERMIT: &str = "permit TCP connections from here in the firewall of the ho
                       serve there on a port that is permitted, and copy to relay://HOST:PORT/PATH";
 /// Time in which the relay has to close the connections after the last file.
 const FAREWELL: Duration = Duration::from_secs(5);
+/// Time between the first two attempts at a copy that has lost its relay; it doubles with each.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// Longest time between two attempts.
+const MOST_PAUSE: Duration = Duration::from_secs(2);
 /// Number of files that are found ahead of their announcement.
 const AHEAD: usize = 1024;
 /// Number of events that are handled before the connections are woken.
@@ -63,22 +68,10 @@ pub enum Sources {
     Pipe(Pipe),
 }
 
-/// What is announced to the relay.
+/// What an attempt announces to the relay.
 enum Announced {
     Files(Walk),
-    Pipe(Pipe, RelativePath),
-}
-
-impl Sources {
-    fn announce(&self, target: &Path, into: bool) -> Result<Announced, Error> {
-        match self {
-            Self::Files(sources) => Walk::new(sources, target, into).map(Announced::Files),
-            Self::Pipe(_) if into => {
-                Err(Error::usage("a pipe has no name", "write the name of the file at the end of the target"))
-            }
-            Self::Pipe(pipe) => Ok(Announced::Pipe(pipe.clone(), checked(target)?)),
-        }
-    }
+    Pipe(Arc<Held>),
 }
 
 /// Settings of a copy.
@@ -99,6 +92,8 @@ pub struct CopyOptions {
     pub verify: bool,
     /// Highest rate of the payload over all connections.
     pub limit: Option<RateLimit>,
+    /// Time for which a copy that has lost its relay tries to continue.
+    pub retry: fullpipe_units::Duration,
 }
 
 /// Receives what a copy reports while it runs.
@@ -108,6 +103,10 @@ pub trait CopyObserver {
     fn progress(&self, _done: Bytes, _total: Bytes) {}
     /// From now on, the copy uses `count` connections; `limit` has held them back for most of the time.
     fn connections(&self, _count: u32, _limit: Option<&str>) {}
+    /// The producer of the pipe may forget its bytes up to `offset`. The first call is where it has to go on.
+    fn accepted(&self, _offset: Bytes) {}
+    /// `held` bytes of the pipe are kept, of at most `memory`.
+    fn queue(&self, _held: Bytes, _memory: Bytes) {}
     /// Something that the user may want to know, and that does not end the copy.
     fn note(&self, _text: &str) {}
 }
@@ -127,20 +126,29 @@ pub fn copy(
 ) -> Result<CopyReport, Error> {
     match &options.target {
         End::Relay { host, port, path, is_folder } => {
-            let announced = options.sources.announce(path, *is_folder)?;
+            let copy = Copy::new(options, path, *is_folder, sampler, observer)?;
             let relay = Relay::new((host, *port), &options.identity, options.peer, START)?;
-            copy_to(relay, announced, options, sampler, observer)
+            let relay = Arc::new(relay);
+            copy.run(|| Ok(Arc::clone(&relay)))
         }
         End::Ssh { host, path, is_folder } => {
             let is_several = matches!(&options.sources, Sources::Files(sources) if sources.len() > 1);
             let into = *is_folder || is_several;
             let (folder, name) = ssh::split(path, into)?;
-            let announced = options.sources.announce(&name, into)?;
-            let remote = Remote::start(host, &folder, options.identity.fingerprint())?;
-            let address = (remote.host.as_str(), remote.port);
-            let relay = Relay::new(address, &options.identity, Some(remote.fingerprint), PERMIT)?;
-            let copied = copy_to(relay, announced, options, sampler, observer);
-            remote.end();
+            let copy = Copy::new(options, &name, into, sampler, observer)?;
+            let mut started = None;
+            let copied = copy.run(|| {
+                // An earlier one ends, because it has the folder.
+                drop(started.take());
+                let remote = Remote::start(host, &folder, options.identity.fingerprint())?;
+                let address = (remote.host.as_str(), remote.port);
+                let relay = Relay::new(address, &options.identity, Some(remote.fingerprint), PERMIT)?;
+                started = Some(remote);
+                Ok(Arc::new(relay))
+            });
+            if let Some(remote) = started {
+                remote.end();
+            }
             copied
         }
         End::Pipe => Err(Error::usage(
@@ -154,119 +162,251 @@ pub fn copy(
     }
 }
 
-fn copy_to(
-    relay: Relay,
-    announced: Announced,
-    options: &CopyOptions,
-    sampler: Option<Box<dyn Sampler>>,
-    observer: &dyn CopyObserver,
-) -> Result<CopyReport, Error> {
-    let runtime = runtime()?;
-    let copied = runtime.block_on(run(&Arc::new(relay), announced, options, sampler, observer));
-    // After a failure, threads may still read large files, and nothing needs the result.
-    runtime.shutdown_background();
-    copied
+/// What the earlier attempts at a copy have done.
+#[derive(Debug, Default)]
+struct Carried {
+    /// A relay has accepted the first connection.
+    was_accepted: bool,
+    reconnects: u64,
+    /// Payload in bytes.
+    sent: u64,
+    first_byte: Option<Instant>,
+    /// Number of files that were placed.
+    placed: u64,
+    /// Largest number of bytes that were durable at the end of an attempt, and of those from another copy.
+    durable: u64,
+    resumed: u64,
 }
 
-async fn run(
-    relay: &Arc<Relay>,
-    announced: Announced,
-    options: &CopyOptions,
-    sampler: Option<Box<dyn Sampler>>,
-    observer: &dyn CopyObserver,
-) -> Result<CopyReport, Error> {
-    let started = Instant::now();
-    let shared = Arc::new(Shared::default());
-    *crate::locked(&shared.sent) = vec![0; MOST_CONNECTIONS as usize];
-    let (events, mut reported) = mpsc::unbounded_channel();
-    let (requests, outgoing) = mpsc::unbounded_channel();
-    let mut tasks = JoinSet::new();
-    let begin = |tasks: &mut JoinSet<()>, driver: &mut Driver<'_>, number, opened, requests| {
-        let (tls, readiness): Opened = opened;
-        let (reader, writer) = tokio::io::split(tls);
-        let readiness = Arc::new(readiness);
-        let wait = driver.opened_connection(number, &readiness)?;
-        let start = Instant::now() + Duration::from_nanos(wait.as_nanos());
-        let sender = Sender { number, readiness, start, shared: Arc::clone(&shared), events: events.clone() };
-        tasks.spawn(sender.run(writer, requests));
-        match number {
-            0 => tasks.spawn(receive_first(Arc::clone(relay), reader, events.clone())),
-            _ => tasks.spawn(receive(number, reader, events.clone())),
+/// A copy that continues when it has lost its relay.
+struct Copy<'a> {
+    options: &'a CopyOptions,
+    target: &'a Path,
+    into: bool,
+    /// The pipe that is the source.
+    held: Option<Arc<Held>>,
+    sampler: Option<SharedSampler>,
+    observer: &'a dyn CopyObserver,
+}
+
+impl<'a> Copy<'a> {
+    /// Checks the sources.
+    fn new(
+        options: &'a CopyOptions,
+        target: &'a Path,
+        into: bool,
+        sampler: Option<Box<dyn Sampler>>,
+        observer: &'a dyn CopyObserver,
+    ) -> Result<Self, Error> {
+        let held = match &options.sources {
+            Sources::Files(sources) => {
+                Walk::new(sources, target, into)?;
+                None
+            }
+            Sources::Pipe(_) if into => {
+                let hint = "write the name of the file at the end of the target";
+                return Err(Error::usage("a pipe has no name", hint));
+            }
+            Sources::Pipe(pipe) => Some(Arc::new(Held::new(pipe, checked(target)?)?)),
         };
-        Ok::<(), Error>(())
-    };
-    let peer = relay.name.clone();
-    let pacing = options.limit.as_ref().map(Pacing::new);
-    let mut links = Links::new(options.connections);
-    links.next_to_open();
-    let mut driver = Driver::new(
-        peer,
-        Arc::clone(&shared),
-        requests,
-        events.clone(),
-        (started, links, pacing),
-        options.verify,
-        observer,
-    );
-    let (found, mut sources) = mpsc::channel(AHEAD);
-    match announced {
-        Announced::Files(walk) => {
-            spawn_blocking(move || {
-                for source in walk {
-                    if found.blocking_send(source).is_err() {
-                        break;
-                    }
-                }
-            });
+        let sampler = sampler.map(|sampler| Arc::new(Mutex::new(sampler)));
+        Ok(Self { options, target, into, held, sampler, observer })
+    }
+
+    /// Copies to the relay that `reach` returns.
+    fn run(&self, reach: impl FnMut() -> Result<Arc<Relay>, Error>) -> Result<CopyReport, Error> {
+        let runtime = runtime()?;
+        let copied = runtime.block_on(self.attempts(reach));
+        if let Some(held) = &self.held {
+            held.end();
         }
-        // Nothing else is found.
-        Announced::Pipe(pipe, target) => {
-            driver.pipe(pipe, target)?;
-            drop(found);
+        // After a failure, threads may still read large files or a pipe, and nothing needs the result.
+        runtime.shutdown_background();
+        copied
+    }
+
+    async fn attempts(
+        &self,
+        mut reach: impl FnMut() -> Result<Arc<Relay>, Error>,
+    ) -> Result<CopyReport, Error> {
+        let started = Instant::now();
+        let (mut carried, mut failing, mut pause) = (Carried::default(), None, FIRST_PAUSE);
+        let retry = Duration::from_nanos(self.options.retry.as_nanos());
+        loop {
+            let before = (carried.placed, carried.durable);
+            let attempted = match reach() {
+                Ok(relay) => self.attempt(&relay, started, &mut carried).await,
+                Err(error) => Err(error),
+            };
+            let error = match attempted {
+                Ok(report) => return Ok(report),
+                Err(error) => error,
+            };
+            if (carried.placed, carried.durable) != before {
+                (failing, pause) = (None, FIRST_PAUSE);
+            }
+            let is_lost = error.kind == Kind::Network && carried.was_accepted;
+            if !is_lost && !error.is_temporary {
+                return Err(error);
+            }
+            let is_new = failing.is_none();
+            let since = *failing.get_or_insert_with(Instant::now);
+            if since.elapsed() + pause > retry {
+                return Err(error);
+            }
+            if is_new {
+                self.observer.note(&format!("{error}; trying again for {}", self.options.retry));
+            }
+            self.meanwhile(tokio::time::sleep(pause)).await;
+            pause = (pause * 2).min(MOST_PAUSE);
+            carried.reconnects += u64::from(is_lost && is_new);
         }
     }
-    // Connection 0 carries the messages. The files are announced before the relay has accepted it, which saves
-    // a round trip.
-    begin(&mut tasks, &mut driver, 0, relay.open(0).await?, Some(outgoing))?;
-    // The other connections are opened while the first one carries messages and blocks, so that one that
-    // cannot be opened delays nothing.
-    let mut opening = JoinSet::new();
-    // Dropped, and with it its task, when the copy ends.
-    let mut sampling = JoinSet::new();
-    if let Some(sampler) = sampler {
-        sampling.spawn(sample(sampler, events.clone()));
-    }
-    let mut batch = Vec::new();
-    while !driver.is_complete() {
-        while let Some(number) = driver.next_to_open() {
-            let relay = Arc::clone(relay);
-            opening.spawn(async move { (number, relay.connect(number).await) });
-        }
-        tokio::select! {
-            // The driver holds a sender, so the channel cannot end.
-            _ = reported.recv_many(&mut batch, EVENTS) => driver.handle(batch.drain(..))?,
-            found = sources.recv(), if driver.has_room() => driver.found(found)?,
-            Some(Ok((number, opened))) = opening.join_next() => match opened {
-                Ok(opened) => begin(&mut tasks, &mut driver, number, opened, None)?,
-                Err(error) => driver.lose(number, &io::Error::other(error.message))?,
-            },
-        }
-    }
-    // A small copy is complete before they are open. A connection that is cut in its handshake would be an
-    // error to the relay, and one that hangs is not worth more time.
-    let _ = timeout(FAREWELL, async {
-        while let Some(opened) = opening.join_next().await {
-            if let Ok((number, Ok(opened))) = opened {
-                // The files are complete, so a connection that cannot be used is no failure.
-                let _ = begin(&mut tasks, &mut driver, number, opened, None);
+
+    /// Reports what becomes of the pipe while nothing is sent.
+    async fn meanwhile<T>(&self, future: impl Future<Output = T>) -> T {
+        let Some(held) = &self.held else { return future.await };
+        let mut changes = held.changes();
+        let mut future = std::pin::pin!(future);
+        loop {
+            tokio::select! {
+                value = &mut future => return value,
+                Ok(()) = changes.changed() => held.report(self.observer),
             }
         }
-    })
-    .await;
-    driver.end();
-    // The connections end when the relay has read the last message. One that hangs is not waited for, because
-    // every file has been placed.
-    let ending = async { while tasks.join_next().await.is_some() {} };
-    let _ = timeout(FAREWELL, ending).await;
-    Ok(driver.report(started))
+    }
+
+    fn announced(&self) -> Result<Announced, Error> {
+        match (&self.options.sources, &self.held) {
+            (_, Some(held)) => Ok(Announced::Pipe(Arc::clone(held))),
+            (Sources::Files(sources), None) => {
+                Walk::new(sources, self.target, self.into).map(Announced::Files)
+            }
+            (Sources::Pipe(_), None) => Err(Error::usage("a pipe has no name", "")),
+        }
+    }
+
+    async fn attempt(
+        &self,
+        relay: &Arc<Relay>,
+        started: Instant,
+        carried: &mut Carried,
+    ) -> Result<CopyReport, Error> {
+        let options = self.options;
+        let announced = self.announced()?;
+        let shared = Arc::new(Shared::default());
+        *crate::locked(&shared.sent) = vec![0; MOST_CONNECTIONS as usize];
+        let (events, mut reported) = mpsc::unbounded_channel();
+        let (requests, outgoing) = mpsc::unbounded_channel();
+        let mut tasks = JoinSet::new();
+        let begin = |tasks: &mut JoinSet<()>, driver: &mut Driver<'_>, number, opened, requests| {
+            let (tls, readiness): Opened = opened;
+            let (reader, writer) = tokio::io::split(tls);
+            let readiness = Arc::new(readiness);
+            let wait = driver.opened_connection(number, &readiness)?;
+            let start = Instant::now() + Duration::from_nanos(wait.as_nanos());
+            let shared = Arc::clone(&shared);
+            let sender = Sender { number, readiness, start, shared, events: events.clone() };
+            tasks.spawn(sender.run(writer, requests));
+            match number {
+                0 => tasks.spawn(receive_first(Arc::clone(relay), reader, events.clone())),
+                _ => tasks.spawn(receive(number, reader, events.clone())),
+            };
+            Ok::<(), Error>(())
+        };
+        let mut links = Links::new(options.connections);
+        links.next_to_open();
+        let mut driver = Driver::new(
+            relay.name.clone(),
+            Arc::clone(&shared),
+            requests,
+            events.clone(),
+            (started, links, options.limit.as_ref().map(Pacing::new)),
+            options.verify,
+            self.observer,
+        );
+        let (found, mut sources) = mpsc::channel(AHEAD);
+        let mut piped = None;
+        match announced {
+            Announced::Files(walk) => {
+                spawn_blocking(move || {
+                    for source in walk {
+                        if found.blocking_send(source).is_err() {
+                            break;
+                        }
+                    }
+                });
+            }
+            // Nothing else is found.
+            Announced::Pipe(held) => {
+                piped = Some(held.changes());
+                driver.pipe(&held)?;
+                drop(found);
+            }
+        }
+        // The other connections are opened while the first one carries messages and blocks, so that one that
+        // cannot be opened delays nothing.
+        let mut opening = JoinSet::new();
+        // Dropped, and with it its task, when the attempt ends.
+        let mut sampling = JoinSet::new();
+        if let Some(sampler) = &self.sampler {
+            sampling.spawn(sample(Arc::clone(sampler), events.clone()));
+        }
+        let mut batch = Vec::new();
+        let ended: Result<(), Error> = async {
+            // Connection 0 carries the messages. The files are announced before the relay has accepted it,
+            // which saves a round trip.
+            let first = self.meanwhile(relay.open(0)).await?;
+            begin(&mut tasks, &mut driver, 0, first, Some(outgoing))?;
+            while !driver.is_complete() {
+                while let Some(number) = driver.next_to_open() {
+                    let relay = Arc::clone(relay);
+                    opening.spawn(async move { (number, relay.connect(number).await) });
+                }
+                tokio::select! {
+                    // The driver holds a sender, so the channel cannot end.
+                    _ = reported.recv_many(&mut batch, EVENTS) => driver.handle(batch.drain(..))?,
+                    found = sources.recv(), if driver.has_room() => driver.found(found)?,
+                    () = changed(&mut piped) => driver.piped()?,
+                    Some(Ok((number, opened))) = opening.join_next() => match opened {
+                        Ok(opened) => begin(&mut tasks, &mut driver, number, opened, None)?,
+                        Err(error) => driver.lose(number, &io::Error::other(error.message))?,
+                    },
+                }
+            }
+            Ok(())
+        }
+        .await;
+        if let Err(error) = ended {
+            driver.carry(carried);
+            return Err(error);
+        }
+        // A small copy is complete before they are open. A connection that is cut in its handshake would be an
+        // error to the relay, and one that hangs is not worth more time.
+        let _ = timeout(FAREWELL, async {
+            while let Some(opened) = opening.join_next().await {
+                if let Ok((number, Ok(opened))) = opened {
+                    // The files are complete, so a connection that cannot be used is no failure.
+                    let _ = begin(&mut tasks, &mut driver, number, opened, None);
+                }
+            }
+        })
+        .await;
+        driver.end();
+        // The connections end when the relay has read the last message. One that hangs is not waited for,
+        // because every file has been placed.
+        let ending = async { while tasks.join_next().await.is_some() {} };
+        let _ = timeout(FAREWELL, ending).await;
+        Ok(driver.report(carried))
+    }
+}
+
+/// Waits until more of the pipe has been read; without a pipe, for ever.
+async fn changed(piped: &mut Option<watch::Receiver<pipe::Reading>>) {
+    if let Some(piped) = piped
+        && piped.changed().await.is_ok()
+    {
+        return;
+    }
+    std::future::pending::<()>().await;
 }

@@ -23,6 +23,8 @@ pub(super) struct Outgoing {
     has_holes: bool,
     /// The file is the memory of a pipe.
     is_pipe: bool,
+    /// Position of the content in the file.
+    base: u64,
 }
 
 impl Outgoing {
@@ -31,16 +33,16 @@ impl Outgoing {
         match open(&source) {
             Ok((file, has_holes)) => {
                 let values = Mutex::new(BlockValues::new(source.source.size));
-                Ok(Self { file: Arc::new(file), source, values, has_holes, is_pipe: false })
+                Ok(Self { file: Arc::new(file), source, values, has_holes, is_pipe: false, base: 0 })
             }
             Err(error) => Err((source, error)),
         }
     }
 
-    /// Creates the content of a pipe, whose bytes are in `memory`.
-    pub(super) fn pipe(source: SourceFile, memory: Arc<File>) -> Self {
+    /// Creates the content of a pipe, whose bytes are in `memory` from the position `base` on.
+    pub(super) fn pipe(source: SourceFile, memory: Arc<File>, base: u64) -> Self {
         let values = Mutex::new(BlockValues::new(OPEN_END));
-        Self { file: memory, source, values, has_holes: false, is_pipe: true }
+        Self { file: memory, source, values, has_holes: false, is_pipe: true, base }
     }
 
     /// Returns the frame of a block, and adds the block to the hash.
@@ -61,7 +63,7 @@ impl Outgoing {
 
     /// Reads a block, and adds it to the hash.
     fn read(&self, index: u64, offset: u64, content: &mut [u8]) -> io::Result<()> {
-        read(&self.file, content, offset)?;
+        read(&self.file, content, self.base + offset)?;
         let size = if self.is_pipe { OPEN_END } else { self.source.source.size };
         let value = block_value(size, offset, content);
         // A block of a lost connection is read a second time. That of a pipe may have been removed meanwhile,

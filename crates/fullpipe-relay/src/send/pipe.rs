@@ -1,143 +1,498 @@
-//! A pipe as the source: its bytes stay in memory until they are durable at the relay.
+//! A pipe as the source: its bytes are kept until they are durable at the relay.
 //!
 //! ```text
-//!   pipe ──read──► memory ──frame──► connections ──► relay
-//!                    ▲                                 │
-//!                    └──── removed, room for more ◄────┴── durable
+//!   pipe ──read──► memory or spool ──frame──► connections ──► relay
+//!                    ▲                                          │
+//!                    └──── removed, room for more ◄─────────────┴── durable
 //! ```
 //!
 //! The memory is an anonymous file, so that the connections read blocks as they read those of files. What is
-//! durable becomes a hole in it. When the memory is full, the pipe is not read, and its producer waits.
+//! durable becomes a hole in it. When it is full, the pipe is not read, and its producer waits. A lost relay
+//! costs nothing: the next attempt sends what is kept.
+//!
+//! *Accepted* is the offset up to which the producer may forget its bytes: they are durable at the relay, or
+//! with a spool, on this host.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use fullpipe_units::Bytes;
+use fullpipe_units::{Bytes, Rate};
+use ring::rand::{SecureRandom, SystemRandom};
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
-use super::connection::{Event, Events};
-use crate::engine::{BLOCK, block_range};
+use super::CopyObserver;
+use super::outgoing::Outgoing;
+use super::spool::{BASE, Spool};
+use crate::engine::{BLOCK, MOST_SIZE, Prefix, block_range};
 use crate::error::Error;
-use crate::frame::Source;
-use crate::sources::source_of;
+use crate::frame::{PipeSource, Source};
+use crate::hex::Hex;
+use crate::name::{RelativePath, StreamName};
+use crate::report::PipeReport;
+use crate::sources::{SourceFile, source_of};
+use crate::{locked, span};
 
 /// Smallest memory for a pipe: the groups that the relay makes durable are a quarter of it, and at least a
 /// block.
 const LEAST: Bytes = Bytes::from_mib(4);
 /// Largest memory: the relay's groups have at most a quarter of it.
 const MOST: Bytes = Bytes::from_mib(4096);
+/// Largest spool.
+const MOST_SPOOL: Bytes = Bytes::new(MOST_SIZE);
+/// Amount in bytes that is read at once.
+const PART: usize = 256 << 10;
+/// Longest time for which bytes wait in the spool until they are synced.
+const AGE: Duration = Duration::from_millis(250);
+/// Permission bits of a file that was a pipe.
+const MODE: u32 = 0o600;
 
-/// A pipe, and the memory for its bytes that are not durable at the relay.
+/// How the bytes of a pipe are kept.
+#[derive(Clone, Debug)]
+pub struct PipeOptions {
+    /// Amount that is kept until it is durable at the relay: 4 MiB to 4 GiB, or to 4 TiB with a spool.
+    pub memory: Bytes,
+    /// Name of the stream, 1 to 255 bytes. A later copy of the same name to the same target continues it.
+    pub stream: Option<String>,
+    /// Folder for a file that keeps the bytes instead of the memory. Requires a name.
+    pub spool: Option<PathBuf>,
+}
+
+/// A pipe, and how its bytes are kept.
 #[derive(Clone, Debug)]
 pub struct Pipe {
     file: Arc<File>,
     memory: Bytes,
+    stream: Option<StreamName>,
+    spool: Option<PathBuf>,
 }
 
 impl Pipe {
-    /// Describes a pipe. Its bytes take at most `memory`.
+    /// Describes a pipe.
     ///
     /// # Errors
-    /// Returns an error for a memory below 4 MiB or above 4 GiB.
-    pub fn new(file: File, memory: Bytes) -> Result<Self, Error> {
-        if !(LEAST..=MOST).contains(&memory) {
+    /// Returns an error for an amount outside the limits, a name that is not valid, or a spool without a name.
+    pub fn new(file: File, options: PipeOptions) -> Result<Self, Error> {
+        let PipeOptions { memory, stream, spool } = options;
+        let most = if spool.is_some() { MOST_SPOOL } else { MOST };
+        if !(LEAST..=most).contains(&memory) {
             return Err(Error::usage(
                 format!("{memory} is not a size of the memory for a pipe"),
-                format!("choose from {LEAST} to {MOST}"),
+                format!("choose from {LEAST} to {most}"),
             ));
         }
-        Ok(Self { file: Arc::new(file), memory })
+        if spool.is_some() && stream.is_none() {
+            return Err(Error::usage("a spool needs the name of its stream", "add --stream NAME"));
+        }
+        let stream = stream.map(|name| {
+            StreamName::try_from(name)
+                .map_err(|error| Error::usage(error.to_string(), "choose another --stream"))
+        });
+        Ok(Self { file: Arc::new(file), memory, stream: stream.transpose()?, spool })
     }
 
     /// Returns the amount that the relay makes durable at once.
-    pub(super) fn group(&self) -> Bytes {
-        self.memory.mul_div(1, 4)
+    fn group(&self) -> u64 {
+        self.memory.mul_div(1, 4).get()
     }
 }
 
-/// Memory for the bytes of a pipe.
-#[derive(Clone, Debug)]
+/// Where the bytes are kept.
+#[derive(Debug)]
+enum Storage {
+    Memory(Arc<File>),
+    Spool(Spool),
+}
+
+/// How far the pipe has been read.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Reading {
+    /// Bytes of the stream in whole blocks, or all at its end.
+    pub(super) size: u64,
+    /// The pipe has ended.
+    pub(super) is_last: bool,
+    /// Bytes of the stream.
+    read: u64,
+    /// Time for which the pipe was not read because the memory was full.
+    blocked: Duration,
+    /// Time since which it is not read for this reason.
+    blocked_since: Option<Instant>,
+    begun: Option<Instant>,
+    ended: Option<Instant>,
+    has_failed: bool,
+}
+
+impl Reading {
+    /// Returns the time for which the producer has waited.
+    pub(super) fn blocked(&self) -> Duration {
+        self.blocked + self.blocked_since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+}
+
+/// What the relay has made durable.
+#[derive(Debug, Default)]
+struct Durable {
+    prefix: Prefix,
+    /// Bytes among them that this process has read.
+    bytes: u64,
+    /// Size of the stream when the relay has placed it.
+    placed: Option<u64>,
+    /// Accepted offset that was reported last.
+    reported: Option<u64>,
+    /// Largest amount that was kept at one time.
+    most_held: u64,
+}
+
+/// A pipe that is being copied. It outlives the connections to a relay.
+#[derive(Debug)]
 pub(super) struct Held {
-    pub(super) file: Arc<File>,
+    pipe: Pipe,
+    name: StreamName,
+    pub(super) outgoing: Arc<Outgoing>,
+    storage: Storage,
     /// Number of blocks that there is room for.
-    room: Arc<Semaphore>,
+    room: Semaphore,
+    reading: watch::Sender<Reading>,
+    durable: Mutex<Durable>,
+    failure: Mutex<Option<io::Error>>,
+    /// First block that this process has read, when it has begun to read.
+    from: OnceLock<u64>,
 }
 
 impl Held {
-    pub(super) fn new(pipe: &Pipe) -> Result<Self, Error> {
-        let memory = memfd_create("fullpipe-pipe", MemfdFlags::CLOEXEC);
-        let memory = memory.map_err(|error| Error::system("hold the pipe in memory", &error.into()))?;
-        let blocks = (pipe.memory.get() / BLOCK) as usize;
-        Ok(Self { file: Arc::new(memory.into()), room: Arc::new(Semaphore::new(blocks)) })
+    /// Prepares the memory or the spool of a pipe that becomes `target`.
+    pub(super) fn new(pipe: &Pipe, target: RelativePath) -> Result<Self, Error> {
+        let failed = |error: io::Error| Error::system("keep the pipe in memory", &error);
+        let name = match &pipe.stream {
+            Some(name) => name.clone(),
+            None => random_name()?,
+        };
+        let (storage, file, base) = match &pipe.spool {
+            None => {
+                let memory = memfd_create("fullpipe-pipe", MemfdFlags::CLOEXEC);
+                let memory: Arc<File> = Arc::new(memory.map_err(|error| failed(error.into()))?.into());
+                (Storage::Memory(Arc::clone(&memory)), memory, 0)
+            }
+            Some(folder) => {
+                let spool = Spool::open(folder, &name)?;
+                let file = Arc::clone(&spool.file);
+                (Storage::Spool(spool), file, BASE)
+            }
+        };
+        // The size is not known, and the other facts say nothing.
+        let source = Source { size: 0, ..source_of(&file.metadata().map_err(failed)?) };
+        let source = SourceFile { path: "-".into(), target, source, mode: MODE };
+        Ok(Self {
+            pipe: pipe.clone(),
+            name,
+            outgoing: Arc::new(Outgoing::pipe(source, file, base)),
+            storage,
+            room: Semaphore::new(0),
+            reading: watch::Sender::new(Reading::default()),
+            durable: Mutex::default(),
+            failure: Mutex::default(),
+            from: OnceLock::new(),
+        })
     }
 
-    /// Returns the facts by which the relay tells this pipe from others.
-    pub(super) fn source(&self) -> Result<Source, Error> {
-        let metadata = self.file.metadata();
-        metadata
-            .map(|found| source_of(&found))
-            .map_err(|error| Error::system("hold the pipe in memory", &error))
+    /// Returns whether a later copy may continue the stream.
+    pub(super) fn is_named(&self) -> bool {
+        self.pipe.stream.is_some()
     }
 
-    /// Removes blocks that are durable, which makes room for others.
-    pub(super) fn remove(&self, size: u64, blocks: &[(u64, u64)]) -> io::Result<()> {
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        for index in blocks.iter().flat_map(|(start, end)| *start..*end) {
-            let Some((offset, length)) = block_range(size, index) else { break };
-            fallocate(&*self.file, flags, offset, length as u64)?;
-            self.room.add_permits(1);
+    /// Returns the announcement of the pipe.
+    pub(super) fn announcement(&self) -> PipeSource {
+        PipeSource {
+            name: self.name.clone(),
+            group: self.pipe.group(),
+            holds: self.from.get().is_some(),
+            remember: self.is_named(),
+        }
+    }
+
+    /// Returns the first block that this process has read.
+    pub(super) fn from(&self) -> Option<u64> {
+        self.from.get().copied()
+    }
+
+    /// Returns how far the pipe has been read.
+    pub(super) fn reading(&self) -> Reading {
+        *self.reading.borrow()
+    }
+
+    /// Returns a receiver of changes.
+    pub(super) fn changes(&self) -> watch::Receiver<Reading> {
+        self.reading.subscribe()
+    }
+
+    /// Returns the error of the pipe or the spool, once.
+    pub(super) fn failure(&self) -> Option<io::Error> {
+        locked(&self.failure).take()
+    }
+
+    /// Begins to read where the blocks in `durable` have no gap. When it has begun already, compares them
+    /// with those that are no longer kept.
+    pub(super) fn begin(self: &Arc<Self>, durable: &[(u64, u64)]) -> Result<(), Error> {
+        let lost = || {
+            Error::runtime(
+                format!(
+                    "the relay no longer has what it had made durable of {}",
+                    self.outgoing.source.target
+                ),
+                "choose another --stream, and let the producer begin anew",
+            )
+        };
+        let failed = |error: io::Error| Error::system("keep the pipe", &error);
+        if self.from.get().is_some() {
+            if !locked(&self.durable).prefix.is_within(durable) {
+                return Err(lost());
+            }
+            return self.release(durable).map_err(failed);
+        }
+        let prefix = durable.iter().find(|(start, _)| *start == 0).map_or(0, |(_, end)| *end);
+        let begin = prefix * BLOCK;
+        let offset = match &self.storage {
+            Storage::Memory(_) => begin,
+            Storage::Spool(spool) => {
+                if spool.released() > prefix {
+                    return Err(lost());
+                }
+                spool.release(prefix);
+                spool.skip(begin);
+                spool.accepted()
+            }
+        };
+        // Only the driver begins, so that nothing else has set the value.
+        let _ = self.from.set(prefix);
+        locked(&self.durable).prefix = Prefix::begin(prefix);
+        let capacity = self.pipe.memory.get() / BLOCK;
+        let room = capacity.saturating_sub(offset.div_ceil(BLOCK) - prefix);
+        // At most 4 TiB in blocks of 1 MiB.
+        self.room.add_permits(room as usize);
+        self.reading.send_modify(|reading| {
+            (reading.size, reading.read) = (offset / BLOCK * BLOCK, offset);
+            reading.begun = Some(Instant::now());
+        });
+        let (held, runtime) = (Arc::clone(self), Handle::current());
+        spawn_blocking(move || {
+            let read = held.read(&runtime);
+            held.check(read);
+        });
+        if matches!(self.storage, Storage::Spool(_)) {
+            let held = Arc::downgrade(self);
+            tokio::spawn(async move {
+                loop {
+                    tokio::time::sleep(AGE).await;
+                    let Some(held) = held.upgrade() else { break };
+                    // An error would be a panic, which the task has reported.
+                    let _ = spawn_blocking(move || held.sync()).await;
+                }
+            });
         }
         Ok(())
     }
 
-    /// Reads `pipe` to its end, and reports each block. Blocks the thread.
-    pub(super) fn fill(&self, pipe: &Pipe, runtime: &Handle, events: &Events) {
-        if let Err(error) = self.read(&pipe.file, runtime, events) {
-            let _ = events.send(Event::Piped(Piped::Failed(error)));
+    /// Records a failure, which the driver reports.
+    fn check(&self, result: io::Result<()>) {
+        if let Err(error) = result {
+            *locked(&self.failure) = Some(error);
+            self.reading.send_modify(|reading| reading.has_failed = true);
         }
     }
 
-    fn read(&self, mut pipe: &File, runtime: &Handle, events: &Events) -> io::Result<()> {
-        let (mut buffer, mut offset, mut blocked) = (vec![0; BLOCK as usize], 0, Duration::ZERO);
+    /// Makes the spool durable.
+    fn sync(&self) {
+        let Storage::Spool(spool) = &self.storage else { return };
+        let synced = spool.sync();
+        if matches!(synced, Ok(true)) {
+            // Nothing has been read, but more has been accepted.
+            self.reading.send_modify(|_| {});
+        }
+        self.check(synced.map(|_| ()));
+    }
+
+    /// Removes blocks that are durable at the relay, which makes room for others.
+    pub(super) fn release(&self, blocks: &[(u64, u64)]) -> io::Result<()> {
+        let size = self.reading().size;
+        let mut durable = locked(&self.durable);
+        let before = durable.prefix.end();
+        for index in blocks.iter().flat_map(|(start, end)| *start..*end) {
+            let Some((offset, length)) = block_range(size, index) else { break };
+            if !durable.prefix.insert(index) {
+                continue;
+            }
+            durable.bytes += length as u64;
+            if let Storage::Memory(file) = &self.storage {
+                let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                fallocate(&**file, flags, offset, length as u64)?;
+                self.room.add_permits(1);
+            }
+        }
+        // After a crash, the relay continues at the first gap, so that the spool needs what follows.
+        if let Storage::Spool(spool) = &self.storage {
+            let end = durable.prefix.end();
+            spool.release(end);
+            self.room.add_permits((end - before) as usize);
+        }
+        Ok(())
+    }
+
+    /// Records that the stream of `size` bytes has its name; nothing of it has to be kept.
+    pub(super) fn complete(&self, size: u64) -> io::Result<()> {
+        locked(&self.durable).placed = Some(size);
+        match &self.storage {
+            Storage::Memory(_) => Ok(()),
+            Storage::Spool(spool) => spool.remove(),
+        }
+    }
+
+    /// Ends the thread that waits for room.
+    pub(super) fn end(&self) {
+        self.room.close();
+    }
+
+    /// Returns whether the pipe ends where it is. Blocks the thread until the producer writes or ends.
+    pub(super) fn is_at_end(&self) -> io::Result<bool> {
         loop {
-            if let Ok(permit) = self.room.try_acquire() {
-                permit.forget();
-            } else {
-                let begun = Instant::now();
-                // The semaphore is never closed.
-                runtime.block_on(self.room.acquire()).map_err(io::Error::other)?.forget();
-                blocked += begun.elapsed();
+            match (&*self.pipe.file).read(&mut [0]) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                read => return read.map(|read| read == 0),
             }
-            let mut filled = 0;
-            while filled < buffer.len() {
-                match pipe.read(&mut buffer[filled..]) {
-                    Ok(0) => break,
-                    Ok(read) => filled += read,
+        }
+    }
+
+    /// Returns the offset up to which the producer may forget its bytes, when it is known.
+    fn accepted(&self, durable: &Durable) -> Option<u64> {
+        if durable.placed.is_some() {
+            return durable.placed;
+        }
+        self.from.get()?;
+        Some(match &self.storage {
+            Storage::Memory(_) => durable.prefix.end() * BLOCK,
+            Storage::Spool(spool) => spool.accepted(),
+        })
+    }
+
+    /// Reports the accepted offset if it has changed, and the amount that is kept.
+    pub(super) fn report(&self, observer: &dyn CopyObserver) {
+        let reading = self.reading();
+        let mut durable = locked(&self.durable);
+        let Some(accepted) = self.accepted(&durable) else { return };
+        if durable.reported != Some(accepted) {
+            durable.reported = Some(accepted);
+            observer.accepted(Bytes::new(accepted));
+        }
+        observer.queue(Bytes::new(self.held(&durable, reading.read)), self.pipe.memory);
+    }
+
+    /// Returns the number of bytes that are kept after `read` bytes of the stream.
+    fn held(&self, durable: &Durable, read: u64) -> u64 {
+        let begin = self.from().unwrap_or(0) * BLOCK;
+        match durable.placed {
+            Some(_) => 0,
+            None => read.saturating_sub(begin).saturating_sub(durable.bytes),
+        }
+    }
+
+    /// Returns what became of the pipe, `now`.
+    pub(super) fn summary(&self, now: Instant) -> PipeReport {
+        let reading = self.reading();
+        let durable = locked(&self.durable);
+        let begin = self.from().map_or(durable.placed.unwrap_or(0), |from| from * BLOCK);
+        let bytes = Bytes::new(reading.read.saturating_sub(begin));
+        let since = |end: Option<Instant>| {
+            reading.begun.map_or(Duration::ZERO, |begun| end.unwrap_or(now).saturating_duration_since(begun))
+        };
+        let blocked = reading.blocked();
+        let offered = since(reading.ended).saturating_sub(blocked);
+        PipeReport {
+            stream: self.pipe.stream.as_ref().map(|name| name.as_str().to_owned()),
+            begin_bytes: begin,
+            accepted_bytes: self.accepted(&durable).unwrap_or(0),
+            most_held_bytes: durable.most_held,
+            blocked_s: blocked.as_secs_f64(),
+            offered_bps: Rate::mean(bytes, span(offered)).as_bps(),
+            carried_bps: Rate::mean(bytes, span(since(None))).as_bps(),
+        }
+    }
+
+    /// Reads the pipe to its end. Blocks the thread.
+    fn read(&self, runtime: &Handle) -> io::Result<()> {
+        let mut buffer = vec![0; PART];
+        let mut offset = self.reading().read;
+        loop {
+            if offset.is_multiple_of(BLOCK) {
+                self.wait_for_room(runtime)?;
+            }
+            let rest = (BLOCK - offset % BLOCK).min(PART as u64) as usize;
+            let read = loop {
+                match (&*self.pipe.file).read(&mut buffer[..rest]) {
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    Err(error) => return Err(error),
+                    read => break read?,
                 }
-            }
-            self.file.write_all_at(&buffer[..filled], offset)?;
-            offset += filled as u64;
-            let is_last = filled < buffer.len();
-            if events.send(Event::Piped(Piped::Read { size: offset, is_last, blocked })).is_err() || is_last {
+            };
+            self.keep(&buffer[..read], offset)?;
+            offset += read as u64;
+            let is_last = read == 0;
+            self.reading.send_if_modified(|reading| {
+                reading.read = offset;
+                let is_new = is_last || offset.is_multiple_of(BLOCK);
+                if is_new {
+                    (reading.size, reading.is_last) = (offset, is_last);
+                    reading.ended = is_last.then(Instant::now);
+                }
+                is_new
+            });
+            if is_last {
                 return Ok(());
             }
         }
     }
+
+    fn keep(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        match &self.storage {
+            Storage::Memory(file) => file.write_all_at(bytes, offset)?,
+            Storage::Spool(spool) => {
+                if spool.write(bytes, offset)? >= self.pipe.group() {
+                    self.sync();
+                }
+            }
+        }
+        let mut durable = locked(&self.durable);
+        let held = self.held(&durable, offset + bytes.len() as u64);
+        durable.most_held = durable.most_held.max(held);
+        Ok(())
+    }
+
+    /// Waits until there is room for another block.
+    fn wait_for_room(&self, runtime: &Handle) -> io::Result<()> {
+        if let Ok(permit) = self.room.try_acquire() {
+            permit.forget();
+            return Ok(());
+        }
+        let begun = Instant::now();
+        self.reading.send_modify(|reading| reading.blocked_since = Some(begun));
+        // The semaphore is closed when the copy has ended.
+        runtime.block_on(self.room.acquire()).map_err(io::Error::other)?.forget();
+        self.reading.send_modify(|reading| {
+            reading.blocked += begun.elapsed();
+            reading.blocked_since = None;
+        });
+        Ok(())
+    }
 }
 
-/// What was read from a pipe.
-#[derive(Debug)]
-pub(super) enum Piped {
-    /// The pipe has had `size` bytes so far, and was not read for `blocked` because the memory was full.
-    Read { size: u64, is_last: bool, blocked: Duration },
-    /// The pipe or the memory failed.
-    Failed(io::Error),
+/// Returns a name that no other stream has.
+fn random_name() -> Result<StreamName, Error> {
+    let failed = || Error::runtime("the system's random number generator failed", "");
+    let mut name = [0; 16];
+    SystemRandom::new().fill(&mut name).map_err(|_| failed())?;
+    StreamName::try_from(Hex(name).to_string()).map_err(|_| failed())
 }

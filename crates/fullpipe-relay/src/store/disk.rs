@@ -59,6 +59,8 @@ pub(crate) trait Disk: Send + Sync + 'static {
     fn write_at(&self, file: &Self::File, bytes: &[u8], offset: u64) -> io::Result<()>;
     /// Fills `buffer` from `offset`.
     fn read_at(&self, file: &Self::File, buffer: &mut [u8], offset: u64) -> io::Result<()>;
+    /// Sets the size of a file.
+    fn resize(&self, file: &Self::File, size: u64) -> io::Result<()>;
     /// Forgets the content in memory that is durable, so that it is read from the disk.
     fn drop_cache(&self, file: &Self::File) -> io::Result<()>;
     /// Makes the written content durable (`fdatasync`).
@@ -134,6 +136,10 @@ impl Disk for RootDisk {
 
     fn read_at(&self, file: &Self::File, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         file.read_exact_at(buffer, offset)
+    }
+
+    fn resize(&self, file: &Self::File, size: u64) -> io::Result<()> {
+        file.set_len(size)
     }
 
     fn drop_cache(&self, file: &Self::File) -> io::Result<()> {

@@ -7,8 +7,8 @@ use std::io;
 use redb::{Database, DatabaseError, ReadableTable, TableDefinition};
 use serde::{Deserialize, Serialize};
 
-use crate::frame::Source;
-use crate::name::RelativePath;
+use crate::frame::{PlacedPipe, Source};
+use crate::name::{RelativePath, StreamName};
 
 /// Memory in bytes that the database may use as a cache.
 const CACHE: usize = 4 << 20;
@@ -26,6 +26,19 @@ pub(crate) struct Record {
     pub(crate) durable: Vec<(u64, u64)>,
     /// The content is complete and verified, and the rename has been decided.
     pub(crate) placing: bool,
+    /// The file is that of a pipe.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) pipe: Option<PipeRecord>,
+}
+
+/// What the journal remembers of a pipe.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PipeRecord {
+    /// Name of the stream.
+    pub(crate) name: StreamName,
+    /// The pipe has ended. Once the target has its name, this is all that the record still says: a sender
+    /// that did not receive the last reply must not begin anew.
+    pub(crate) placed: Option<PlacedPipe>,
 }
 
 /// A durable map from targets to records. Each change is durable when its function returns.
@@ -133,7 +146,8 @@ mod tests {
             RedbJournal::open(file)
         };
         let source = Source { size: 5, mtime_ns: -3, inode: 9 };
-        let record = Record { source, inode: Some(4), durable: vec![(0, 2), (7, 9)], placing: false };
+        let record =
+            Record { source, inode: Some(4), durable: vec![(0, 2), (7, 9)], placing: false, pipe: None };
         let (one, two) = ("a/b", "c%0a");
         let target = |text: &str| RelativePath::new(Path::new(text)).expect("a path");
         let journal = open().expect("a journal");

@@ -14,6 +14,7 @@
 
 mod disk;
 mod journal;
+mod pipe;
 #[cfg(test)]
 mod tests;
 mod whole;
@@ -24,12 +25,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 pub(crate) use disk::{Attributes, Disk, FileKind, RootDisk, nanos};
-pub(crate) use journal::{Journal, Record, RedbJournal};
+pub(crate) use journal::{Journal, PipeRecord, Record, RedbJournal};
 pub(crate) use whole::{Announced, READ_BACK, Whole};
 
 use crate::engine::{BLOCK, MOST_SIZE, block_range, runs};
 use crate::error::Error;
-use crate::frame::Source;
+use crate::frame::{PlacedPipe, Source};
 use crate::hex::Hex;
 use crate::locked;
 use crate::name::{JOURNAL_FOLDER, RelativePath, TEMPORARY, folder_of};
@@ -96,9 +97,12 @@ impl<F> Unfinished<F> {
         Arc::clone(&self.file)
     }
 
-    /// Sets the size of a pipe, which is known at its end.
-    pub(crate) fn end(&mut self, size: u64) {
-        self.record.source.size = size;
+    /// Sets the size and the hash of a pipe, which are known at its end.
+    pub(crate) fn end(&mut self, placed: PlacedPipe) {
+        self.record.source.size = placed.size;
+        if let Some(pipe) = &mut self.record.pipe {
+            pipe.placed = Some(placed);
+        }
     }
 
     /// Returns the ranges of blocks that were durable when the file was opened, or have become so since.
@@ -121,6 +125,8 @@ enum Target {
 pub(crate) enum Opened<F> {
     /// The target has the size and the modification time of the source.
     Same,
+    /// An earlier transfer has placed the pipe.
+    Complete(PlacedPipe),
     /// The file has to be received.
     Unfinished {
         file: Unfinished<F>,
@@ -147,7 +153,8 @@ impl FileStore {
                     root.join(JOURNAL_FOLDER).join("journal").display()
                 ),
             };
-            Error { hint, ..failed(error) }
+            let is_temporary = error.kind() == io::ErrorKind::ResourceBusy;
+            Error { hint, is_temporary, ..failed(error) }
         })?;
         Self::new(disk, journal)
     }
@@ -182,6 +189,13 @@ impl<D: Disk, J: Journal> Store<D, J> {
     fn recover(&self) -> io::Result<()> {
         for (target, record) in self.journal.all()? {
             if !record.placing {
+                // Something else has replaced the file of a complete pipe since.
+                if record.pipe.as_ref().is_some_and(|pipe| pipe.placed.is_some())
+                    && self.inode_of(target.as_path())? != record.inode
+                    && self.inode_of(&temporary(&target))?.is_none()
+                {
+                    self.journal.remove(&target)?;
+                }
                 continue;
             }
             let temporary = temporary(&target);
@@ -193,9 +207,20 @@ impl<D: Disk, J: Journal> Store<D, J> {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 synced => synced?,
             }
-            self.journal.remove(&target)?;
+            self.placed(&target, &record)?;
         }
         Ok(())
+    }
+
+    /// Records that a target has its name.
+    fn placed(&self, target: &RelativePath, record: &Record) -> io::Result<()> {
+        match &record.pipe {
+            None => self.journal.remove(target),
+            Some(_) => {
+                let record = Record { durable: Vec::new(), placing: false, ..record.clone() };
+                self.journal.put(target, &record)
+            }
+        }
     }
 
     /// Returns the inode of a name; `None` if it does not exist.
@@ -209,7 +234,8 @@ impl<D: Disk, J: Journal> Store<D, J> {
             return Err(Error::runtime(
                 format!("another transfer is writing {target}"),
                 "wait until it ends; the relay ends a transfer 30 s after its client has vanished",
-            ));
+            )
+            .temporary());
         }
         Ok(Lease { busy: Arc::clone(&self.busy), target: target.clone() })
     }
@@ -258,8 +284,7 @@ impl<D: Disk, J: Journal> Store<D, J> {
         let earlier = self.journal.get(target)?;
         if let Some(record) = &earlier
             && record.source == source
-            // That of a pipe, whose bytes exist only once.
-            && record.source.size > 0
+            && record.pipe.is_none()
             && record.inode.is_some()
             && let Some(file) = self.open_existing(&temporary)?
             && Some(self.disk.inode(&file)?) == record.inode
@@ -270,16 +295,23 @@ impl<D: Disk, J: Journal> Store<D, J> {
             return Ok(Opened::Unfinished { file, restarted: false });
         }
         let restarted = earlier.as_ref().is_some_and(|record| record.source != source);
-        let record = Record { source, inode: None, durable: Vec::new(), placing: false };
+        let record = Record { source, inode: None, durable: Vec::new(), placing: false, pipe: None };
+        let file = self.begin(lease, record)?;
+        Ok(Opened::Unfinished { file, restarted })
+    }
+
+    /// Begins a new temporary file.
+    fn begin(&self, lease: Lease, record: Record) -> io::Result<Unfinished<D::File>> {
+        let target = &lease.target;
+        let temporary = temporary(target);
         self.create_folders(target.folder())?;
         // The record comes first, so that a crash leaves no large temporary file that nothing knows.
         self.journal.put(target, &record)?;
         if self.disk.status(&temporary)?.is_some() {
             self.disk.remove(&temporary)?;
         }
-        let file = Arc::new(self.disk.create(&temporary, source.size)?);
-        let file = Unfinished { file, temporary, record, has_durable_name: false, lease };
-        Ok(Opened::Unfinished { file, restarted })
+        let file = Arc::new(self.disk.create(&temporary, record.source.size)?);
+        Ok(Unfinished { file, temporary, record, has_durable_name: false, lease })
     }
 
     /// Removes what an unfinished copy of a target has left, which nothing needs any more.
@@ -448,7 +480,7 @@ impl<D: Disk, J: Journal> Store<D, J> {
         file.record.placing = true;
         self.journal.put(&file.lease.target, &file.record)?;
         self.rename(file)?;
-        self.journal.remove(&file.lease.target)
+        self.placed(&file.lease.target, &file.record)
     }
 
     /// Gives a file its name, so that the name survives a crash.

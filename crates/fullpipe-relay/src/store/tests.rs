@@ -128,6 +128,13 @@ impl Disk for Model {
         self.open(path)
     }
 
+    fn resize(&self, file: &u64, size: u64) -> io::Result<()> {
+        self.call(|state| {
+            state.inodes.get_mut(file).ok_or_else(missing)?.content.resize(size as usize, 0);
+            Ok(())
+        })
+    }
+
     fn drop_cache(&self, _: &u64) -> io::Result<()> {
         self.call(|_| Ok(()))
     }

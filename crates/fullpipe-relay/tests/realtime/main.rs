@@ -12,12 +12,12 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::Duration;
 
 use fullpipe_relay::{
     AllowList, Connections, CopyObserver, CopyOptions, CopyReport, End, Error, Fingerprint, Identity,
     ServeObserver, ServeOptions, Sources, copy, serve,
 };
+use fullpipe_units::Duration;
 use tempfile::TempDir;
 
 /// A relay in a thread of this process, and a client that it accepts.
@@ -87,6 +87,7 @@ impl Fixture {
             peer: Some(self.relay),
             verify: false,
             limit: None,
+            retry: Duration::ZERO,
         }
     }
 
@@ -140,5 +141,5 @@ impl CopyObserver for Notes {
 
 #[expect(clippy::disallowed_methods, reason = "the kernel's time, not the engine's")]
 pub(crate) fn wait(milliseconds: u64) {
-    thread::sleep(Duration::from_millis(milliseconds));
+    thread::sleep(std::time::Duration::from_millis(milliseconds));
 }

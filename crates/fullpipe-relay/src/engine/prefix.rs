@@ -1,0 +1,68 @@
+//! Blocks of a pipe that are durable at the receiver: all below a number, and some beyond it.
+//!
+//! The blocks arrive on several connections, so that a later one may be durable before an earlier one. A
+//! producer that begins again goes on from a single offset, the end of the blocks without a gap.
+
+use std::collections::BTreeSet;
+
+/// Durable blocks of a pipe.
+#[derive(Debug, Default)]
+pub(crate) struct Prefix {
+    below: u64,
+    beyond: BTreeSet<u64>,
+}
+
+impl Prefix {
+    /// Adds all blocks below `end`.
+    pub(crate) fn begin(end: u64) -> Self {
+        Self { below: end, beyond: BTreeSet::new() }
+    }
+
+    /// Adds a block; returns whether it is new.
+    pub(crate) fn insert(&mut self, index: u64) -> bool {
+        if index < self.below || !self.beyond.insert(index) {
+            return false;
+        }
+        while self.beyond.remove(&self.below) {
+            self.below += 1;
+        }
+        true
+    }
+
+    /// Returns the number of blocks without a gap.
+    pub(crate) fn end(&self) -> u64 {
+        self.below
+    }
+
+    /// Returns whether every block is in one of the ranges.
+    pub(crate) fn is_within(&self, ranges: &[(u64, u64)]) -> bool {
+        let has = |index: u64| ranges.iter().any(|(start, end)| (*start..*end).contains(&index));
+        let prefix = ranges.iter().find(|(start, _)| *start == 0).map_or(0, |(_, end)| *end);
+        self.below <= prefix && self.beyond.iter().all(|index| has(*index))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_prefix_ends_at_the_first_gap() {
+        let mut prefix = Prefix::begin(2);
+        assert!(!prefix.insert(1) && prefix.insert(4) && !prefix.insert(4) && prefix.insert(3));
+        assert_eq!(prefix.end(), 2, "block 2 is missing");
+        assert!(prefix.insert(2) && !prefix.insert(3));
+        assert_eq!(prefix.end(), 5);
+    }
+
+    #[test]
+    fn every_durable_block_has_to_be_known() {
+        let mut prefix = Prefix::begin(2);
+        prefix.insert(4);
+        assert!(prefix.is_within(&[(0, 2), (4, 5)]) && prefix.is_within(&[(0, 9)]));
+        for missing in [&[(0, 2)][..], &[(0, 1), (4, 5)], &[(1, 5)], &[]] {
+            assert!(!prefix.is_within(missing), "{missing:?}");
+        }
+        assert!(Prefix::begin(0).is_within(&[]));
+    }
+}
