@@ -51,6 +51,7 @@ mod icmp;
 mod input;
 mod liveness;
 mod output;
+mod paths;
 mod prediction;
 mod receiver;
 mod report;
