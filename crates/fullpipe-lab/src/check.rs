@@ -60,6 +60,7 @@ mod tests {
             bytes: Bytes::new(1),
             goodput: Rate::from_bps(mbit * 1_000_000),
             goodput_second_half: Rate::from_bps(mbit * 2_000_000),
+            segments_sent: None,
             retransmits: mbit,
             rtt: rtt_ms.map(|rtt| RttOutcome { min: ms(1), mean: ms(rtt), p50: ms(rtt), p95: ms(2 * rtt) }),
             send_limit: vec![(SendLimit::Rwnd, ms(3)), (SendLimit::Cwnd, ms(1))],

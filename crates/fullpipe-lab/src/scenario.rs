@@ -31,13 +31,14 @@ pub struct Scenario {
 
 /// Text forms of fields that were added later and have their default values; [`Scenario::identity`] removes
 /// these texts.
-const UNSET: [&str; 6] = [
+const UNSET: [&str; 7] = [
     ", sack: true",
     ", initcwnd: None",
     ", slow_start_after_idle: true",
     ", notsent_lowat: None",
     ", request: None",
     ", profile: None",
+    ", path_memory: false",
 ];
 
 impl Scenario {
@@ -210,6 +211,9 @@ pub struct HostSpec {
     pub notsent_lowat: Option<Bytes>,
     /// Timers, loss detection and retries of both hosts.
     pub tunables: Tunables,
+    /// Whether the sending host remembers paths from one connection to the next, in the simulator
+    /// ([`fullpipe_tcp::memory`]). All flows go to the same client.
+    pub path_memory: bool,
 }
 
 impl HostSpec {
@@ -234,6 +238,7 @@ impl HostSpec {
             slow_start_after_idle: true,
             notsent_lowat: None,
             tunables: Tunables::LINUX,
+            path_memory: false,
         }
     }
 }

@@ -197,7 +197,8 @@ structs! {
         kernel: GUEST,
         window_rule: WindowRule::of(GUEST, None),
         rx_merge: Duration::ZERO,
-        tunables: Tunables::LINUX
+        tunables: Tunables::LINUX,
+        path_memory: false
     }
     FlowSpec { cc, slow_start, start, bytes, max_pacing_rate, workload; stack: None, profile: None, initcwnd: None }
     Workload { writing, reading, request }
