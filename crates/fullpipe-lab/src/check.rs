@@ -108,6 +108,7 @@ mod tests {
             ("utilisation_second_half", 80.0 / (150.0 * 1448.0 / 1500.0)),
             ("retransmits", 40.0),
             ("retransmit_share", 0.5),
+            ("fairness", 1_600.0 / 3_000.0),
             ("rtt_mean_ms", 30.0),
             ("rtt_p95_ms", 80.0),
             ("queue_drops", 3.0),
