@@ -12,6 +12,9 @@
 //! client_address = "proxy-v2"  # or transparent, hidden
 //! cc = "bbr1"
 //! match = "ip saddr 198.51.100.0/24"
+//! [paths]                      # what earlier connections have measured, for surge
+//! remember = true
+//! client_budget = "64KiB"
 //! ```
 //!
 //! An unknown key is an error, because a misspelt limit would otherwise be no limit.
@@ -21,8 +24,10 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use fullpipe_lab::nearest::nearest_name;
 use fullpipe_tcp::cc::Algorithm;
-use fullpipe_units::{Bytes, Rate};
+use fullpipe_tcp::memory::MemoryLimits;
+use fullpipe_units::{Bytes, Probability, Rate};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
@@ -112,6 +117,42 @@ impl FromStr for ClientAddress {
     }
 }
 
+/// Memory of the paths to the clients: section `[paths]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Paths {
+    /// Whether a connection uses what earlier ones have measured, and launches within budgets.
+    pub remember: bool,
+    /// Size of the memory, and budgets of launches.
+    pub limits: MemoryLimits,
+}
+
+impl Default for Paths {
+    fn default() -> Self {
+        Self { remember: true, limits: MemoryLimits::DEFAULT }
+    }
+}
+
+impl Paths {
+    fn read(table: Table) -> Result<Self, ConfigError> {
+        let mut section = Section { name: "[paths]", table };
+        let default = MemoryLimits::DEFAULT;
+        let share: Option<Probability> = section.parsed("device_share")?;
+        let permille = share.map(|share| (1_000.0 * share.as_f64()).round() as u32);
+        let limits = MemoryLimits {
+            prefixes: section.number("prefixes")?.unwrap_or(default.prefixes),
+            client: section.parsed("client_budget")?.unwrap_or(default.client),
+            prefix: section.parsed("prefix_budget")?.unwrap_or(default.prefix),
+            device_permille: permille.unwrap_or(default.device_permille),
+        };
+        let remember = section.flag("remember")?.unwrap_or(true);
+        section.finish(&["remember", "prefixes", "client_budget", "prefix_budget", "device_share"])?;
+        limits.check().map_err(|error| {
+            ConfigError::new(format!("[paths]: {error}"), format!("allowed: {}", error.allowed()))
+        })?;
+        Ok(Self { remember, limits })
+    }
+}
+
 /// Error in the configuration, with a hint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
@@ -158,6 +199,8 @@ pub struct Inputs {
     pub syn_rate: Option<usize>,
     /// Speed of the device to the clients.
     pub speed: Option<Rate>,
+    /// Memory of the paths to the clients.
+    pub paths: Option<Paths>,
 }
 
 /// Complete settings of the service.
@@ -184,6 +227,8 @@ pub struct Settings {
     pub syn_rate: usize,
     /// Speed of the device to the clients; `None` for the speed that its driver reports.
     pub speed: Option<Rate>,
+    /// Memory of the paths to the clients.
+    pub paths: Paths,
 }
 
 impl Inputs {
@@ -194,7 +239,7 @@ impl Inputs {
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
         let mut table: Table =
             text.parse().map_err(|error: toml::de::Error| ConfigError::new(error.message(), ""))?;
-        let listen = table.remove("listen");
+        let (listen, paths) = (table.remove("listen"), table.remove("paths"));
         let mut top = Section { name: "the file", table };
         let mut found = Self {
             user: top.text("user")?,
@@ -204,7 +249,12 @@ impl Inputs {
             speed: top.parsed("speed")?,
             ..Self::default()
         };
-        top.finish(&["user", "memory", "connections", "syn_rate", "speed", "listen"])?;
+        top.finish(&["user", "memory", "connections", "syn_rate", "speed", "listen", "paths"])?;
+        found.paths = match paths {
+            None => None,
+            Some(Value::Table(table)) => Some(Paths::read(table)?),
+            Some(_) => return Err(ConfigError::new("paths is not a table", "write [paths]")),
+        };
         let mut sections = match listen {
             None => return Ok(found),
             Some(Value::Array(sections)) => sections,
@@ -240,6 +290,7 @@ impl Inputs {
             connections: self.connections.or(other.connections),
             syn_rate: self.syn_rate.or(other.syn_rate),
             speed: self.speed.or(other.speed),
+            paths: self.paths.or(other.paths),
         }
     }
 
@@ -320,6 +371,7 @@ impl Inputs {
             connections,
             syn_rate,
             speed: self.speed,
+            paths: self.paths.unwrap_or_default(),
         })
     }
 }
@@ -366,10 +418,23 @@ impl Section {
         }
     }
 
-    /// Refuses the keys that are left, with the `known` keys as a hint.
+    fn flag(&mut self, key: &str) -> Result<Option<bool>, ConfigError> {
+        match self.table.remove(key) {
+            None => Ok(None),
+            Some(Value::Boolean(flag)) => Ok(Some(flag)),
+            Some(other) => Err(ConfigError::new(
+                format!("{key} in {} has the type {}, not boolean", self.name, other.type_str()),
+                format!("write {key} = true"),
+            )),
+        }
+    }
+
+    /// Refuses the keys that are left, with the nearest of the `known` keys as a hint, or with all of them.
     fn finish(self, known: &[&str]) -> Result<(), ConfigError> {
         let Some(unknown) = self.table.keys().next() else { return Ok(()) };
-        let hint = format!("known: {}", known.join(", "));
+        let nearest = nearest_name(unknown, known.iter().copied());
+        let hint = nearest
+            .map_or_else(|| format!("known: {}", known.join(", ")), |name| format!("did you mean {name}?"));
         Err(ConfigError::new(format!("unknown key '{unknown}' in {}", self.name), hint))
     }
 }
@@ -390,6 +455,11 @@ mod tests {
         client_address = "proxy-v2"
         cc = "cubic"
         match = "ip saddr 198.51.100.0/24"
+        [paths]
+        prefixes = 4096
+        client_budget = "32KiB"
+        prefix_budget = "128KiB"
+        device_share = "2.5%"
     "#;
 
     fn error(text: &str) -> (String, String) {
@@ -411,6 +481,15 @@ mod tests {
             connections: 500,
             syn_rate: 2_000,
             speed: Some(Rate::from_bps(10_000_000_000)),
+            paths: Paths {
+                remember: true,
+                limits: MemoryLimits {
+                    prefixes: 4_096,
+                    client: Bytes::from_kib(32),
+                    prefix: Bytes::from_kib(128),
+                    device_permille: 25,
+                },
+            },
         };
         assert_eq!(settings, expected);
     }
@@ -428,13 +507,18 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_key_is_refused_with_the_known_ones() {
+    fn an_unknown_key_is_refused_with_the_nearest_one() {
         let (message, hint) = error("memmory = \"1GiB\"");
         assert_eq!(message, "unknown key 'memmory' in the file");
-        assert_eq!(hint, "known: user, memory, connections, syn_rate, speed, listen");
+        assert_eq!(hint, "did you mean memory?");
+        let (_, hint) = error("colour = \"red\"");
+        assert_eq!(hint, "known: user, memory, connections, syn_rate, speed, listen, paths");
         let (message, hint) = error("[[listen]]\nadress = \"203.0.113.5:443\"");
         assert_eq!(message, "unknown key 'adress' in [[listen]]");
-        assert_eq!(hint, "known: address, upstream, client_address, cc, match");
+        assert_eq!(hint, "did you mean address?");
+        let (message, hint) = error("[paths]\nclient_buget = \"64KiB\"");
+        assert_eq!(message, "unknown key 'client_buget' in [paths]");
+        assert_eq!(hint, "did you mean client_budget?");
     }
 
     #[test]
@@ -446,6 +530,11 @@ mod tests {
             ("memory = 5", "memory in the file has the type integer, not string"),
             ("memory = \"much\"", "memory in the file: "),
             ("listen = 5", "listen is not a list of tables"),
+            ("paths = 5", "paths is not a table"),
+            ("[paths]\nremember = 1", "remember in [paths] has the type integer, not boolean"),
+            ("[paths]\nprefixes = 70000", "[paths]: prefixes 70000 is out of range"),
+            ("[paths]\nclient_budget = \"1MiB\"", "[paths]: client_budget 1 MiB is out of range"),
+            ("[paths]\ndevice_share = \"6%\"", "[paths]: device_share 6 is out of range"),
             ("[[listen]]\n[[listen]]", "exactly one [[listen]] section"),
             ("[[listen]]\nclient_address = \"magic\"", "unknown client address mode 'magic'"),
             ("[[listen]]\nupstream = \"unix:server.sock\"", "'server.sock' is not an absolute path"),

@@ -44,7 +44,7 @@ use crate::routes::{NoWay, WayOut, way_out};
 use crate::status::{self, FOLDER, Status, StatusFile};
 use crate::steering::{LEFT_SECONDS, Phase, Steering};
 use crate::users::user;
-use crate::worker::{BEAT, Beat, WorkerSettings};
+use crate::worker::{BEAT, Beat, PathLimits, WorkerSettings};
 use crate::{forwarding, handover, stranded, system};
 
 /// Number of ticks without a report after which new connections are left to the kernel (1 s).
@@ -321,7 +321,9 @@ impl<'a> Keeper<'a> {
             .process_group(0)
             .spawn()
             .map_err(failed)?;
-        let Settings { listen, upstream, client_address, cc, memory, connections, .. } = self.settings;
+        let Settings { listen, upstream, client_address, cc, memory, connections, paths, .. } = self.settings;
+        // Without a launch, there is nothing that a memory could improve.
+        let remembers = paths.remember && cc.launch().is_some();
         let settings = WorkerSettings {
             listen: *listen,
             upstream: upstream.clone(),
@@ -333,6 +335,7 @@ impl<'a> Keeper<'a> {
             probes: self.probes.path().to_owned(),
             identity: changes_user.then_some(self.user),
             limit: self.limit().map(Rate::as_bps),
+            paths: remembers.then(|| PathLimits::from(paths.limits)),
         };
         let line = serde_json::to_vec(&settings).map_err(|error| failed(error.into()))?;
         let sent = handover::send(&ours, &line, self.raw.as_fd()).and_then(|()| ours.set_nonblocking(true));
@@ -363,7 +366,8 @@ impl<'a> Keeper<'a> {
                 Heard::Nothing => return Ok(()),
                 Heard::End => return self.worker_ended(),
                 Heard::Beat(beat) => {
-                    self.beat = *beat;
+                    let before = std::mem::replace(&mut self.beat, *beat);
+                    self.note_kill_switch(&before);
                     if let Some(worker) = &mut self.worker {
                         worker.silent = 0;
                     }
@@ -379,6 +383,14 @@ impl<'a> Keeper<'a> {
                     }
                 }
             }
+        }
+    }
+
+    /// Reports that the kill switch of the path memory has acted since the report `before`.
+    fn note_kill_switch(&self, before: &Beat) {
+        let reason = |beat: &Beat| beat.paths.as_ref().and_then(|paths| paths.stopped.clone());
+        if let (None, Some(reason)) = (reason(before), reason(&self.beat)) {
+            self.say(&format!("new connections start with bbr1 and ten segments: {reason}"));
         }
     }
 

@@ -421,6 +421,7 @@ mod tests {
             memory: Bytes::from_mib(64),
             connections: 1_000,
             syn_rate: 50_000,
+            paths: crate::config::Paths::default(),
             speed: None,
         }
     }

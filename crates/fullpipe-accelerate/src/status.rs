@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use crate::nft;
 use crate::steering::Phase;
 use crate::system;
-use crate::worker::Beat;
+use crate::worker::{Beat, PathReport};
 
 /// Folder of the files of running services.
 pub(crate) const FOLDER: &str = "/run/fullpipe";
@@ -270,9 +270,24 @@ pub fn render(status: &Status) -> String {
         format!("  packets      {packets_in} in, {packets_out} out, {refused} refused"),
         format!("  drops        {unread} not read by the worker, {queues} in queues of devices{limit}"),
         format!("  limits       {limits}"),
-        String::new(),
     ]
+    .into_iter()
+    .chain(report.paths.as_ref().map(render_paths))
+    .chain([String::new()])
+    .collect::<Vec<_>>()
     .join("\n")
+}
+
+/// Formats the state of the path memory as a line.
+fn render_paths(paths: &PathReport) -> String {
+    let PathReport { prefixes, launches, over_budget, stopped } = paths;
+    match stopped {
+        Some(reason) => format!("  launches     stopped, new connections start with bbr1: {reason}"),
+        None => format!(
+            "  launches     {launches} beyond ten segments, {over_budget} cut by a budget; {prefixes} prefixes \
+             remembered"
+        ),
+    }
 }
 
 #[cfg(test)]
@@ -315,6 +330,22 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
+        assert!(!text.contains("launches"), "{text}");
+        let paths = PathReport { prefixes: 3, launches: 9, over_budget: 1, stopped: None };
+        let with = |paths: PathReport| {
+            let report = Beat { paths: Some(paths), ..status.report.clone() };
+            render(&Status { report, ..status.clone() })
+        };
+        let text = with(paths.clone());
+        assert!(
+            text.ends_with(
+                "  launches     9 beyond ten segments, 1 cut by a budget; 3 prefixes remembered\n"
+            ),
+            "{text}"
+        );
+        let stopped = Some("1.20 bytes were sent per byte needed for 30s, more than 1.10".into());
+        let text = with(PathReport { stopped, ..paths });
+        assert!(text.contains("stopped, new connections start with bbr1: 1.20 bytes were sent"), "{text}");
         let json = serde_json::to_string(&status).expect("JSON");
         assert_eq!(serde_json::from_str::<Status>(&json).expect("the same"), status);
     }

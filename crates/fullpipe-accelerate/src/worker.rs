@@ -23,6 +23,7 @@ use fullpipe_linux::stack_loop::{Port, Service, Sockets, serve};
 use fullpipe_linux::{Clock, Datapath, Error, Stop, Tun, WaitCondition};
 use fullpipe_tcp::buffers::Buffer;
 use fullpipe_tcp::cc::Algorithm;
+use fullpipe_tcp::memory::{Memory, MemoryLimits, MemorySummary};
 use fullpipe_tcp::stack::siphash::Key;
 use fullpipe_tcp::stack::{Admission, ConnId, IsnClock, Stack, StackConfig};
 use fullpipe_tcp::{Config, Event, KeepAlive, SendLimit};
@@ -53,6 +54,10 @@ const BACKLOG: usize = 4_096;
 const UNSENT: Bytes = Bytes::new(128 << 10);
 const SEND_BUFFER: Bytes = Bytes::from_mib(16);
 const RECEIVE_BUFFER: Bytes = Bytes::from_mib(6);
+/// Speed of the device for the budget of launches, if it is not known.
+const ASSUMED_SPEED: Rate = Rate::from_bps(1_000_000_000);
+/// Number of reports between two observations of all connections by the kill switch.
+const OBSERVATION_BEATS: u64 = 10;
 /// Maximum number of bytes that one connection moves per direction and round of the loop.
 const BURST: usize = 256 << 10;
 /// Size of one read, about that of a super-packet.
@@ -93,6 +98,31 @@ pub(crate) struct WorkerSettings {
     pub(crate) identity: Option<(u32, u32)>,
     /// Maximum rate of all connections together, in bit/s; `None` without a limit.
     pub(crate) limit: Option<u64>,
+    /// Limits of the path memory; `None` without one.
+    pub(crate) paths: Option<PathLimits>,
+}
+
+/// Limits of the path memory, as the keeper sends them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PathLimits {
+    prefixes: usize,
+    client: u64,
+    prefix: u64,
+    device_permille: u32,
+}
+
+impl From<MemoryLimits> for PathLimits {
+    fn from(limits: MemoryLimits) -> Self {
+        let MemoryLimits { prefixes, client, prefix, device_permille } = limits;
+        Self { prefixes, client: client.get(), prefix: prefix.get(), device_permille }
+    }
+}
+
+impl From<PathLimits> for MemoryLimits {
+    fn from(limits: PathLimits) -> Self {
+        let PathLimits { prefixes, client, prefix, device_permille } = limits;
+        Self { prefixes, client: Bytes::new(client), prefix: Bytes::new(prefix), device_permille }
+    }
 }
 
 /// Report of the worker to the keeper.
@@ -129,6 +159,28 @@ pub struct Beat {
     pub too_big: u64,
     /// Seconds for which each limit has blocked the connections that are open, for at most 1000 of them.
     pub limits: BTreeMap<String, f64>,
+    /// State of the path memory; null without one.
+    pub paths: Option<PathReport>,
+}
+
+/// State of the path memory of a worker.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PathReport {
+    /// Number of prefixes that are remembered.
+    pub prefixes: usize,
+    /// Number of connections that launched more than ten segments.
+    pub launches: u64,
+    /// Number of connections that launched fewer segments because a budget was used up.
+    pub over_budget: u64,
+    /// Reason for which the kill switch has acted; null if larger launches are permitted.
+    pub stopped: Option<String>,
+}
+
+impl From<MemorySummary> for PathReport {
+    fn from(summary: MemorySummary) -> Self {
+        let MemorySummary { prefixes, launches, over_budget, tripped } = summary;
+        Self { prefixes, launches, over_budget, stopped: tripped.map(|reason| reason.to_string()) }
+    }
 }
 
 /// A connection of a client, and its connection to the server.
@@ -291,9 +343,10 @@ fn read_settings(control: &UnixStream) -> Result<(WorkerSettings, Option<Socket>
 
 /// Returns a stack that listens on the address and port of the service.
 fn stack(settings: &WorkerSettings, port: &Port) -> Result<Stack, Error> {
-    let mut key = [0; 16];
+    let (mut key, mut path_key) = ([0; 16], [0; 8]);
     let mut random = File::open("/dev/urandom").map_err(|error| system("open /dev/urandom", error))?;
-    random.read_exact(&mut key).map_err(|error| system("read random bytes", error))?;
+    let read = random.read_exact(&mut key).and_then(|()| random.read_exact(&mut path_key));
+    read.map_err(|error| system("read random bytes", error))?;
     let mut stack = Stack::new(StackConfig {
         key: Key::new(key),
         isn_clock: IsnClock::Linux,
@@ -318,6 +371,11 @@ fn stack(settings: &WorkerSettings, port: &Port) -> Result<Stack, Error> {
         keep_alive: Some(KeepAlive::default()),
         ..Config::default()
     };
+    if let Some(limits) = settings.paths {
+        let device = settings.limit.map_or(ASSUMED_SPEED, Rate::from_bps);
+        let memory = Memory::with_limits(u64::from_le_bytes(path_key), device, limits.into());
+        stack.set_path_memory(Box::new(memory));
+    }
     stack.add_address(settings.listen.ip());
     stack
         .listen(settings.listen, config, BACKLOG)
@@ -712,6 +770,9 @@ impl Worker {
         let share = if self.beat.full { 8 } else { 9 };
         self.beat.full =
             self.pressure.level.is_some() || 10 * stack.connections() >= share * self.settings.connections;
+        if self.beats.is_multiple_of(OBSERVATION_BEATS) {
+            self.beat.paths = stack.observe_senders(now).map(PathReport::from);
+        }
         let counters = stack.counters();
         let beat = Beat {
             connections: self.relayed.len(),

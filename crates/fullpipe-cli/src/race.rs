@@ -99,6 +99,7 @@ fn plan(args: &RaceArgs) -> Result<RacePlan, Failure> {
     let plan = RacePlan::new(&experiment, &arms, against).map_err(|error| about(args, error))?;
     // In real time, 1000 pairs of each small download would take hours.
     let emulated = args.world == World::Emu;
+    let plan = if emulated && args.paths.is_none() { plan.with_single_connections() } else { plan };
     Ok(match args.pairs.or_else(|| emulated.then(|| experiment.seeds().len() as u64)) {
         Some(pairs) => plan.with_pairs(pairs),
         None => plan,

@@ -37,6 +37,8 @@ pub struct FinalState {
     pub last: Moment,
     /// Time at which a flow of limited size completed; `None` if it did not complete.
     pub finished: Option<Instant>,
+    /// Number of data segments that the sender sent; `None` if it was not recorded.
+    pub segments_sent: Option<u64>,
     /// Number of segments that the sender retransmitted.
     pub retransmits: u64,
     /// Round-trip times of the flow; `None` if no data was acknowledged.
@@ -82,7 +84,7 @@ impl History {
 
     /// Computes the outcome of the flow from its history and its final state.
     pub fn outcome(&self, ended: FinalState) -> FlowOutcome {
-        let FinalState { cc, last, finished, retransmits, rtt, response, delay_p99 } = ended;
+        let FinalState { cc, last, finished, segments_sent, retransmits, rtt, response, delay_p99 } = ended;
         let lifetime = last.at.saturating_since(self.starts_at);
         let half = self.at(self.starts_at + lifetime / 2, last);
         let rate = |from: Bytes, span: Duration| Rate::mean(last.read.saturating_sub(from), span);
@@ -97,6 +99,7 @@ impl History {
             bytes: last.read,
             goodput: rate(Bytes::ZERO, lifetime),
             goodput_second_half: rate(half.read, last.at.saturating_since(half.at)),
+            segments_sent,
             retransmits,
             rtt,
             send_limit: spent(&self.moments[0]),

@@ -97,6 +97,8 @@ pub enum Metric {
     Retransmits,
     /// Number of retransmitted segments divided by the number of all data segments sent.
     RetransmitShare,
+    /// Jain's index of the goodputs of the flows, from 1 / flows to 1; 1 means equal goodputs.
+    Fairness,
     /// Mean RTT, in milliseconds.
     RttMean,
     /// 95th percentile of the RTT, in milliseconds.
@@ -169,13 +171,14 @@ enum Unit {
 
 impl Metric {
     /// All metrics except the shares of time per limit.
-    pub const PLAIN: [Self; 22] = [
+    pub const PLAIN: [Self; 23] = [
         Self::Goodput,
         Self::GoodputSecondHalf,
         Self::Utilisation,
         Self::UtilisationSecondHalf,
         Self::Retransmits,
         Self::RetransmitShare,
+        Self::Fairness,
         Self::RttMean,
         Self::RttP95,
         Self::TimeFromSyn,
@@ -197,7 +200,7 @@ impl Metric {
     fn unit(self) -> Unit {
         match self {
             Self::Goodput | Self::GoodputSecondHalf | Self::WirePeak | Self::WirePeakSecondHalf => Unit::Rate,
-            Self::WireBurst | Self::WireBurstSecondHalf => Unit::Ratio,
+            Self::WireBurst | Self::WireBurstSecondHalf | Self::Fairness => Unit::Ratio,
             Self::Utilisation | Self::UtilisationSecondHalf | Self::RetransmitShare | Self::Share(_) => {
                 Unit::Share
             }
@@ -222,6 +225,7 @@ impl Metric {
             Self::UtilisationSecondHalf => "utilisation_second_half",
             Self::Retransmits => "retransmits",
             Self::RetransmitShare => "retransmit_share",
+            Self::Fairness => "fairness",
             Self::RttMean => "rtt_mean_ms",
             Self::RttP95 => "rtt_p95_ms",
             Self::TimeFromSyn => "time_from_syn_ms",
@@ -330,6 +334,7 @@ impl Metric {
             Self::UtilisationSecondHalf => second_half() / most(),
             Self::Retransmits => sum(|flow| flow.retransmits),
             Self::RetransmitShare => sum(|flow| flow.retransmits) / run.path.sent().max(1) as f64,
+            Self::Fairness => fairness(flows)?,
             Self::QueueDrops => run.path.queue_drops as f64,
             Self::RandomDrops => run.path.random_drops as f64,
             Self::Policed => run.path.policed as f64,
@@ -349,6 +354,13 @@ impl Metric {
             Self::Share(limit) => mean(flows.iter().map(|flow| flow.share(limit)))?,
         })
     }
+}
+
+/// Returns Jain's index of the goodputs of `flows`; `None` if no flow has delivered data.
+fn fairness(flows: &[FlowFigures]) -> Option<f64> {
+    let rates = flows.iter().map(|flow| flow.goodput.as_bps() as f64);
+    let (sum, squares) = rates.fold((0.0, 0.0), |(sum, squares), rate| (sum + rate, squares + rate * rate));
+    (squares > 0.0).then(|| sum * sum / (flows.len() as f64 * squares))
 }
 
 impl fmt::Display for Metric {

@@ -34,6 +34,8 @@ pub struct FlowOutcome {
     pub goodput: Rate,
     /// Goodput over the second half of the flow's lifetime.
     pub goodput_second_half: Rate,
+    /// Number of data segments that the flow sent, including retransmissions; `None` in the emulator.
+    pub segments_sent: Option<u64>,
     /// Number of segments that the flow retransmitted.
     pub retransmits: u64,
     /// RTT as the sender measured it; `None` if no data was acknowledged.

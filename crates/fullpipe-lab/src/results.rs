@@ -508,6 +508,7 @@ mod tests {
             bytes: Bytes::new(1_000_000),
             goodput: Rate::from_bps(mbit * 1_000_000),
             goodput_second_half: Rate::from_bps(9_000_000),
+            segments_sent: None,
             retransmits: mbit,
             rtt: (mbit > 4).then_some(RttOutcome { min: ms(10), mean: ms(12), p50: ms(11), p95: ms(15) }),
             send_limit: vec![(SendLimit::Pacing, ms(750)), (SendLimit::SlowStart, ms(250))],

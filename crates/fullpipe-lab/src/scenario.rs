@@ -31,7 +31,7 @@ pub struct Scenario {
 
 /// Text forms of fields that were added later and have their default values; [`Scenario::identity`] removes
 /// these texts.
-const UNSET: [&str; 7] = [
+const UNSET: [&str; 8] = [
     ", sack: true",
     ", initcwnd: None",
     ", slow_start_after_idle: true",
@@ -39,6 +39,7 @@ const UNSET: [&str; 7] = [
     ", request: None",
     ", profile: None",
     ", drs_rule: Since616",
+    ", path_memory: false",
 ];
 
 impl Scenario {
@@ -214,6 +215,9 @@ pub struct HostSpec {
     pub notsent_lowat: Option<Bytes>,
     /// Timers, loss detection and retries of both hosts.
     pub tunables: Tunables,
+    /// Whether the sending host remembers paths from one connection to the next, in the simulator
+    /// ([`fullpipe_tcp::memory`]). All flows go to the same client.
+    pub path_memory: bool,
 }
 
 impl HostSpec {
@@ -239,6 +243,7 @@ impl HostSpec {
             slow_start_after_idle: true,
             notsent_lowat: None,
             tunables: Tunables::LINUX,
+            path_memory: false,
         }
     }
 }

@@ -78,6 +78,7 @@ pub(crate) fn outcome(
             cc: scenario.flows[number].cc,
             last: moment,
             finished,
+            segments_sent: None,
             retransmits: last.sender.retransmits,
             rtt,
             response,

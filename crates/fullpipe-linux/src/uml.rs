@@ -193,6 +193,9 @@ pub fn check(kernel: &Kernel, point: &Point) -> Result<Vec<String>, Error> {
             );
         }
     }
+    if host.path_memory {
+        return refuse("has path_memory, which the kernel's TCP cannot have".into(), "remove path_memory");
+    }
     if host.tunables != Tunables::LINUX {
         return refuse("has tunables, which the kernel's TCP cannot have".into(), "remove tunables");
     }

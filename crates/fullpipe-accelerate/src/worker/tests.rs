@@ -1,6 +1,7 @@
 //! Tests of the worker between a client's stack and a server of the kernel. A socket pair takes the place of
 //! the TUN device, so the tests need no privileges.
 
+use std::io::BufRead;
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::{Arc, PoisonError};
 use std::thread;
@@ -89,11 +90,22 @@ fn settings(upstream: SocketAddr, client_address: ClientAddress) -> WorkerSettin
         probes,
         identity: None,
         limit: None,
+        paths: None,
     }
 }
 
 /// Runs a worker, and a client that sends `upload`, until the client's connection has ended.
 fn visit(settings: WorkerSettings, upload: Vec<u8>) -> Visitor {
+    visit_until(settings, upload, |_| true).0
+}
+
+/// Runs a worker, and a client that sends `upload`, until the client's connection has ended and `is_done` accepts a
+/// report of the worker. Returns that report.
+fn visit_until(
+    settings: WorkerSettings,
+    upload: Vec<u8>,
+    is_done: impl Fn(&Beat) -> bool,
+) -> (Visitor, Beat) {
     let probes = settings.probes.clone();
     let [ours, theirs] = Port::pair(Datapath::Offload).expect("a socket pair");
     let clock = Clock::starting_in(Duration::ZERO);
@@ -109,6 +121,7 @@ fn visit(settings: WorkerSettings, upload: Vec<u8>) -> Visitor {
     client.add_address(CLIENT.0.into());
     let client = Mutex::new(client);
     let visitor = Arc::new(Mutex::new(Visitor { upload, ..Visitor::default() }));
+    let mut last = Beat::default();
     thread::scope(|scope| {
         let worker = scope.spawn(|| {
             let (stack, mut worker) = prepare(&ours, settings, control, None, &stop_worker)?;
@@ -123,6 +136,14 @@ fn visit(settings: WorkerSettings, upload: Vec<u8>) -> Visitor {
         while clock.now() < until && !visitor.lock().unwrap_or_else(PoisonError::into_inner).is_over() {
             clock.sleep_until(clock.now() + Duration::from_millis(5));
         }
+        let timeout = std::time::Duration::from_secs(5);
+        keeper.set_read_timeout(Some(timeout)).expect("a socket");
+        for line in std::io::BufReader::new(&keeper).lines().map_while(Result::ok) {
+            last = serde_json::from_str(&line).expect("a report");
+            if is_done(&last) || clock.now() >= until {
+                break;
+            }
+        }
         // The worker ends when the keeper does.
         drop(keeper);
         worker.join().expect("no panic").unwrap_or_else(|error| panic!("{error}"));
@@ -130,7 +151,8 @@ fn visit(settings: WorkerSettings, upload: Vec<u8>) -> Visitor {
         visiting.join().expect("no panic").unwrap_or_else(|error| panic!("{error}"));
     });
     let _ = std::fs::remove_file(probes);
-    std::mem::take(&mut *visitor.lock().unwrap_or_else(PoisonError::into_inner))
+    let visitor = std::mem::take(&mut *visitor.lock().unwrap_or_else(PoisonError::into_inner));
+    (visitor, last)
 }
 
 /// Reads the PROXY header of a connection, and returns the client's address; `None` for a health check.
@@ -180,6 +202,23 @@ fn both_directions_arrive_whole() {
     let visitor = visit(settings(upstream, ClientAddress::ProxyV2), upload.clone());
     assert!(visitor.ended && !visitor.reset, "{:?}", (visitor.ended, visitor.reset));
     assert!(visitor.received == upload, "{} of {} bytes", visitor.received.len(), upload.len());
+}
+
+/// A connection of surge launches beyond ten segments, and the report counts it and its prefix. Without the memory,
+/// there is nothing to report.
+#[test]
+fn a_report_counts_launches() {
+    let upstream = || server(|mut stream| stream.write_all(&bytes(100_000)).expect("room"));
+    let remembering =
+        |paths| WorkerSettings { cc: "surge".into(), paths, ..settings(upstream(), ClientAddress::ProxyV2) };
+    let limits = Some(MemoryLimits::DEFAULT.into());
+    let (visitor, beat) = visit_until(remembering(limits), Vec::new(), |beat| {
+        beat.paths.as_ref().is_some_and(|paths| paths.launches > 0)
+    });
+    assert!(visitor.ended && visitor.received == bytes(100_000), "{} bytes", visitor.received.len());
+    let expected = PathReport { prefixes: 1, launches: 1, over_budget: 0, stopped: None };
+    assert_eq!(beat.paths, Some(expected));
+    assert_eq!(visit_until(remembering(None), Vec::new(), |beat| beat.accepted > 0).1.paths, None);
 }
 
 /// What the server sends before it resets the connection is delivered, and the client sees a reset after it.

@@ -288,6 +288,10 @@ swept_table! {
         /// Amount of unsent data above which a socket is not writable (`TCP_NOTSENT_LOWAT`).
         /// Default: none
         notsent_lowat: Positive,
+        /// Whether the sender remembers the path from one connection to the next, if its congestion control has
+        /// a launch. All flows go to the same client. Only in the simulator.
+        /// Default: `false`
+        path_memory: bool,
     }
     own {
         /// Timers, loss detection and retries: [tunables](#hosttunables).
@@ -371,6 +375,9 @@ swept_table! {
         /// Number of identical flows.
         /// Default: `1`
         count: Count,
+        /// Time from the start of one of these flows to the start of the next one.
+        /// Default: `"0s"`
+        every: Duration,
         /// Amount of data to transfer.
         /// Default: until the end of the run
         bytes: Positive,

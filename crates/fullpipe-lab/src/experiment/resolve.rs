@@ -395,6 +395,7 @@ fn host(file: &HostFile, bdp: Bytes, picker: &mut Picker) -> Result<HostSpec, Ex
     let initcwnd = picker.pick("initcwnd", file.initcwnd.as_ref()).map(|segments| segments.0);
     let after_idle = picker.pick("slow_start_after_idle", file.slow_start_after_idle.as_ref());
     let notsent_lowat = picker.pick("notsent_lowat", file.notsent_lowat.as_ref());
+    let path_memory = picker.pick("path_memory", file.path_memory.as_ref()).unwrap_or(false);
     let tunables = tunables(&file.tunables, picker)?;
 
     let measured = kernel >= KernelVersion::PER_SOCKET_RATIO;
@@ -426,6 +427,7 @@ fn host(file: &HostFile, bdp: Bytes, picker: &mut Picker) -> Result<HostSpec, Ex
         slow_start_after_idle: after_idle.unwrap_or(true),
         notsent_lowat: notsent_lowat.map(|lowat| lowat.0.resolve(bdp)),
         tunables,
+        path_memory,
     })
 }
 
@@ -489,6 +491,7 @@ fn flows(
 ) -> Result<Vec<FlowSpec>, ExperimentError> {
     let key = |name: &str| format!("{prefix}{name}");
     let count = picker.pick(&key("count"), file.count.as_ref()).map_or(1, |count| count.0);
+    let every = picker.pick(&key("every"), file.every.as_ref()).unwrap_or(Duration::ZERO);
     let max_pacing_rate = picker.pick(&key("max_pacing"), file.max_pacing.as_ref());
     let bytes = picker.pick(&key("bytes"), file.bytes.as_ref()).map(|bytes| bytes.0.resolve(bdp));
     let start = picker.pick(&key("start"), file.start.as_ref()).unwrap_or(Duration::ZERO);
@@ -510,5 +513,5 @@ fn flows(
     };
     let flow =
         FlowSpec { cc, slow_start, start, bytes, max_pacing_rate, workload, stack, profile, initcwnd: None };
-    Ok(vec![flow; count as usize])
+    Ok((0..count).map(|number| FlowSpec { start: start + every * number, ..flow.clone() }).collect())
 }

@@ -459,7 +459,7 @@ fn mistakes_are_named_in_one_line() {
             expect("metric = 'speed'\nmin = 1"),
             "line 11, column 10: unknown metric 'speed'",
             "known: goodput_bps, goodput_second_half_bps, utilisation, utilisation_second_half, retransmits, \
-             retransmit_share, rtt_mean_ms, rtt_p95_ms, time_from_syn_ms, time_from_request_ms, queue_drops, random_drops, policed, aqm_drops, marked, duplicated, reordered, acks_thinned, \
+             retransmit_share, fairness, rtt_mean_ms, rtt_p95_ms, time_from_syn_ms, time_from_request_ms, queue_drops, random_drops, policed, aqm_drops, marked, duplicated, reordered, acks_thinned, \
              wire_peak_bps, wire_peak_second_half_bps, wire_burst, wire_burst_second_half, share.app, share.sndbuf, share.rwnd, share.cwnd, share.slow_start, \
              share.pacing, share.recovery",
         ),

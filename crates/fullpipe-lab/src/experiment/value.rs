@@ -678,7 +678,7 @@ pub(super) fn same(key: &str, a: &str, b: &str) -> Result<bool, ExperimentError>
         "rate" => equal::<LinkRate>(a, b),
         "max_pacing" => equal::<Rate>(a, b),
         "rtt" | "delay" => equal::<Delay>(a, b),
-        "start" | "rx_merge" | "duration" => equal::<Duration>(a, b),
+        "start" | "every" | "rx_merge" | "duration" => equal::<Duration>(a, b),
         "loss" => Ok(Loss::read(a)?.is_same(Loss::read(b)?)),
         "burst" => equal::<Amount>(a, b),
         "per_flow" => equal::<bool>(a, b),
@@ -701,7 +701,7 @@ pub(super) fn same(key: &str, a: &str, b: &str) -> Result<bool, ExperimentError>
         "kernel" => equal::<KernelVersion>(a, b),
         "adv_win_scale" => equal::<WinScale>(a, b),
         "window_ratio" => equal::<Ratio>(a, b),
-        "fair_queue" | "ecn" | "sack" | "slow_start_after_idle" | "reo_wnd_on_evidence" => {
+        "fair_queue" | "ecn" | "sack" | "slow_start_after_idle" | "reo_wnd_on_evidence" | "path_memory" => {
             equal::<bool>(a, b)
         }
         "rto_min" | "rto_max" | "tlp_floor" | "tlp_ack_delay" | "syn_ack_early" => equal::<Duration>(a, b),

@@ -6,7 +6,8 @@
 //!                        └─ ...                             ─┘
 //! ```
 //!
-//! A cell is one point of an experiment: a path, the hosts and the size of a download. The arms of a cell
+//! A cell is one point of an experiment: a path, the hosts and the size of a download. If the point has several
+//! connections, one after the other, the last one is timed, such as a client's tenth connection. The arms of a cell
 //! take turns with the same seed. They therefore meet identical random losses, so that their times are
 //! paired samples. The number of pairs is fixed before the first run.
 //!
@@ -33,7 +34,7 @@ use crate::arm::Arm;
 use crate::experiment::{Experiment, ExperimentError, Point, RatioBound, missing_profile};
 use crate::outcome::Outcome;
 use crate::profile::{Profile, Profiles};
-use crate::scenario::Scenario;
+use crate::scenario::{FlowSpec, Scenario};
 use crate::sim;
 use crate::trace::Digest;
 
@@ -134,11 +135,15 @@ fn is_zero(count: &u32) -> bool {
 
 impl From<&Outcome> for ArmRun {
     fn from(outcome: &Outcome) -> Self {
-        let response = outcome.flows.first().and_then(|flow| flow.response);
+        // Earlier connections only teach the hosts.
+        let timed = outcome.flows.last();
+        let response = timed.and_then(|flow| flow.response);
+        let only = outcome.flows.len() == 1;
+        let sent = timed.and_then(|flow| flow.segments_sent).filter(|_| !only);
         Self {
             from_syn_ns: response.map(|response| response.from_syn.as_nanos()),
             from_request_ns: response.map(|response| response.from_request.as_nanos()),
-            sent_segments: outcome.path.sent(),
+            sent_segments: sent.unwrap_or_else(|| outcome.path.sent()),
             repeated: 0,
             late: false,
         }
@@ -188,6 +193,13 @@ impl RacePlan {
         for cell in &mut self.cells {
             cell.seeds = seeds(cell.seeds.first().copied().unwrap_or_default(), pairs, cell.random);
         }
+        self
+    }
+
+    /// Returns the plan without the cells that have several connections, which only the simulator runs.
+    #[must_use]
+    pub fn with_single_connections(mut self) -> Self {
+        self.cells.retain(|cell| cell.point.scenario.flows.len() == 1);
         self
     }
 
@@ -324,10 +336,16 @@ impl Cell {
         let refused = |problem: &str| {
             Err(ExperimentError::new(
                 format!("point '{}' {problem}", point.label),
-                "a race needs one [[flow]] with bytes = \"640kB\" and app = { request = \"200B\" }",
+                "a race needs one [[flow]] with bytes = \"640kB\" and app = { request = \"200B\" }; the last of \
+                 several connections is timed: count = 10, every = \"11s\"",
             ))
         };
-        let [flow] = point.scenario.flows.as_slice() else { return refused("has more than one flow") };
+        let flows = point.scenario.flows.as_slice();
+        let Some(flow) = flows.last() else { return refused("has no flow") };
+        let alike = |other: &FlowSpec| FlowSpec { start: flow.start, ..other.clone() } == *flow;
+        if !flows.iter().all(alike) || flows.windows(2).any(|pair| pair[0].start >= pair[1].start) {
+            return refused("has flows that are not the same download, one after the other");
+        }
         let Some(size) = flow.bytes else { return refused("has a flow without an end") };
         if flow.workload.request.is_none() {
             return refused("has a flow without a request");
@@ -508,7 +526,7 @@ mod tests {
         assert_eq!(of("bytes = ['60kB', '2MB']", ""), "point 'loss=0%' has a flow without an end");
         assert_eq!(
             of("[[flow]]\n", "[[flow]]\ncount = 2\n"),
-            "point 'loss=0% bytes=60kB' has more than one flow"
+            "point 'loss=0% bytes=60kB' has flows that are not the same download, one after the other"
         );
         assert!(of("[[flow]]\n", "[[flow]]\nstack = 'kernel'\n").contains("kernel TCP stack"));
         assert!(of("repeat = 6\n", "").starts_with("a race needs at least two pairs"));

@@ -1,7 +1,10 @@
 //! One simulated flow: two connections, the applications at both ends, and the history from which its outcome
 //! is computed.
 
+use std::net::{IpAddr, Ipv4Addr};
+
 use fullpipe_tcp::estimate::RttHistogram;
+use fullpipe_tcp::memory::PathMemory;
 use fullpipe_tcp::wire::{Flags, Segment};
 use fullpipe_tcp::{Config, Connection, Event};
 use fullpipe_units::{Bytes, Duration, Instant, draw};
@@ -15,6 +18,9 @@ use crate::workload::{Reader, WRITE_BLOCK, WRITE_TIME, Writer, Writing};
 /// Maximum payload of a merged (GRO) segment, in bytes. A merged segment consists of whole segments and fits
 /// into the 64 KiB of an IP packet.
 const MERGE_LIMIT: u32 = 65_000;
+
+/// Address of the receiving host, under which path memory knows it (RFC 5737).
+const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 
 pub(crate) struct Flow {
     pub(crate) sender: Connection,
@@ -174,10 +180,10 @@ impl Flow {
     }
 
     /// Lets the sending application write if its next write is due or the socket has room again. Returns true
-    /// if it was woken.
+    /// if it was woken. `memory` is that of the sending host.
     #[inline]
-    pub(crate) fn sender_writes(&mut self, now: Instant) -> bool {
-        let mut woken = false;
+    pub(crate) fn sender_writes(&mut self, now: Instant, memory: Option<&mut dyn PathMemory>) -> bool {
+        let (mut woken, mut memory) = (false, memory);
         if self.opened && self.writes_at() <= now {
             self.offer(now);
             woken = true;
@@ -185,9 +191,20 @@ impl Flow {
         while let Some(event) = self.sender.poll_event() {
             woken = true;
             match event {
-                Event::Connected | Event::Writable => self.offer(now),
+                Event::Connected => {
+                    if let Some(memory) = &mut memory {
+                        self.sender.recall(now, *memory, CLIENT);
+                    }
+                    self.offer(now);
+                }
+                Event::Writable => self.offer(now),
                 Event::Readable => self.hear_request(now),
-                Event::Finished => self.finished_at = Some(now),
+                Event::Finished => {
+                    self.finished_at = Some(now);
+                    if let (Some(memory), Some(visit)) = (&mut memory, self.sender.visit()) {
+                        memory.record(now, CLIENT, &visit);
+                    }
+                }
                 Event::PeerClosed => {}
                 Event::SoftError | Event::Aborted | Event::Closed => {}
             }
@@ -421,6 +438,7 @@ impl Flow {
             cc: self.spec.cc,
             last: self.moment(end),
             finished: self.finished_at,
+            segments_sent: Some(self.sender.stats().segments_sent),
             retransmits: self.sender.stats().retransmits,
             rtt,
             response: self.response(),

@@ -21,8 +21,9 @@ use fullpipe_path::{
     ShaperConfig, Verdict,
 };
 use fullpipe_tcp::Connection;
+use fullpipe_tcp::memory::{Memory, PathMemory, SenderTotals};
 use fullpipe_tcp::wire::Segment;
-use fullpipe_units::Instant;
+use fullpipe_units::{Duration, Instant, Rate, draw};
 
 use crate::capture::{NoTap, Tap};
 use crate::outcome::{Outcome, PathOutcome, Work};
@@ -52,6 +53,35 @@ pub fn run_tapped(scenario: &Scenario, sink: &mut impl Sink, tap: &mut impl Tap)
 /// should continue.
 const ASK_EVERY: u32 = 1 << 14;
 
+/// Rate of the sending host's device, which is not the bottleneck.
+const DEVICE_RATE: Rate = Rate::from_bps(10_000_000_000);
+/// Interval at which the sending host passes the sums over its connections to the kill switch.
+const OBSERVE_EVERY: Duration = Duration::from_secs(1);
+/// Stream of the key of path memory.
+const MEMORY_STREAM: u64 = 0x7061_7468;
+
+/// Path memory of the sending host.
+struct HostMemory {
+    memory: Memory,
+    observed_at: Instant,
+}
+
+impl HostMemory {
+    fn new(scenario: &Scenario) -> Option<Self> {
+        let memory = || Memory::new(draw(scenario.seed, MEMORY_STREAM, 0), DEVICE_RATE);
+        scenario.host.path_memory.then(|| Self { memory: memory(), observed_at: Instant::ZERO })
+    }
+
+    /// Lets the kill switch observe the connections, if it is time.
+    fn observe(&mut self, now: Instant, flows: &[Flow]) {
+        if now >= self.observed_at + OBSERVE_EVERY {
+            self.observed_at = now;
+            let totals = flows.iter().map(|flow| flow.sender.sender_totals());
+            self.memory.observe(now, totals.fold(SenderTotals::default(), SenderTotals::plus));
+        }
+    }
+}
+
 struct World<'s> {
     scenario: &'s Scenario,
     now: Instant,
@@ -60,6 +90,7 @@ struct World<'s> {
     forward: Path<Segment>,
     backward: Path<Segment>,
     timers: Schedule,
+    memory: Option<HostMemory>,
     digest: Digest,
     events: u64,
     /// Allocation of the last trace row's `truth`, which is reused for the next row.
@@ -84,6 +115,7 @@ impl<'s> World<'s> {
             forward: direction(&scenario.path.forward, scenario.seed, 0),
             backward: direction(&scenario.path.backward, scenario.seed, 1),
             timers,
+            memory: HostMemory::new(scenario),
             digest: Digest::default(),
             events: 0,
             room: None,
@@ -158,8 +190,15 @@ impl<'s> World<'s> {
     /// wakes the writer (Linux: `tcp_data_snd_check`), so this comes after [`Self::sender_sends`].
     #[inline]
     fn sender_writes(&mut self, number: usize, tap: &mut impl Tap) {
+        if let Some(memory) = &mut self.memory {
+            memory.observe(self.now, &self.flows);
+        }
         // Sending may make the socket writable again.
-        while self.flows[number].sender_writes(self.now) {
+        loop {
+            let memory = self.memory.as_mut().map(|host| &mut host.memory as &mut dyn PathMemory);
+            if !self.flows[number].sender_writes(self.now, memory) {
+                return;
+            }
             self.sender_sends(number, tap);
         }
     }

@@ -77,6 +77,12 @@ pub fn check(point: &Point, datapath: Datapath) -> Result<Vec<String>, Error> {
             "set stack = \"fullpipe\" in [[flow]], or use the simulator: --world sim",
         ));
     }
+    if point.scenario.host.path_memory {
+        return Err(Error::settings(
+            format!("point '{}' has path_memory, which only the simulator's hosts have", point.label),
+            "remove path_memory, or use the simulator: --world sim",
+        ));
+    }
     let path = &point.scenario.path;
     let whole = [&path.forward, &path.backward].iter().any(|d| d.loss_pattern == LossPattern::SuperPackets);
     if whole && datapath == Datapath::Plain {

@@ -198,7 +198,8 @@ structs! {
         window_rule: WindowRule::of(GUEST, None),
         drs_rule: DrsRule::of(GUEST),
         rx_merge: Duration::ZERO,
-        tunables: Tunables::LINUX
+        tunables: Tunables::LINUX,
+        path_memory: false
     }
     FlowSpec { cc, slow_start, start, bytes, max_pacing_rate, workload; stack: None, profile: None, initcwnd: None }
     Workload { writing, reading, request }

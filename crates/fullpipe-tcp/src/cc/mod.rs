@@ -15,7 +15,7 @@
 use core::fmt;
 use core::str::FromStr;
 
-use fullpipe_units::{Draws, Duration, Instant, Probability, Rate};
+use fullpipe_units::{Bytes, Draws, Duration, Instant, Probability, Rate};
 
 mod bbr1;
 mod bbr3;
@@ -78,6 +78,12 @@ pub trait CongestionControl: fmt::Debug + Send {
 
     /// Returns the controller's phase and internal values, for traces only.
     fn status(&self) -> Status;
+
+    /// Returns what the controller has concluded about the path. A controller that does not tell congestive
+    /// loss from random loss has no conclusions.
+    fn assessment(&self) -> Assessment {
+        Assessment::default()
+    }
 }
 
 /// State of the connection that a congestion controller may read in a callback.
@@ -172,16 +178,25 @@ impl Context {
     }
 }
 
-/// Information about the path that is available before the first byte, from the handshake or from path
-/// memory.
+/// Information about the path that is available before the first byte, from the handshake or from path memory
+/// ([`memory`](crate::memory)).
 #[derive(Clone, Debug, Default)]
 pub struct Hints {
-    /// RTT measured during the handshake.
+    /// RTT measured during the handshake, or remembered if Karn's rule forbids a sample.
     pub rtt: Option<Duration>,
+    /// Variation of `rtt`.
+    pub rttvar: Duration,
+    /// Delivery rate that an earlier connection has reached on this path.
+    pub rate: Option<Rate>,
+    /// Data in flight at that rate without a queue.
+    pub cwnd: Option<Bytes>,
+    /// Rate of the bottleneck that an earlier connection has measured.
+    pub bottleneck: Option<Rate>,
     /// Initial congestion window in bytes; `None` means RFC 6928's ten segments.
     pub initial_cwnd: Option<u64>,
-    /// Pacing rate of the first flight ([`Launch::pacing_rate`]); `None` selects the controller's own rate.
-    pub launch: Option<Rate>,
+    /// Window and pacing rate of the first flight, whose window is also `initial_cwnd`; `None` selects the
+    /// controller's own rate.
+    pub launch: Option<Launch>,
     /// Congestion window in segments after a retransmission timeout
     /// ([`Tunables::loss_window`](crate::Tunables::loss_window)); `None` means one segment.
     pub loss_window: Option<u32>,
@@ -189,6 +204,23 @@ pub struct Hints {
     pub slow_start: Option<SlowStart>,
     /// Random loss that earlier connections have measured on this path; zero if it is not known.
     pub loss: Probability,
+}
+
+impl Hints {
+    /// Returns the pacing rate of the first flight, or `None` for the controller's own rate.
+    pub(crate) fn launch_rate(&self, cx: &Context) -> Option<Rate> {
+        self.launch.map(|launch| launch.pacing_rate(cx.mss, cx.srtt.or(self.rtt)))
+    }
+}
+
+/// Conclusions of a controller about its path, for path memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Assessment {
+    /// Rate of the bottleneck, if the controller has seen the path limit the connection. A rate at which the
+    /// application or the peer's window was the limit is not one.
+    pub bottleneck: Option<Rate>,
+    /// Whether a loss or mark in the first flight was a sign of congestion.
+    pub launch_congested: bool,
 }
 
 /// Rule by which slow start ends before the first loss.
@@ -389,7 +421,7 @@ pub struct AckSample {
 impl AckSample {
     /// Returns the delivery rate, or `None` if the sample is not valid.
     pub fn delivery_rate(&self) -> Option<Rate> {
-        self.interval.map(|interval| Rate::of(fullpipe_units::Bytes::new(self.delivered), interval))
+        self.interval.map(|interval| Rate::of(Bytes::new(self.delivered), interval))
     }
 }
 
@@ -555,6 +587,15 @@ impl Algorithm {
         match self {
             Self::Surge => Some(Launch::DEFAULT),
             Self::Reno | Self::Bic | Self::Cubic | Self::Vegas | Self::Bbr1 | Self::Bbr3 => None,
+        }
+    }
+
+    /// Returns the algorithm of a connection while larger launches are forbidden: surge starts like BBRv1, which
+    /// has no bound of loss that a lossy path would exceed.
+    pub const fn fallback(self) -> Self {
+        match self {
+            Self::Surge => Self::Bbr1,
+            other => other,
         }
     }
 

@@ -88,7 +88,7 @@ impl Window {
             credit: 0,
             restart: hints.launch.map_or(initial, |_| initial.min(INITIAL_SEGMENTS)),
             loss_window: hints.loss_window.map_or(1, u64::from),
-            first_flight: hints.launch.map(|rate| FirstFlight { rate, bytes: initial * cx.mss }),
+            first_flight: hints.launch_rate(cx).map(|rate| FirstFlight { rate, bytes: initial * cx.mss }),
             in_recovery: false,
             undo: None,
         }

@@ -52,6 +52,7 @@ mod icmp;
 mod input;
 mod liveness;
 mod output;
+mod paths;
 mod prediction;
 mod receiver;
 mod report;

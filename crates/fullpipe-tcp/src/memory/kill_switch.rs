@@ -4,23 +4,26 @@ use std::fmt;
 
 use fullpipe_units::{Duration, Instant};
 
-/// Segments sent per segment needed, beyond 1 / (1 - loss), above which the switch acts: 0.1.
+/// Octets sent per octet needed, beyond 1 / (1 - loss), above which the switch acts: 0.1.
 const OVERHEAD: f64 = 0.1;
 /// Time for which the overhead has to last.
 const LASTING: Duration = Duration::from_secs(30);
 /// Multiple of the usual share of connections with a timeout, above which the switch acts.
 const TIMEOUTS: f64 = 2.0;
+/// Least data in an observation in octets: 1000 full segments. A single spurious retransmission of a short
+/// response would otherwise count.
+const LEAST_OCTETS: u64 = 1_448_000;
 /// Connections in an observation for a comparison of their timeouts.
 const LEAST_CONNECTIONS: u64 = 100;
 
 /// Sums over all connections of a sender since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SenderTotals {
-    /// Data segments sent, including retransmissions and copies.
+    /// Octets sent and no longer in flight, including retransmissions and copies.
     pub sent: u64,
-    /// Data segments that the clients have received.
+    /// Octets that the clients have acknowledged.
     pub needed: u64,
-    /// Segments marked lost.
+    /// Octets marked lost.
     pub lost: u64,
     /// Connections that launched more than ten segments, and those of them with a retransmission timeout.
     pub launched: u64,
@@ -33,6 +36,20 @@ pub struct SenderTotals {
 }
 
 impl SenderTotals {
+    /// Adds the sums of other connections.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            sent: self.sent + other.sent,
+            needed: self.needed + other.needed,
+            lost: self.lost + other.lost,
+            launched: self.launched + other.launched,
+            launched_timeouts: self.launched_timeouts + other.launched_timeouts,
+            plain: self.plain + other.plain,
+            plain_timeouts: self.plain_timeouts + other.plain_timeouts,
+        }
+    }
+
     fn since(self, before: Self) -> Self {
         Self {
             sent: self.sent.saturating_sub(before.sent),
@@ -51,7 +68,7 @@ impl SenderTotals {
 pub enum TripReason {
     /// More was sent than needed for half a minute.
     Overhead {
-        /// Segments sent per segment needed.
+        /// Octets sent per octet needed.
         sent_per_needed: f64,
         /// Bound that the loss of the path permits.
         bound: f64,
@@ -70,7 +87,7 @@ impl fmt::Display for TripReason {
         match self {
             Self::Overhead { sent_per_needed, bound } => write!(
                 f,
-                "{sent_per_needed:.2} segments were sent per segment needed for {LASTING}, more than {bound:.2}"
+                "{sent_per_needed:.2} bytes were sent per byte needed for {LASTING}, more than {bound:.2}"
             ),
             Self::Timeouts { share, usual } => write!(
                 f,
@@ -119,7 +136,8 @@ fn overhead(totals: SenderTotals) -> Option<TripReason> {
     let loss = lost.min(needed) as f64 / sent.max(1) as f64;
     let bound = 1.0 / (1.0 - loss.min(0.5)) + OVERHEAD;
     let sent_per_needed = sent as f64 / needed.max(1) as f64;
-    (sent > 0 && sent_per_needed > bound).then_some(TripReason::Overhead { sent_per_needed, bound })
+    (needed >= LEAST_OCTETS && sent_per_needed > bound)
+        .then_some(TripReason::Overhead { sent_per_needed, bound })
 }
 
 fn timeouts(totals: SenderTotals) -> Option<TripReason> {
@@ -163,11 +181,12 @@ mod tests {
 
     #[test]
     fn it_acts_after_half_a_minute_and_says_why() {
-        let wasteful = SenderTotals { sent: 120, needed: 100, lost: 2, ..SenderTotals::default() };
+        let wasteful =
+            SenderTotals { sent: 120_000, needed: 100_000, lost: 2_000, ..SenderTotals::default() };
         let (mut switch, acted) = observed(wasteful, 100);
         assert_eq!(acted, [30]);
         let reason = switch.reason().expect("a reason").to_string();
-        assert_eq!(reason, "1.20 segments were sent per segment needed for 30s, more than 1.12");
+        assert_eq!(reason, "1.20 bytes were sent per byte needed for 30s, more than 1.12");
         switch.reset();
         assert_eq!((switch.reason(), switch.observe(at(200), SenderTotals::default())), (None, None));
     }
@@ -175,7 +194,7 @@ mod tests {
     /// Loss explains as many retransmissions as segments were lost.
     #[test]
     fn loss_is_no_reason() {
-        let lossy = SenderTotals { sent: 111, needed: 100, lost: 10, ..SenderTotals::default() };
+        let lossy = SenderTotals { sent: 111_000, needed: 100_000, lost: 10_000, ..SenderTotals::default() };
         assert_eq!(observed(lossy, 100).1, []);
         assert_eq!(observed(SenderTotals { lost: 0, ..lossy }, 100).1, [30]);
     }
@@ -183,8 +202,8 @@ mod tests {
     #[test]
     fn timeouts_are_compared_with_those_of_other_connections() {
         let usual = SenderTotals {
-            sent: 100,
-            needed: 100,
+            sent: 100_000,
+            needed: 100_000,
             launched: 10,
             plain: 10,
             plain_timeouts: 1,

@@ -18,6 +18,7 @@
 //! | budgets | octets beyond ten segments are limited per client, per prefix and for the device |
 //! | kill switch ([`KillSwitch`]) | no launch beyond ten segments while much more is sent than needed |
 
+use core::fmt;
 use std::net::IpAddr;
 
 use fullpipe_units::{Bytes, Duration, Instant, Probability, Rate, draw};
@@ -25,12 +26,13 @@ use fullpipe_units::{Bytes, Duration, Instant, Probability, Rate, draw};
 use crate::cc::{INITIAL_SEGMENTS, Launch};
 
 mod kill_switch;
+mod limits;
+mod table;
 
 pub use kill_switch::{KillSwitch, SenderTotals, TripReason};
+pub use limits::{LimitError, MemoryLimits};
+use table::Table;
 
-/// Number of sets of the table, and entries per set.
-const SETS: usize = 8_192;
-const WAYS: usize = 8;
 /// Streams of the keyed hash: the set of an entry, and its tag.
 const SET_STREAM: u64 = 0x7365_7473;
 const TAG_STREAM: u64 = 0x7461_6773;
@@ -45,8 +47,12 @@ const EXCESS: f64 = 0.02;
 const EXCESS_WEIGHT: f64 = 0.125;
 /// Clean launches for a step up.
 const CLEAN_LAUNCHES: u32 = 10;
-/// Time for which a prefix launches with ten segments after a congestive loss in a first flight.
+/// Time for which a prefix launches with ten segments after a warning: a congestive loss in a first flight that knew
+/// the capacity of the path, or after which it is not known.
 const FLAGGED: Duration = Duration::from_secs(600);
+
+/// Lost segments of a first flight that make a congestive loss a warning. A mark is one without a loss.
+const LEAST_WARNING: u64 = 3;
 
 /// Time for which RTT and loss are remembered, and capacity (RFC 9959 requires that both age).
 const LIFE: Duration = Duration::from_secs(3_600);
@@ -55,24 +61,20 @@ const CAPACITY_LIFE: Duration = Duration::from_secs(600);
 const RESUME_EVERY: Duration = Duration::from_secs(10);
 /// Remembered windows below this multiple of ten segments are not worth resuming.
 const LEAST_RESUMED: u64 = 4;
+/// Share of the remembered rate and window that a new connection may use at once: a half (RFC 9959 section 3.3).
+const RESUMED_SHARE: u64 = 2;
 /// Weight of the latest connection in the mean loss.
 const LOSS_WEIGHT: f64 = 0.25;
 /// Least data of a connection for a measurement of its loss, in segments.
 const LEAST_SAMPLE: u64 = 100;
 
-/// Octets beyond ten segments that may be launched per round trip: to one client over all its connections, and to
-/// one prefix.
-const CLIENT_BUDGET: u64 = 64 << 10;
-const PREFIX_BUDGET: u64 = 256 << 10;
-/// Share of the rate of the device that launches beyond ten segments may use: 1/20.
-const DEVICE_SHARE: u64 = 20;
 /// Time over which the device's budget may accumulate.
 const DEVICE_BURST: Duration = Duration::from_millis(100);
 /// RTT of a budget if it is not known.
 const ASSUMED_RTT: Duration = Duration::from_millis(100);
 
 /// Memory of paths, as the owner of the connections uses it.
-pub trait PathMemory {
+pub trait PathMemory: fmt::Debug + Send {
     /// Returns what is known about the path to `client`.
     fn recall(&mut self, now: Instant, client: IpAddr) -> Recollection;
 
@@ -82,40 +84,79 @@ pub trait PathMemory {
     /// Returns how many of the `wanted` octets beyond ten segments a new connection to `client` with this RTT may
     /// launch.
     fn grant(&mut self, now: Instant, client: IpAddr, wanted: Bytes, rtt: Option<Duration>) -> Bytes;
+
+    /// Passes the sums over all connections of the sender to the [`KillSwitch`].
+    fn observe(&mut self, now: Instant, totals: SenderTotals);
+
+    /// Returns why larger launches are forbidden, and how much is remembered.
+    fn summary(&self) -> MemorySummary;
+}
+
+/// State of a path memory, for reports.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct MemorySummary {
+    /// Number of prefixes with an entry.
+    pub prefixes: usize,
+    /// Number of connections that launched more than ten segments.
+    pub launches: u64,
+    /// Number of connections that had to launch fewer segments than their prefix permits, because a budget was
+    /// used up.
+    pub over_budget: u64,
+    /// Reason for which the kill switch has acted.
+    pub tripped: Option<TripReason>,
 }
 
 /// What is known about a path before the first byte.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Recollection {
-    /// Largest launch window in segments that the governor permits.
-    pub window: u32,
-    /// RTT of the last connection.
+    /// Largest launch window in segments that the governor permits; `None` for that of the configuration.
+    pub window: Option<u32>,
+    /// Smallest RTT of the last connection.
     pub rtt: Option<Duration>,
     /// RTT variation of the last connection.
     pub rttvar: Duration,
     /// Mean random loss; zero if it is not known.
     pub loss: Probability,
-    /// Rate and window of the last connection, if they may be resumed.
+    /// Rate and window of an earlier connection.
     pub capacity: Option<Capacity>,
+    /// Whether a half of the capacity may be used at once. Otherwise, it may only slow a launch down.
+    pub resumes: bool,
+    /// Whether the kill switch has acted.
+    pub halted: bool,
 }
 
-/// Rate and congestion window that a path carried.
+impl Recollection {
+    /// Nothing is known, and the launch of the configuration is permitted.
+    pub const NONE: Self = Self {
+        window: None,
+        rtt: None,
+        rttvar: Duration::ZERO,
+        loss: Probability::ZERO,
+        capacity: None,
+        resumes: false,
+        halted: false,
+    };
+}
+
+/// Rate that a path has carried, and the data in flight at that rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
     /// Delivery rate.
     pub rate: Rate,
-    /// Congestion window.
+    /// Data in flight at that rate without a queue: rate times the smallest RTT.
     pub cwnd: Bytes,
+    /// Whether the path was the limit. Otherwise, it may carry more.
+    pub is_bottleneck: bool,
 }
 
 /// Measurements of one connection, at its end.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Visit {
-    /// Smoothed RTT and its variation.
+    /// Smallest RTT.
     pub rtt: Duration,
-    /// See `rtt`.
+    /// RTT variation.
     pub rttvar: Duration,
-    /// Rate and window, unless the application was the limit.
+    /// Rate and window, if the connection was long enough to measure them.
     pub capacity: Option<Capacity>,
     /// Segments of the first flight, and those of them that were lost.
     pub launched: u64,
@@ -127,25 +168,49 @@ pub struct Visit {
     pub later_lost: u64,
     /// Whether a loss in the first flight was congestive.
     pub congested: bool,
+    /// Whether the first flight used a remembered capacity.
+    pub informed: bool,
+}
+
+impl Visit {
+    /// Returns whether congestion in the first flight was met although the capacity of the path was known, or without
+    /// a measurement of the bottleneck by which the next launch could do better. One or two lost segments are no
+    /// warning: in a short queue, random loss looks like congestion.
+    fn is_warning(&self) -> bool {
+        let many = self.launch_lost == 0 || self.launch_lost >= LEAST_WARNING;
+        self.congested
+            && many
+            && (self.informed || self.capacity.is_none_or(|capacity| !capacity.is_bottleneck))
+    }
 }
 
 impl Recollection {
-    /// Returns the launch of a connection whose handshake took `rtt`. A remembered window is resumed by half, paced
-    /// over a round trip, and only if the RTT matches (RFC 9959 sections 3.2 and 3.3). `rwnd` is the window that
-    /// the client offers.
-    pub fn launch(&self, rtt: Option<Duration>, rwnd: Bytes, mss: u64) -> Launch {
-        let governed = Launch { window: self.window.min(Launch::DEFAULT.window), ..Launch::DEFAULT };
+    /// Returns the launch of a connection whose handshake took `rtt`, where `configured` is the launch on an
+    /// unknown path and `rwnd` the window that the client offers.
+    ///
+    /// A launch is no faster than a bottleneck that an earlier connection has measured. On a path that carried
+    /// more than the configured launch, it has up to half of the remembered rate and window. Both hold only if
+    /// the RTT matches (RFC 9959 sections 3.2 and 3.3).
+    pub fn launch(&self, configured: Launch, rtt: Option<Duration>, rwnd: Bytes, mss: u64) -> Launch {
+        let window = self.window.map_or(configured.window, |most| configured.window.min(most));
+        let governed = Launch { window, ..configured };
         let (Some(rtt), Some(known), Some(capacity)) = (rtt, self.rtt, self.capacity) else {
             return governed;
         };
-        let matches = rtt >= known / 2 && rtt <= known * 10;
-        let jump = (capacity.cwnd.get() / 2).min(rwnd.get()) / mss.max(1);
-        if !matches || self.window < Launch::DEFAULT.window || jump <= u64::from(governed.window) {
+        if rtt < known / 2 || rtt > known * 10 {
             return governed;
         }
-        let window = jump.min(u64::from(u32::MAX)) as u32;
-        let rate = Rate::of(Bytes::new(u64::from(window) * mss), rtt).min(capacity.rate).max(governed.rate);
-        Launch { window, rate }
+        let bound = if capacity.is_bottleneck { capacity.rate } else { Rate::MAX };
+        let slowed = Launch { window, rate: configured.rate.min(bound) };
+        let worth = LEAST_RESUMED * INITIAL_SEGMENTS * mss;
+        if !self.resumes || self.window.is_some() || capacity.cwnd.get() < worth {
+            return slowed;
+        }
+        let jump = (capacity.cwnd.get() / RESUMED_SHARE).min(rwnd.get()) / mss.max(1);
+        Launch {
+            window: window.max(jump.min(u64::from(u32::MAX)) as u32),
+            rate: slowed.rate.max(capacity.rate.mul_div(1, RESUMED_SHARE)),
+        }
     }
 }
 
@@ -181,7 +246,8 @@ struct Entry {
     rttvar: Duration,
     loss: f32,
     excess: f32,
-    capacity: Option<Capacity>,
+    /// Capacity, and the time of its measurement.
+    capacity: Option<(Capacity, Instant)>,
     resumed_at: Option<Instant>,
     flagged_until: Instant,
     budget: Budget,
@@ -190,7 +256,7 @@ struct Entry {
 }
 
 impl Entry {
-    fn new(now: Instant) -> Self {
+    fn new(now: Instant, budget: u64) -> Self {
         Self {
             measured_at: None,
             rtt: Duration::ZERO,
@@ -200,15 +266,30 @@ impl Entry {
             capacity: None,
             resumed_at: None,
             flagged_until: Instant::ZERO,
-            budget: Budget::full(PREFIX_BUDGET, now),
+            budget: Budget::full(budget, now),
             level: LEVELS.len() as u8 - 1,
             clean: 0,
         }
     }
 
+    /// Remembers the capacity that a connection has measured. A connection that was too short to meet the
+    /// bottleneck shows only what the path carries at least.
+    fn take_capacity(&mut self, now: Instant, visit: &Visit) {
+        if visit.is_warning() {
+            // RFC 9959 section 3.4: the saved state is dropped.
+            self.capacity = None;
+            return;
+        }
+        let current = self.capacity.filter(|(_, at)| now.saturating_since(*at) <= CAPACITY_LIFE);
+        let Some(measured) = visit.capacity else { return };
+        if measured.is_bottleneck || current.is_none_or(|(known, _)| measured.rate > known.rate) {
+            self.capacity = Some((measured, now));
+        }
+    }
+
     /// Takes a launch into account (the governor).
     fn govern(&mut self, now: Instant, visit: &Visit) {
-        if visit.congested {
+        if visit.is_warning() {
             self.flagged_until = now + FLAGGED;
         }
         if visit.launched <= INITIAL_SEGMENTS && self.level > 0 {
@@ -238,81 +319,45 @@ fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-/// Memory of up to 65 536 prefixes and as many clients, whose least recently used entries make room for new ones.
+/// Memory of a bounded number of prefixes and as many clients, whose least recently used entries make room for new
+/// ones.
 #[derive(Debug)]
 pub struct Memory {
     key: u64,
     device_rate: Rate,
+    limits: MemoryLimits,
     prefixes: Table<Entry>,
     clients: Table<Budget>,
     device: Budget,
-    halted: bool,
-}
-
-/// Entry of a [`Table`].
-#[derive(Clone, Copy, Debug)]
-struct Slot<T> {
-    tag: u64,
-    used_at: Instant,
-    value: T,
-}
-
-/// Table of a fixed number of sets, each of which has room for [`WAYS`] entries.
-#[derive(Debug)]
-struct Table<T> {
-    sets: Vec<Vec<Slot<T>>>,
-}
-
-impl<T> Table<T> {
-    fn new() -> Self {
-        Self { sets: (0..SETS).map(|_| Vec::new()).collect() }
-    }
-
-    /// Returns the value with this tag in the set that `hash` selects. If there is none, makes one, which replaces
-    /// the least recently used value of a full set.
-    fn entry(&mut self, now: Instant, (hash, tag): (u64, u64), make: impl FnOnce() -> T) -> &mut T {
-        let set = &mut self.sets[hash as usize % SETS];
-        let new = || Slot { tag, used_at: now, value: make() };
-        let index = match set.iter().position(|slot| slot.tag == tag) {
-            Some(index) => index,
-            None if set.len() < WAYS => {
-                set.push(new());
-                set.len() - 1
-            }
-            None => {
-                let oldest = set.iter().enumerate().min_by_key(|(_, slot)| slot.used_at);
-                let index = oldest.map_or(0, |(index, _)| index);
-                set[index] = new();
-                index
-            }
-        };
-        let slot = &mut set[index];
-        slot.used_at = now;
-        &mut slot.value
-    }
-
-    #[cfg(test)]
-    fn len(&self) -> usize {
-        self.sets.iter().map(Vec::len).sum()
-    }
+    switch: KillSwitch,
+    launches: u64,
+    over_budget: u64,
 }
 
 impl Memory {
-    /// Returns an empty memory for a device with this rate. `key` is secret; it should be random.
+    /// Returns an empty memory for a device with this rate, with the default limits. `key` is secret; it should be
+    /// random.
     pub fn new(key: u64, device_rate: Rate) -> Self {
+        Self::with_limits(key, device_rate, MemoryLimits::DEFAULT)
+    }
+
+    /// Returns an empty memory with these limits.
+    pub fn with_limits(key: u64, device_rate: Rate, limits: MemoryLimits) -> Self {
         Self {
             key,
             device_rate,
-            prefixes: Table::new(),
-            clients: Table::new(),
-            device: Budget::full(device_budget(device_rate), Instant::ZERO),
-            halted: false,
+            limits,
+            prefixes: Table::new(limits.prefixes),
+            clients: Table::new(limits.prefixes),
+            device: Budget::full(device_budget(device_rate, limits), Instant::ZERO),
+            switch: KillSwitch::default(),
+            launches: 0,
+            over_budget: 0,
         }
     }
 
-    /// Permits or forbids launches beyond ten segments, as the [`KillSwitch`] decides.
-    pub fn set_halted(&mut self, halted: bool) {
-        self.halted = halted;
+    fn is_halted(&self) -> bool {
+        self.switch.reason().is_some()
     }
 
     /// Returns the hash and the tag of an address.
@@ -323,8 +368,8 @@ impl Memory {
     }
 
     fn prefix(&mut self, now: Instant, client: IpAddr) -> &mut Entry {
-        let place = self.place(prefix_of(client));
-        self.prefixes.entry(now, place, || Entry::new(now))
+        let (place, budget) = (self.place(prefix_of(client)), self.limits.prefix.get());
+        self.prefixes.entry(now, place, || Entry::new(now, budget))
     }
 }
 
@@ -340,29 +385,38 @@ fn prefix_of(client: IpAddr) -> u128 {
     }
 }
 
-fn device_budget(rate: Rate) -> u64 {
-    ((rate * DEVICE_BURST).get() / DEVICE_SHARE).max(CLIENT_BUDGET)
+fn device_budget(rate: Rate, limits: MemoryLimits) -> u64 {
+    (limits.device_rate(rate) * DEVICE_BURST).get().max(limits.client.get())
 }
 
 impl PathMemory for Memory {
     fn recall(&mut self, now: Instant, client: IpAddr) -> Recollection {
-        let halted = self.halted;
+        let halted = self.is_halted();
         let entry = self.prefix(now, client);
         let careful = halted || now < entry.flagged_until;
-        let window = if careful { LEVELS[0] } else { LEVELS[usize::from(entry.level)] };
-        let age = entry.measured_at.map(|at| now.saturating_since(at));
-        let Some(age) = age.filter(|age| *age <= LIFE) else {
-            return Recollection { window, ..Recollection::default() };
-        };
-        let may_resume = !careful
-            && age <= CAPACITY_LIFE
+        let level = if careful { 0 } else { usize::from(entry.level) };
+        let window = (level + 1 < LEVELS.len()).then(|| LEVELS[level]);
+        let blank = Recollection { window, halted, ..Recollection::NONE };
+        let fresh = |at: Instant, life: Duration| now.saturating_since(at) <= life;
+        if entry.measured_at.is_none_or(|at| !fresh(at, LIFE)) {
+            return blank;
+        }
+        let capacity =
+            entry.capacity.filter(|(_, at)| fresh(*at, CAPACITY_LIFE)).map(|(capacity, _)| capacity);
+        let resumes = capacity.is_some()
+            && window.is_none()
             && entry.resumed_at.is_none_or(|at| now.saturating_since(at) >= RESUME_EVERY);
-        let capacity = entry.capacity.filter(|_| may_resume);
-        if capacity.is_some() {
+        if resumes {
             entry.resumed_at = Some(now);
         }
-        let loss = Probability::from_f64(entry.loss.into());
-        Recollection { window, rtt: Some(entry.rtt), rttvar: entry.rttvar, loss, capacity }
+        Recollection {
+            rtt: Some(entry.rtt),
+            rttvar: entry.rttvar,
+            loss: Probability::from_f64(entry.loss.into()),
+            capacity,
+            resumes,
+            ..blank
+        }
     }
 
     fn record(&mut self, now: Instant, client: IpAddr, visit: &Visit) {
@@ -374,13 +428,11 @@ impl PathMemory for Memory {
             entry.loss = (before + LOSS_WEIGHT * (loss - before)) as f32;
         }
         (entry.rtt, entry.rttvar, entry.measured_at) = (visit.rtt, visit.rttvar, Some(now));
-        let worth = |capacity: &Capacity| capacity.cwnd.get() >= LEAST_RESUMED * INITIAL_SEGMENTS * 1_448;
-        // After a congestive loss, the saved state is dropped (RFC 9959 section 3.4).
-        entry.capacity = visit.capacity.filter(worth).filter(|_| !visit.congested);
+        entry.take_capacity(now, visit);
     }
 
     fn grant(&mut self, now: Instant, client: IpAddr, wanted: Bytes, rtt: Option<Duration>) -> Bytes {
-        if self.halted {
+        if self.is_halted() || wanted.is_zero() {
             return Bytes::ZERO;
         }
         let rtt = rtt.unwrap_or(ASSUMED_RTT).max(Duration::from_millis(1));
@@ -388,20 +440,37 @@ impl PathMemory for Memory {
             IpAddr::V4(v4) => u128::from(u32::from(v4)),
             IpAddr::V6(v6) => v6.into(),
         };
+        let MemoryLimits { client: per_client, prefix: per_prefix, .. } = self.limits;
+        let [per_client, per_prefix] = [per_client, per_prefix].map(Bytes::get);
         let (of_client, of_prefix) = (self.place(address), self.place(prefix_of(client)));
-        let of_client = self.clients.entry(now, of_client, || Budget::full(CLIENT_BUDGET, now));
-        let of_prefix = &mut self.prefixes.entry(now, of_prefix, || Entry::new(now)).budget;
+        let of_client = self.clients.entry(now, of_client, || Budget::full(per_client, now));
+        let of_prefix = &mut self.prefixes.entry(now, of_prefix, || Entry::new(now, per_prefix)).budget;
         let of_device = &mut self.device;
-        let most = device_budget(self.device_rate);
+        let most = device_budget(self.device_rate, self.limits);
         let period =
-            Rate::from_bps((self.device_rate.as_bps() / DEVICE_SHARE).max(1)).time_for(Bytes::new(most));
-        of_client.fill(now, CLIENT_BUDGET, rtt);
-        of_prefix.fill(now, PREFIX_BUDGET, rtt);
+            self.limits.device_rate(self.device_rate).max(Rate::from_bps(1)).time_for(Bytes::new(most));
+        of_client.fill(now, per_client, rtt);
+        of_prefix.fill(now, per_prefix, rtt);
         of_device.fill(now, most, period);
         let budgets = [of_client, of_prefix, of_device];
         let granted = budgets.iter().fold(wanted.get(), |granted, budget| granted.min(budget.octets));
         budgets.into_iter().for_each(|budget| budget.octets -= granted);
+        self.launches += u64::from(granted > 0);
+        self.over_budget += u64::from(granted < wanted.get());
         Bytes::new(granted)
+    }
+
+    fn observe(&mut self, now: Instant, totals: SenderTotals) {
+        self.switch.observe(now, totals);
+    }
+
+    fn summary(&self) -> MemorySummary {
+        MemorySummary {
+            prefixes: self.prefixes.len(),
+            launches: self.launches,
+            over_budget: self.over_budget,
+            tripped: self.switch.reason(),
+        }
     }
 }
 

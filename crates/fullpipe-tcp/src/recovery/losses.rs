@@ -14,6 +14,8 @@ struct Marked {
     /// Bytes marked lost between the start of the connection and the last transmission of the record.
     lost_before_sent: u64,
     app_limited: bool,
+    /// Whether the record was sent only once.
+    first_transmission: bool,
 }
 
 /// Buffer for the records that one event marks lost. The buffer is reused, and allocates memory only when it
@@ -33,6 +35,7 @@ impl LossBuffer {
             tx_in_flight: record.snapshot.tx_in_flight,
             lost_before_sent: record.snapshot.lost,
             app_limited: record.snapshot.app_limited,
+            first_transmission: record.transmissions == 1,
         });
     }
 }
@@ -66,6 +69,12 @@ impl<'a> Losses<'a> {
     /// Returns whether a retransmission sent after the last window reduction was lost.
     pub(crate) fn has_retransmission(&self) -> bool {
         self.retransmission
+    }
+
+    /// Returns the number of bytes below the stream offset `end` that were sent once and are lost.
+    pub(crate) fn first_transmissions_below(&self, end: u64) -> u64 {
+        let first = self.marked.iter().filter(|record| record.first_transmission && record.offset < end);
+        first.map(|record| record.len).sum()
     }
 
     /// Returns one loss report per lost record, for the congestion controller.

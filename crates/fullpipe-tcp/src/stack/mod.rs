@@ -50,6 +50,7 @@ use std::sync::Arc;
 use fullpipe_units::Instant;
 
 use crate::conn::{Config, Connection, Event, IpVersion, State};
+use crate::memory::{MemorySummary, PathMemory, SenderTotals};
 use crate::wire::{Checksums, Flags, Packet, PacketError, Segment, SeqNum};
 
 pub use admission::Admission;
@@ -191,6 +192,8 @@ struct Entry {
     told: u16,
     /// Events held back until the connection is accepted, at most one of each kind.
     kept: Vec<Event>,
+    /// Whether path memory has got what the connection has measured.
+    recorded: bool,
     /// Whether the connection has ended. The entry is removed after the last reset has been sent and the
     /// application has released the connection.
     over: bool,
@@ -215,6 +218,10 @@ pub struct Stack {
     unclaimed: VecDeque<Vec<u8>>,
     cutting: Option<Cutting>,
     counters: Counters,
+    /// Memory of the paths to the clients of the listeners.
+    paths: Option<Box<dyn PathMemory>>,
+    /// Sums over the connections that have ended.
+    ended: SenderTotals,
 }
 
 impl Stack {
@@ -234,7 +241,25 @@ impl Stack {
             unclaimed: VecDeque::new(),
             cutting: None,
             counters: Counters::default(),
+            paths: None,
+            ended: SenderTotals::default(),
         }
+    }
+
+    /// Lets the connections that listeners accept use and fill `paths`.
+    pub fn set_path_memory(&mut self, paths: Box<dyn PathMemory>) {
+        self.paths = Some(paths);
+    }
+
+    /// Passes the sums over all connections to the kill switch of the path memory, and returns the state of the
+    /// memory; `None` without a path memory. The driver calls this function about once per second; it takes time
+    /// for each connection.
+    pub fn observe_senders(&mut self, now: Instant) -> Option<MemorySummary> {
+        let paths = self.paths.as_mut()?;
+        let open = self.slots.iter().filter_map(|(_, place)| place.entry()).filter(|entry| !entry.recorded);
+        let totals = open.fold(self.ended, |sum, entry| sum.plus(entry.connection.sender_totals()));
+        paths.observe(now, totals);
+        Some(paths.summary())
     }
 
     /// Adds `address` as a local address of this stack.
@@ -392,6 +417,7 @@ impl Stack {
             entry.connection.abort(now);
             entry.owner = Owner::Nobody;
             self.touched(id.slot);
+            self.record(now, id.slot);
         }
     }
 
@@ -438,7 +464,7 @@ impl Stack {
 
     fn deliver(&mut self, now: Instant, slot: u32, segment: &Segment, payload: &[u8]) {
         self.unfold(slot);
-        let Self { slots, listeners, counters, .. } = self;
+        let Self { slots, listeners, counters, paths, .. } = self;
         let Some(entry) = slots[slot as usize].1.entry_mut() else { return };
         if entry.owner == Owner::HalfOpen
             && completes(segment)
@@ -463,7 +489,26 @@ impl Stack {
             return;
         }
         entry.take(now, segment, payload);
+        if let (Owner::HalfOpen, Some(paths)) = (entry.owner, paths) {
+            // Unless the handshake has completed just now, this has no effect.
+            entry.connection.recall(now, paths.as_mut(), entry.tuple.remote.ip());
+        }
         self.touched(slot);
+        self.record(now, slot);
+    }
+
+    /// Passes what a connection has measured to the path memory, once it has ended.
+    fn record(&mut self, now: Instant, slot: u32) {
+        let Self { slots, paths, ended, .. } = self;
+        let Some(entry) = slots[slot as usize].1.entry_mut() else { return };
+        if entry.recorded || !(entry.over || entry.connection.state() == State::TimeWait) {
+            return;
+        }
+        entry.recorded = true;
+        *ended = ended.plus(entry.connection.sender_totals());
+        if let (Some(paths), Some(visit)) = (paths, entry.connection.visit()) {
+            paths.record(now, entry.tuple.remote.ip(), &visit);
+        }
     }
 
     /// Handles a segment for which there is no connection between the two sockets.
@@ -564,6 +609,7 @@ impl Stack {
                 entry.connection.handle_timeout(now);
             }
             self.touched(slot);
+            self.record(now, slot);
         }
     }
 
@@ -690,6 +736,7 @@ impl Entry {
             ready: false,
             told: 0,
             kept: Vec::new(),
+            recorded: false,
             over: false,
             half_open: None,
         }

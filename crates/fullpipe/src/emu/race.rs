@@ -39,8 +39,15 @@ const REPETITIONS: u32 = 2;
 /// Estimated number of round trips of a download, in addition to the time that the link needs for its bytes.
 const ROUND_TRIPS: u64 = 6;
 
-/// Checks whether this kernel has the sender of every arm: its congestion control, without a profile.
+/// Checks whether this kernel has the sender of every arm: its congestion control, without a profile. Every download
+/// must be the only connection of its cell.
 pub(crate) fn check_arms(plan: &RacePlan) -> Result<(), Error> {
+    if let Some(cell) = plan.cells().iter().find(|cell| cell.point.scenario.flows.len() > 1) {
+        return Err(Error::new(
+            format!("cell '{}' has several connections, which the emulator does not race", cell.point.label),
+            "remove count, or race in the simulator: --world sim",
+        ));
+    }
     plan.arms().iter().try_for_each(|arm| {
         if arm.profile.is_some() {
             return Err(Error::new(

@@ -194,7 +194,7 @@ impl Bbr1 {
             round_start: false,
             cwnd,
             ssthresh: None,
-            pacing_rate: hints.launch.unwrap_or_else(|| first_pacing_rate(cwnd * cx.mss, rtt)),
+            pacing_rate: hints.launch_rate(cx).unwrap_or_else(|| first_pacing_rate(cwnd * cx.mss, rtt)),
             prior_cwnd: 0,
             loss_window: hints.loss_window.map_or(1, u64::from),
             repair: Repair::None,

@@ -1,6 +1,6 @@
 use super::*;
 use crate::cc::testing::{Bench, MSS, Policer as TokenBucket, Run, at_ms, context, ms, sample};
-use crate::cc::{Algorithm, SentKind, linux_send_quantum};
+use crate::cc::{Algorithm, Launch, SentKind, linux_send_quantum};
 
 const BIG: u64 = 1 << 40;
 
@@ -510,8 +510,8 @@ fn slow_links_are_measured_exactly() {
 /// the bandwidth raises the rate, but does not lower it.
 #[test]
 fn a_launch_sets_the_first_pacing_rate() {
-    let rate = Rate::from_bps(20_000_000);
-    let mut bench = Bench::hinted(44, Hints { launch: Some(rate), ..Hints::default() }, Bbr1::new);
+    let rate = Launch::DEFAULT.rate;
+    let mut bench = Bench::hinted(44, Hints { launch: Some(Launch::DEFAULT), ..Hints::default() }, Bbr1::new);
     assert_eq!((bench.cwnd(), bench.cc.pacing_rate), (44, rate));
     rate_sample(&mut bench, 1_000_000, false);
     assert_eq!(bench.cc.pacing_rate, rate);

@@ -188,7 +188,7 @@ impl Bbr3 {
             loss_window: hints.loss_window.map_or(1, u64::from),
             prior_cwnd: 0,
             ssthresh: None,
-            pacing_rate: hints.launch.unwrap_or_else(|| first_pacing_rate(cwnd, rtt)),
+            pacing_rate: hints.launch_rate(cx).unwrap_or_else(|| first_pacing_rate(cwnd, rtt)),
             send_quantum: 0,
             // The rate of a launch applies whether or not the handshake measured an RTT.
             has_seen_rtt: rtt.is_some() || hints.launch.is_some(),

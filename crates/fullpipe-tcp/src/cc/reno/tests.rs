@@ -2,7 +2,7 @@ use fullpipe_units::{Duration, Rate};
 
 use super::*;
 use crate::cc::testing::{Bench, MSS, Run, at_ms, ms};
-use crate::cc::{Algorithm, Pacing, Recovery, SendQuantum};
+use crate::cc::{Algorithm, Launch, Pacing, Recovery, SendQuantum};
 
 fn at(segments: u64) -> Bench<Reno> {
     Bench::new(segments, Reno::new)
@@ -265,8 +265,9 @@ fn a_loss_window_is_for_the_first_timeout() {
 #[test]
 fn a_launch_paces_the_first_flight() {
     const UNPACED: Pacing = Pacing::SrttRatio { slow_start: 200, avoidance: 120 };
-    let rate = Rate::from_bps(20_000_000);
-    let launched = || Bench::hinted(44, Hints { launch: Some(rate), ..Hints::default() }, Reno::new);
+    let rate = Launch::DEFAULT.rate;
+    let hints = Hints { launch: Some(Launch::DEFAULT), ..Hints::default() };
+    let launched = || Bench::hinted(44, hints.clone(), Reno::new);
     let mut bench = launched();
     assert_eq!((bench.cwnd(), bench.cc.control().pacing), (44, Pacing::Rate(rate)));
     bench.cx.sent = 43 * MSS;

@@ -30,7 +30,9 @@ use self::repair::RepairPolicy;
 use self::settle::Settle;
 use self::train::{Train, TrainRate};
 use super::gain::rate_of;
-use super::{AckSample, Bbr1, CongestionControl, Context, Control, Hints, Lost, Sent, Signal, Status};
+use super::{
+    AckSample, Assessment, Bbr1, CongestionControl, Context, Control, Hints, Lost, Sent, Signal, Status,
+};
 
 mod climb;
 mod launch;
@@ -67,8 +69,11 @@ struct Observation<'a> {
     rate: Rate,
     /// Rate and dispersion of the last ACKs, if there are enough of them.
     train: Option<TrainRate>,
-    /// Rate of the fastest train so far.
-    fastest: Rate,
+    /// Rate that the path has shown: that of the fastest train so far, or half of the rate that an earlier
+    /// connection has reached.
+    shown: Rate,
+    /// Bound of the rate from a remembered bottleneck.
+    bound: Rate,
     /// Estimated delay in the queue.
     queueing: Duration,
     /// Segments lost in this round trip.
@@ -85,6 +90,20 @@ pub struct Surge {
     train: Train,
     losses: LossJudge,
     repair: RepairPolicy,
+    /// Half of the rate that an earlier connection has reached on this path, or zero. As with a resumed window
+    /// (RFC 9959 section 3.3), only half of what was measured earlier counts before ACKs confirm it.
+    remembered: Rate,
+    /// Rate of the bottleneck that an earlier connection has measured; `Rate::MAX` if it is not known, or has been
+    /// disproved.
+    known_bottleneck: Rate,
+    /// Bytes of the first flight, whose losses judge the launch.
+    first_flight: u64,
+    /// Whether a part of the first flight was lost since the last judgement.
+    first_flight_lost: bool,
+    /// Whether the first flight met congestion.
+    launch_congested: bool,
+    /// Rate of the train that ended Climb.
+    bottleneck: Option<Rate>,
 }
 
 impl Surge {
@@ -97,6 +116,12 @@ impl Surge {
             train: Train::default(),
             losses: LossJudge::default(),
             repair: RepairPolicy::new(hints.loss),
+            remembered: hints.rate.map_or(Rate::ZERO, |rate| rate.mul_div(1, 2)),
+            known_bottleneck: hints.bottleneck.unwrap_or(Rate::MAX),
+            first_flight: cx.snd_nxt + hints.initial_cwnd.unwrap_or_default(),
+            first_flight_lost: false,
+            launch_congested: false,
+            bottleneck: None,
         }
     }
 
@@ -112,13 +137,17 @@ impl Surge {
         }
         let min_rtt = self.path.path_rtt();
         let train = self.train.on_ack(cx, sample, min_rtt);
+        if self.train.fastest() > self.known_bottleneck {
+            self.known_bottleneck = Rate::MAX;
+        }
         let seen = Observation {
             cx,
             sample,
             window: before.0,
             rate: before.1,
             train,
-            fastest: self.train.fastest(),
+            shown: self.train.fastest().max(self.remembered),
+            bound: climb::bound(self.known_bottleneck),
             queueing: self.losses.queueing(min_rtt),
             lost: self.losses.lost_segments(cx.mss),
             congestion,
@@ -130,6 +159,10 @@ impl Surge {
             State::Retreat => retreat::on_ack(&mut self.path, &seen),
             State::Cruise => None,
         };
+        if matches!(next, Some(State::Settle(_) | State::Cruise)) {
+            // Climb and Retreat end with the rate of a train.
+            self.bottleneck = self.bottleneck.or(train.map(|train| train.rate));
+        }
         match next {
             None => {}
             Some(State::Cruise) if self.path.is_in_startup() => self.fall_back(),
@@ -154,6 +187,7 @@ impl CongestionControl for Surge {
 
     fn on_lost(&mut self, _: &Context, lost: &Lost) {
         self.losses.on_lost(lost);
+        self.first_flight_lost |= lost.offset < self.first_flight;
     }
 
     fn on_signal(&mut self, cx: &Context, signal: Signal) {
@@ -170,6 +204,13 @@ impl CongestionControl for Surge {
         let congestion = verdict == Some(LossVerdict::Congestion);
         self.repair.on_ack(cx, sample.newly_lost, verdict);
         if verdict.is_some() {
+            let of_launch = self.first_flight_lost || matches!(self.state, State::Launch(_));
+            self.launch_congested |= congestion && of_launch;
+            self.first_flight_lost = false;
+            if congestion {
+                // RFC 9959 section 3.4: what was remembered does not hold.
+                (self.remembered, self.known_bottleneck) = (Rate::ZERO, Rate::MAX);
+            }
             self.path.set_conserves(congestion);
         }
         if matches!(self.state, State::Cruise) {
@@ -201,6 +242,17 @@ impl CongestionControl for Surge {
             State::Cruise => status.phase,
         };
         Status { phase, ..status }
+    }
+
+    fn assessment(&self) -> Assessment {
+        let measured = match self.state {
+            State::Cruise => Some(self.path.path_rate()),
+            _ => self.bottleneck,
+        };
+        Assessment {
+            bottleneck: self.bottleneck.and(measured).filter(|rate| !rate.is_zero()),
+            launch_congested: self.launch_congested,
+        }
     }
 }
 

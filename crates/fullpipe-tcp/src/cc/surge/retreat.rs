@@ -23,7 +23,7 @@ pub(super) fn on_ack(path: &mut Bbr1, seen: &Observation<'_>) -> Option<State> {
 
 /// Limits the pacing rate to what the ACKs have shown. Before the first measurement, it stays as it is.
 pub(super) fn limit(path: &mut Bbr1, seen: &Observation<'_>) {
-    let shown = path.path_rate().max(seen.fastest);
+    let shown = path.path_rate().max(seen.shown);
     if !shown.is_zero() {
         path.set_control(path.window(), path.rate().min(shown.mul_div(GAIN.0, GAIN.1)));
     }

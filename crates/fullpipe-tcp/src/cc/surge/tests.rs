@@ -15,11 +15,8 @@ fn run(rate: &str, rtt: Duration, queue: f64) -> Run<Surge> {
 
 fn launched(hints: &Hints, rtt: Duration) -> Hints {
     let launch = Launch::DEFAULT;
-    Hints {
-        initial_cwnd: Some(launch.bytes(MSS)),
-        launch: Some(launch.pacing_rate(MSS, Some(rtt))),
-        ..hints.clone()
-    }
+    let (initial_cwnd, launch) = (Some(launch.bytes(MSS)), Some(launch));
+    Hints { rtt: Some(rtt), initial_cwnd, launch, ..hints.clone() }
 }
 
 fn pacing(control: Control) -> Rate {
@@ -77,6 +74,37 @@ fn climb_ends_at_the_rate_of_the_bottleneck() {
         assert!(lost < if rtt == 20 { 0.25 } else { 0.001 }, "{rate} {rtt} ms: {lost:.2} BDP lost");
         assert!((0.95..1.05).contains(&of_link(run.value("bw"))), "{rate} {rtt} ms");
     }
+}
+
+/// With a remembered bottleneck of `mbps`, returns the largest pacing rate before Cruise, in Mbit/s, on a path with
+/// `rate` and a queue of a quarter of a BDP.
+fn remembering(rate: &str, mbps: u64) -> f64 {
+    let known = Rate::from_bps(1_000_000 * mbps);
+    let (rtt, rate): (_, Rate) = (ms(100), rate.parse().unwrap());
+    let hinted = |cx: &Context, hints: &Hints| {
+        let launch = Some(Launch { rate: known.min(Launch::DEFAULT.rate), ..Launch::DEFAULT });
+        Surge::new(cx, &Hints { launch, bottleneck: Some(known), ..launched(hints, rtt) })
+    };
+    let mut run = Run::of(hinted, rate, rtt, (rate * rtt).get() / 4);
+    let mut most = Rate::ZERO;
+    run.until(at_ms(2_000), |run| {
+        if !matches!(run.cc.state, State::Cruise) {
+            most = most.max(pacing(run.cc.control()));
+        }
+    });
+    assert_eq!(run.phase(), "ProbeBW");
+    assert!((0.9..1.1).contains(&(run.value("bw") / rate.as_bps() as f64)), "{}", run.value("bw"));
+    most.as_bps() as f64 / 1e6
+}
+
+/// A remembered bottleneck bounds the rate of the start to 5/4 of it. If the path has become faster, the ACKs lift the
+/// bound.
+#[test]
+fn a_remembered_bottleneck_is_not_exceeded() {
+    let most = remembering("10mbit", 10);
+    assert!((10.0..=12.5).contains(&most), "{most} Mbit/s");
+    let most = remembering("100mbit", 10);
+    assert!(most > 80.0, "{most} Mbit/s");
 }
 
 /// Returns the share of the ACKs of a lossy path during which packets are conserved, and the bandwidth

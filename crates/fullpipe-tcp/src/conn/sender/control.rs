@@ -5,7 +5,7 @@ use fullpipe_units::{Instant, Rate};
 
 use super::{Phase, Sender};
 use crate::SendLimit;
-use crate::cc::{CongestionControl, Context, Control, Pacing, Recovery, Signal, Status};
+use crate::cc::{Assessment, CongestionControl, Context, Control, Pacing, Recovery, Signal, Status};
 use crate::tx::build::{Basis, Release};
 
 /// The congestion controller, its decision, and the release parameters derived from the decision.
@@ -66,6 +66,11 @@ impl Decision {
             self.release = self.release(max_pacing_rate);
             self.basis = None;
         }
+    }
+
+    /// Returns what the congestion controller has concluded about the path.
+    pub(in crate::conn) fn assessment(&self) -> Assessment {
+        self.cc.assessment()
     }
 
     /// Returns the phase of the congestion controller, for traces.

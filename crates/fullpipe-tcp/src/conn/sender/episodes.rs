@@ -167,6 +167,7 @@ impl Sender {
 
     /// Reports each record that was marked lost to the congestion controller.
     fn report_losses(&mut self, now: Instant, losses: Losses<'_>) {
+        self.first_flight.lost += losses.first_transmissions_below(self.first_flight.end);
         let cx = self.context(now);
         for lost in losses.iter() {
             self.decision.cc.on_lost(&cx, &lost);

@@ -26,10 +26,12 @@ use fullpipe_units::{Draws, Duration, Instant};
 use super::config::Config;
 use super::ecn::Reduction;
 use super::handshake::Agreed;
+use super::paths::FirstFlight;
 use super::report::{LimitClock, Stats};
 use crate::SendLimit;
-use crate::cc::{Context, Hints};
+use crate::cc::{Context, Hints, Launch};
 use crate::estimate::{DeliveryRate, RttEstimator, RttHistogram};
+use crate::memory::Recollection;
 use crate::recovery::probe::Probes;
 use crate::recovery::{LossBuffer, LossRecovery, Phase};
 use crate::tx::build;
@@ -45,7 +47,7 @@ pub(super) use timers::RetransmitTimer;
 /// Sending half of a connection.
 #[derive(Debug)]
 pub(super) struct Sender {
-    config: Arc<Config>,
+    pub(super) config: Arc<Config>,
     pub(super) draws: Draws,
     /// Initial sequence number (ISS). Offset 0 is the octet after the SYN.
     pub(super) iss: SeqNum,
@@ -70,6 +72,7 @@ pub(super) struct Sender {
     pub(super) pacer: Pacer,
     pub(super) decision: Decision,
     usage: WindowUsage,
+    pub(super) first_flight: FirstFlight,
     last_sent_at: Option<Instant>,
     pub(super) timer: Option<(RetransmitTimer, Instant)>,
     /// Time at which the tail loss probe was armed, if more than one segment was outstanding and nothing has
@@ -127,6 +130,7 @@ impl Sender {
             pacer: Pacer::default(),
             decision,
             usage: WindowUsage::default(),
+            first_flight: FirstFlight::default(),
             last_sent_at: None,
             timer: None,
             probe_armed_at: None,
@@ -169,18 +173,40 @@ impl Sender {
         // The loss of more than one SYN indicates congestion, so the congestion window starts at one segment
         // (TCP-10).
         let initial_cwnd = if lost > 1 { self.mss } else { self.config.initial_window(self.mss) };
+        self.first_flight.may_launch = lost == 0;
         let launch = self.config.launch().filter(|_| lost == 0);
-        let rtt = self.rtt.srtt();
+        self.start_control(now, initial_cwnd, launch, &Recollection::NONE);
+    }
+
+    /// Creates the congestion controller of the established connection, with what is `known` about the path. The
+    /// first flight is that of `launch`, or `initial_cwnd` bytes.
+    pub(super) fn start_control(
+        &mut self,
+        now: Instant,
+        initial_cwnd: u64,
+        launch: Option<Launch>,
+        known: &Recollection,
+    ) {
+        let initial_cwnd = launch.map_or(initial_cwnd, |launch| launch.bytes(self.mss));
+        self.first_flight.end = initial_cwnd;
+        let srtt = self.rtt.srtt();
+        // Only half of the capacity may be used at once, and not by two connections (RFC 9959).
+        let capacity = known.capacity.filter(|_| known.resumes);
         let hints = Hints {
-            rtt,
-            initial_cwnd: Some(launch.map_or(initial_cwnd, |launch| launch.bytes(self.mss))),
-            launch: launch.map(|launch| launch.pacing_rate(self.mss, rtt)),
+            rtt: srtt.or(known.rtt),
+            rttvar: if srtt.is_some() { self.rtt.rttvar() } else { known.rttvar },
+            rate: capacity.map(|capacity| capacity.rate),
+            cwnd: capacity.map(|capacity| capacity.cwnd),
+            bottleneck: known.capacity.filter(|known| known.is_bottleneck).map(|known| known.rate),
+            initial_cwnd: Some(initial_cwnd),
+            launch,
             loss_window: Some(self.config.tunables.loss_window),
             slow_start: self.config.slow_start,
-            loss: self.config.known_loss,
+            loss: self.config.known_loss.max(known.loss),
         };
+        let cc = if known.halted { self.config.cc.fallback() } else { self.config.cc };
         let cx = self.context(now);
-        self.decision.replace(self.config.cc.build(&cx, &hints));
+        self.decision.replace(cc.build(&cx, &hints));
         self.decision.refresh(&cx);
         self.queue.autotune(self.decision.control.cwnd, self.mss, 2);
     }

@@ -23,6 +23,7 @@ mod handshake;
 mod limits;
 mod loss;
 mod pair;
+mod paths;
 mod prediction;
 mod rate;
 mod receiver;

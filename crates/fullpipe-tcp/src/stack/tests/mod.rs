@@ -2,6 +2,7 @@
 
 mod admission;
 mod flood;
+mod paths;
 mod probe;
 mod transfer;
 

@@ -4,7 +4,7 @@ use fullpipe_units::{Bytes, Draws, Duration, Instant, Rate};
 
 use super::*;
 use crate::cc::testing::{Bench, MSS, Run, at_ms, ms, sample};
-use crate::cc::{LossCause, SentKind};
+use crate::cc::{Launch, LossCause, SentKind};
 
 mod draft;
 
@@ -614,7 +614,7 @@ fn extreme_paths() {
 #[test]
 fn launch_and_loss_window() {
     let rate = mbps(20);
-    let hints = Hints { launch: Some(rate), loss_window: Some(4), ..Hints::default() };
+    let hints = Hints { launch: Some(Launch::DEFAULT), loss_window: Some(4), ..Hints::default() };
     let mut bench = Bench::hinted(44, hints, Bbr3::new);
     assert_eq!((bench.cwnd(), pacing(&bench.cc)), (44, rate));
     bench.ack(0);

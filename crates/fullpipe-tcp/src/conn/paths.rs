@@ -1,0 +1,138 @@
+//! Path memory: what a connection takes from earlier ones to the same client, and what it leaves for later ones.
+//!
+//! ```text
+//!   Event::Connected ─► recall ─► launch, RTT, rate, loss ─► a new controller, before the first byte
+//!   end              ─► visit  ─► PathMemory::record
+//! ```
+
+use std::net::IpAddr;
+
+use fullpipe_units::{Bytes, Duration, Instant};
+
+use super::sender::Sender;
+use super::{Connection, State};
+use crate::cc::{INITIAL_SEGMENTS, Launch};
+use crate::memory::{Capacity, PathMemory, Recollection, SenderTotals, Visit};
+
+/// Least data of a rate sample, in segments, from which the rate of a path is remembered. The initial window of
+/// every connection says nothing about the path.
+const LEAST_SAMPLE: u64 = 2 * INITIAL_SEGMENTS;
+
+/// First flight of a connection: the data within the initial congestion window.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct FirstFlight {
+    /// Stream offset of its end.
+    pub(super) end: u64,
+    /// Bytes of it whose first transmission was lost.
+    pub(super) lost: u64,
+    /// Whether the connection may launch: no SYN or SYN-ACK was lost.
+    pub(super) may_launch: bool,
+    /// Whether the flight uses a remembered capacity.
+    pub(super) informed: bool,
+}
+
+impl Connection {
+    /// Starts the sending half again with what `memory` knows about the path to `client`, and takes the octets of
+    /// its launch from the budgets.
+    ///
+    /// The owner of the connection calls this function once, at [`Event::Connected`](super::Event::Connected).
+    /// After the first byte has been sent, it has no effect.
+    pub fn recall(&mut self, now: Instant, memory: &mut dyn PathMemory, client: IpAddr) {
+        if self.is_established() && self.sender.snd_nxt() == 0 {
+            let known = memory.recall(now, client);
+            self.sender.recall(now, &known, |wanted, rtt| memory.grant(now, client, wanted, rtt));
+        }
+    }
+
+    /// Returns whether the handshake has completed and the connection has not ended.
+    fn is_established(&self) -> bool {
+        let before = matches!(
+            self.lifecycle.state,
+            State::Closed | State::Listen | State::SynSent | State::SynReceived
+        );
+        !before && !self.lifecycle.over
+    }
+
+    /// Returns what the connection has measured so far; `None` if it has sent no data or has no RTT sample.
+    pub fn visit(&self) -> Option<Visit> {
+        self.sender.visit()
+    }
+
+    /// Returns the contribution of this connection to the sums that the kill switch observes.
+    pub fn sender_totals(&self) -> SenderTotals {
+        self.sender.totals()
+    }
+}
+
+impl Sender {
+    /// Starts again with what is `known` about the path. `grant` returns how many of the octets beyond ten
+    /// segments may be launched.
+    fn recall(
+        &mut self,
+        now: Instant,
+        known: &Recollection,
+        grant: impl FnOnce(Bytes, Option<Duration>) -> Bytes,
+    ) {
+        let configured = self.config.launch().filter(|_| self.first_flight.may_launch);
+        let (mss, rtt) = (self.mss, self.rtt.srtt());
+        let launch = configured.map(|configured| {
+            let wanted = known.launch(configured, rtt, Bytes::new(self.peer.wnd), mss);
+            let least = wanted.window.min(INITIAL_SEGMENTS as u32);
+            let beyond = u64::from(wanted.window - least) * mss;
+            let granted = grant(Bytes::new(beyond), rtt).get().min(beyond) / mss;
+            Launch { window: least + granted as u32, ..wanted }
+        });
+        let initial = self.first_flight.end;
+        self.first_flight.informed = known.capacity.is_some();
+        self.start_control(now, initial, launch, known);
+    }
+
+    fn visit(&self) -> Option<Visit> {
+        let sent = self.first_flight.end.min(self.snd_nxt());
+        if sent == 0 {
+            return None;
+        }
+        let segments = |octets: u64| octets.div_ceil(self.mss);
+        let launched = segments(sent);
+        let lost = self.recovery.board.lost_total().saturating_sub(self.first_flight.lost);
+        let (rtt, assessment) = (self.rtt.min_rtt()?, self.decision.assessment());
+        let measured = match assessment.bottleneck {
+            Some(rate) => Some((rate, true)),
+            None => {
+                let sample = self.rate.last().filter(|sample| sample.delivered >= LEAST_SAMPLE * self.mss);
+                sample.map(|sample| (sample.rate(), false))
+            }
+        };
+        Some(Visit {
+            rtt,
+            rttvar: self.rtt.rttvar(),
+            capacity: measured.map(|(rate, is_bottleneck)| Capacity {
+                rate,
+                cwnd: rate * rtt,
+                is_bottleneck,
+            }),
+            launched,
+            launch_lost: segments(self.first_flight.lost).min(launched),
+            later: self.stats.segments_sent.saturating_sub(launched),
+            later_lost: segments(lost),
+            congested: assessment.launch_congested,
+            informed: self.first_flight.informed,
+        })
+    }
+
+    fn totals(&self) -> SenderTotals {
+        let sent = self.stats.bytes_sent.saturating_sub(self.recovery.board.inflight());
+        let has_sent = u64::from(self.snd_nxt() > 0);
+        let timeout = has_sent * u64::from(self.stats.timeouts > 0);
+        let larger = u64::from(self.first_flight.end > INITIAL_SEGMENTS * self.mss);
+        SenderTotals {
+            sent,
+            needed: self.snd_una,
+            lost: self.recovery.board.lost_total(),
+            launched: has_sent * larger,
+            launched_timeouts: timeout * larger,
+            plain: has_sent * (1 - larger),
+            plain_timeouts: timeout * (1 - larger),
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Tests of connections that use and fill path memory.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use fullpipe_units::{Bytes, Rate};
+
+use super::pair::{Fate, Pair, Side};
+use super::*;
+use crate::buffers::Buffer;
+use crate::cc::{Algorithm, Launch};
+use crate::memory::{Memory, PathMemory, Recollection, Visit};
+
+const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+
+/// Makes a connection that uses `memory` and sends `segments`, on a path that loses the data segments that `lost`
+/// selects by number. It begins at the second `begin`. Returns the launch window, and what the connection leaves.
+fn visited(
+    memory: &mut Memory,
+    begin: u64,
+    cc: Algorithm,
+    segments: u64,
+    lost: impl Fn(u64) -> bool + 'static,
+) -> (u64, Visit) {
+    let config = Config {
+        cc,
+        launch: Some(Launch::DEFAULT),
+        sndbuf: Buffer::Auto { max: Bytes::from_mib(1) },
+        ..Config::default()
+    };
+    let mut pair = Pair::on(config.clone(), config, move |from, segment, ordinal| {
+        if from == Side::Client && segment.len > 0 && lost(ordinal) { Fate::Lost } else { Fate::Arrives }
+    });
+    pair.now = Instant::ZERO + ms(1_000 * begin);
+    pair.client.open();
+    pair.run(1_000 * begin + 1_000);
+    pair.client.recall(pair.now, memory, CLIENT);
+    let window = pair.client.snapshot().cwnd / pair.client.mss();
+    assert_eq!(pair.client.visit(), None, "nothing was sent");
+    pair.write(Side::Client, segments * pair.client.mss());
+    pair.client.recall(pair.now, memory, CLIENT);
+    assert_eq!(pair.client.snapshot().cwnd / pair.client.mss(), window, "too late");
+    pair.run(1_000 * begin + 60_000);
+    assert_eq!(pair.client.acknowledged(), segments * pair.client.mss());
+    let visit = pair.client.visit().expect("data was sent");
+    memory.record(pair.now, CLIENT, &visit);
+    (window, visit)
+}
+
+/// A prefix on which connections lose a fifth of their first flights launches with 44, 32, 20 and then 10 segments.
+/// Thirty clean launches later, it is back at 44.
+#[test]
+fn the_governor_follows_the_losses_of_first_flights() {
+    let mut memory = Memory::new(1, Rate::from_bps(10_000_000_000));
+    let mut begin = 0;
+    let mut launch = |lossy: bool| {
+        begin += 100;
+        let first = move |number: u64| lossy && number < 44 && number % 5 == 2;
+        visited(&mut memory, begin, Algorithm::Bbr1, 200, first)
+    };
+    let lossy: Vec<_> = (0..3).map(|_| launch(true)).collect();
+    assert_eq!(lossy.iter().map(|(window, _)| *window).collect::<Vec<_>>(), [44, 32, 20]);
+    let (_, visit) = lossy[0];
+    assert_eq!((visit.launched, visit.launch_lost, visit.later_lost), (44, 9, 0));
+    assert!((160..=180).contains(&visit.later), "{visit:?}");
+    let clean: Vec<u64> = (0..31).map(|_| launch(false).0).collect();
+    assert_eq!((clean[0], clean[9], clean[10], clean[20], clean[29], clean[30]), (10, 10, 20, 32, 32, 44));
+}
+
+/// A connection knows the random loss that earlier ones have measured, so that surge copies its first
+/// retransmissions. After the kill switch has acted, surge starts like BBRv1, with ten segments.
+#[test]
+fn a_connection_starts_with_what_is_known() {
+    #[derive(Debug)]
+    struct Known(Recollection);
+    impl PathMemory for Known {
+        fn recall(&mut self, _: Instant, _: IpAddr) -> Recollection {
+            self.0
+        }
+        fn record(&mut self, _: Instant, _: IpAddr, _: &Visit) {}
+        fn grant(&mut self, _: Instant, _: IpAddr, wanted: Bytes, _: Option<Duration>) -> Bytes {
+            wanted
+        }
+        fn observe(&mut self, _: Instant, _: crate::memory::SenderTotals) {}
+        fn summary(&self) -> crate::memory::MemorySummary {
+            crate::memory::MemorySummary::default()
+        }
+    }
+    let started = |known: Recollection| {
+        let config = Config { cc: Algorithm::Surge, ..Config::default() };
+        let mut pair = Pair::new(config.clone(), config);
+        pair.client.open();
+        pair.run(1_000);
+        pair.client.recall(pair.now, &mut Known(known), CLIENT);
+        let control = pair.client.sender.decision.control;
+        (control.cwnd / pair.client.mss(), control.repair.second_copy, pair.client.snapshot().status.phase)
+    };
+    assert_eq!(started(Recollection::NONE), (44, false, "Launch"));
+    let loss = fullpipe_units::Probability::from_ppm(10_000);
+    assert_eq!(started(Recollection { loss, ..Recollection::NONE }), (44, true, "Launch"));
+    let halted = Recollection { window: Some(10), halted: true, ..Recollection::NONE };
+    assert_eq!(started(halted), (10, false, "Startup"));
+}

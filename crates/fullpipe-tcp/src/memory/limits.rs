@@ -1,0 +1,89 @@
+//! Limits of path memory, which a configuration may lower.
+
+use core::fmt;
+use core::ops::RangeInclusive;
+
+use fullpipe_units::{Bytes, Rate};
+
+/// Size of the memory, and octets beyond ten segments that may be launched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryLimits {
+    /// Number of prefixes that are remembered, and of clients whose budget is known.
+    pub prefixes: usize,
+    /// Octets beyond ten segments per round trip to one client, over all its connections.
+    pub client: Bytes,
+    /// Octets beyond ten segments per round trip to one prefix.
+    pub prefix: Bytes,
+    /// Share of the rate of the device that launches beyond ten segments may use, in thousandths.
+    pub device_permille: u32,
+}
+
+impl MemoryLimits {
+    /// Default limits. The budgets are also the largest permitted ones: a larger budget would take capacity from
+    /// others on the same path.
+    pub const DEFAULT: Self = Self {
+        prefixes: 65_536,
+        client: Bytes::from_kib(64),
+        prefix: Bytes::from_kib(256),
+        device_permille: 50,
+    };
+
+    /// Returns the rate that launches beyond ten segments may use on a device with this rate.
+    pub(super) fn device_rate(self, rate: Rate) -> Rate {
+        rate.mul_div(self.device_permille.into(), 1_000).max(Rate::from_bps(1))
+    }
+
+    /// Checks that each limit is in its range.
+    ///
+    /// # Errors
+    /// Returns an error that names the first limit out of its range, and the range.
+    pub fn check(&self) -> Result<(), LimitError> {
+        let kib = Bytes::from_kib;
+        within("prefixes", self.prefixes, 1_024..=65_536, "1024 to 65536")?;
+        within("client_budget", self.client, Bytes::ZERO..=kib(64), "0B to 64KiB")?;
+        within("prefix_budget", self.prefix, Bytes::ZERO..=kib(256), "0B to 256KiB")?;
+        let share = f64::from(self.device_permille) / 10.0;
+        within("device_share", share, 0.1..=5.0, "0.1% to 5%")
+    }
+}
+
+impl Default for MemoryLimits {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+fn within<T: PartialOrd + fmt::Display>(
+    key: &'static str,
+    value: T,
+    range: RangeInclusive<T>,
+    allowed: &'static str,
+) -> Result<(), LimitError> {
+    if range.contains(&value) {
+        return Ok(());
+    }
+    Err(LimitError { key, value: value.to_string(), allowed })
+}
+
+/// Error for a limit that is out of its range.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitError {
+    key: &'static str,
+    value: String,
+    allowed: &'static str,
+}
+
+impl LimitError {
+    /// Returns the range of the limit, as text.
+    pub const fn allowed(&self) -> &'static str {
+        self.allowed
+    }
+}
+
+impl fmt::Display for LimitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} is out of range", self.key, self.value)
+    }
+}
+
+impl std::error::Error for LimitError {}
