@@ -73,8 +73,8 @@ pub(crate) struct RaceArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) profiles: Option<PathBuf>,
 
-    /// Race over 68 cells: more sizes, rates, round-trip times, loss patterns and queues, and tenth connections; with --harm, 510
-    /// cells: more rates, round-trip times and queues, four flows, and short downloads
+    /// Race over 68 cells: more sizes, rates, round-trip times, loss patterns and queues, and tenth connections;
+    /// with --harm, 510 cells: more rates, round-trip times and queues, four flows, and short downloads
     #[arg(long, conflicts_with = "paths")]
     pub(crate) full: bool,
 

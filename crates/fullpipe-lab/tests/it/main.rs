@@ -5,6 +5,7 @@ mod laws;
 mod laws_changes;
 mod laws_sharing;
 mod null_races;
+mod path_memory;
 mod profiles;
 mod recovery;
 mod reference;

@@ -122,13 +122,17 @@ impl Sender {
 
     fn totals(&self) -> SenderTotals {
         let sent = self.stats.bytes_sent.saturating_sub(self.recovery.board.inflight());
+        let first = self.first_flight.end.min(self.snd_nxt());
+        let duplicates = self.stats.duplicates.saturating_mul(self.mss);
+        let lost = self.recovery.board.lost_total().saturating_sub(self.first_flight.lost);
         let has_sent = u64::from(self.snd_nxt() > 0);
         let timeout = has_sent * u64::from(self.stats.timeouts > 0);
         let larger = u64::from(self.first_flight.end > INITIAL_SEGMENTS * self.mss);
         SenderTotals {
             sent,
             needed: self.snd_una,
-            lost: self.recovery.board.lost_total(),
+            later_sent: sent.saturating_sub(first),
+            later_lost: lost.saturating_sub(duplicates),
             launched: has_sent * larger,
             launched_timeouts: timeout * larger,
             plain: has_sent * (1 - larger),

@@ -23,8 +23,11 @@ pub struct SenderTotals {
     pub sent: u64,
     /// Octets that the clients have acknowledged.
     pub needed: u64,
-    /// Octets marked lost.
-    pub lost: u64,
+    /// Octets sent after the first flights, which are a part of `sent`, and those of them that were lost. What a
+    /// client has received twice was not lost.
+    pub later_sent: u64,
+    /// See `later_sent`.
+    pub later_lost: u64,
     /// Connections that launched more than ten segments, and those of them with a retransmission timeout.
     pub launched: u64,
     /// See `launched`.
@@ -42,7 +45,8 @@ impl SenderTotals {
         Self {
             sent: self.sent + other.sent,
             needed: self.needed + other.needed,
-            lost: self.lost + other.lost,
+            later_sent: self.later_sent + other.later_sent,
+            later_lost: self.later_lost + other.later_lost,
             launched: self.launched + other.launched,
             launched_timeouts: self.launched_timeouts + other.launched_timeouts,
             plain: self.plain + other.plain,
@@ -54,7 +58,8 @@ impl SenderTotals {
         Self {
             sent: self.sent.saturating_sub(before.sent),
             needed: self.needed.saturating_sub(before.needed),
-            lost: self.lost.saturating_sub(before.lost),
+            later_sent: self.later_sent.saturating_sub(before.later_sent),
+            later_lost: self.later_lost.saturating_sub(before.later_lost),
             launched: self.launched.saturating_sub(before.launched),
             launched_timeouts: self.launched_timeouts.saturating_sub(before.launched_timeouts),
             plain: self.plain.saturating_sub(before.plain),
@@ -131,9 +136,9 @@ impl KillSwitch {
 }
 
 fn overhead(totals: SenderTotals) -> Option<TripReason> {
-    let SenderTotals { sent, needed, lost, .. } = totals;
-    // Retransmissions are lost as well, so the loss is a share of all segments.
-    let loss = lost.min(needed) as f64 / sent.max(1) as f64;
+    let SenderTotals { sent, needed, later_sent, later_lost, .. } = totals;
+    // The loss of the path is that of later data. A launch that overflows queues would otherwise excuse itself.
+    let loss = later_lost as f64 / later_sent.max(1) as f64;
     let bound = 1.0 / (1.0 - loss.min(0.5)) + OVERHEAD;
     let sent_per_needed = sent as f64 / needed.max(1) as f64;
     (needed >= LEAST_OCTETS && sent_per_needed > bound)
@@ -166,7 +171,8 @@ mod tests {
             let totals = SenderTotals {
                 sent: step.sent * second,
                 needed: step.needed * second,
-                lost: step.lost * second,
+                later_sent: step.later_sent * second,
+                later_lost: step.later_lost * second,
                 launched: step.launched * second,
                 launched_timeouts: step.launched_timeouts * second,
                 plain: step.plain * second,
@@ -181,8 +187,13 @@ mod tests {
 
     #[test]
     fn it_acts_after_half_a_minute_and_says_why() {
-        let wasteful =
-            SenderTotals { sent: 120_000, needed: 100_000, lost: 2_000, ..SenderTotals::default() };
+        let wasteful = SenderTotals {
+            sent: 120_000,
+            needed: 100_000,
+            later_sent: 100_000,
+            later_lost: 2_000,
+            ..SenderTotals::default()
+        };
         let (mut switch, acted) = observed(wasteful, 100);
         assert_eq!(acted, [30]);
         let reason = switch.reason().expect("a reason").to_string();
@@ -194,9 +205,15 @@ mod tests {
     /// Loss explains as many retransmissions as segments were lost.
     #[test]
     fn loss_is_no_reason() {
-        let lossy = SenderTotals { sent: 111_000, needed: 100_000, lost: 10_000, ..SenderTotals::default() };
+        let lossy = SenderTotals {
+            sent: 111_000,
+            needed: 100_000,
+            later_sent: 100_000,
+            later_lost: 10_000,
+            ..SenderTotals::default()
+        };
         assert_eq!(observed(lossy, 100).1, []);
-        assert_eq!(observed(SenderTotals { lost: 0, ..lossy }, 100).1, [30]);
+        assert_eq!(observed(SenderTotals { later_lost: 0, ..lossy }, 100).1, [30]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::pair::{Fate, Pair, Side};
 use super::*;
 use crate::buffers::Buffer;
 use crate::cc::{Algorithm, Launch};
-use crate::memory::{Memory, PathMemory, Recollection, Visit};
+use crate::memory::{Memory, MemorySummary, PathMemory, Recollection, SenderTotals, Visit};
 
 const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 
@@ -20,7 +20,7 @@ fn visited(
     cc: Algorithm,
     segments: u64,
     lost: impl Fn(u64) -> bool + 'static,
-) -> (u64, Visit) {
+) -> (u64, Visit, SenderTotals) {
     let config = Config {
         cc,
         launch: Some(Launch::DEFAULT),
@@ -43,7 +43,7 @@ fn visited(
     assert_eq!(pair.client.acknowledged(), segments * pair.client.mss());
     let visit = pair.client.visit().expect("data was sent");
     memory.record(pair.now, CLIENT, &visit);
-    (window, visit)
+    (window, visit, pair.client.sender_totals())
 }
 
 /// A prefix on which connections lose a fifth of their first flights launches with 44, 32, 20 and then 10 segments.
@@ -58,12 +58,30 @@ fn the_governor_follows_the_losses_of_first_flights() {
         visited(&mut memory, begin, Algorithm::Bbr1, 200, first)
     };
     let lossy: Vec<_> = (0..3).map(|_| launch(true)).collect();
-    assert_eq!(lossy.iter().map(|(window, _)| *window).collect::<Vec<_>>(), [44, 32, 20]);
-    let (_, visit) = lossy[0];
+    assert_eq!(lossy.iter().map(|(window, ..)| *window).collect::<Vec<_>>(), [44, 32, 20]);
+    let (_, visit, _) = lossy[0];
     assert_eq!((visit.launched, visit.launch_lost, visit.later_lost), (44, 9, 0));
     assert!((160..=180).contains(&visit.later), "{visit:?}");
     let clean: Vec<u64> = (0..31).map(|_| launch(false).0).collect();
     assert_eq!((clean[0], clean[9], clean[10], clean[20], clean[29], clean[30]), (10, 10, 20, 32, 32, 44));
+}
+
+/// The kill switch acts on a host whose first flights lose a fifth and whose later data arrives, and not on one whose
+/// data is lost at the same rate throughout: there, the path is the reason.
+#[test]
+fn first_flights_that_overflow_trip_the_kill_switch() {
+    let reason = |lost: fn(u64) -> bool| {
+        let mut memory = Memory::new(1, Rate::from_bps(10_000_000_000));
+        let (_, _, totals) = visited(&mut memory, 0, Algorithm::Bbr1, 60, lost);
+        let fleet = (0..100).fold(SenderTotals::default(), |sum, _| sum.plus(totals));
+        memory.observe(Instant::ZERO, SenderTotals::default());
+        memory.observe(Instant::ZERO + ms(30_000), fleet);
+        memory.summary().tripped.map(|reason| reason.to_string())
+    };
+    let expected = "1.15 bytes were sent per byte needed for 30s, more than 1.10";
+    assert_eq!(reason(|number| number < 44 && number % 5 == 2), Some(expected.into()));
+    assert_eq!(reason(|number| number % 7 == 2), None);
+    assert_eq!(reason(|_| false), None);
 }
 
 /// A connection knows the random loss that earlier ones have measured, so that surge copies its first
@@ -80,9 +98,9 @@ fn a_connection_starts_with_what_is_known() {
         fn grant(&mut self, _: Instant, _: IpAddr, wanted: Bytes, _: Option<Duration>) -> Bytes {
             wanted
         }
-        fn observe(&mut self, _: Instant, _: crate::memory::SenderTotals) {}
-        fn summary(&self) -> crate::memory::MemorySummary {
-            crate::memory::MemorySummary::default()
+        fn observe(&mut self, _: Instant, _: SenderTotals) {}
+        fn summary(&self) -> MemorySummary {
+            MemorySummary::default()
         }
     }
     let started = |known: Recollection| {

@@ -1,0 +1,71 @@
+//! Tests of a sending host that remembers paths from one connection to the next.
+
+use fullpipe_lab::experiment::Experiment;
+use fullpipe_lab::scenario::Scenario;
+use fullpipe_lab::sim;
+use fullpipe_lab::trace::{Row, Sink};
+
+/// Data in flight of the second flow, with the time in seconds.
+struct Inflight(Vec<(f64, u64)>);
+
+impl Sink for Inflight {
+    fn row(&mut self, row: &Row) {
+        if row.flow == 1 {
+            self.0.push((row.at.as_secs_f64(), row.sender.inflight.get()));
+        }
+    }
+}
+
+/// Returns three downloads of 100 kB, one after the other, over a path whose queue the launch overflows.
+fn downloads(memory: bool) -> Scenario {
+    let text = format!(
+        "name = 'x'\nduration = '60s'\n[path]\nrate = '10mbit'\nrtt = '100ms'\nqueue = '0.25bdp'\n\
+         [host]\nrcvbuf = '6MiB'\npath_memory = {memory}\n\
+         [[flow]]\ncc = 'surge'\nbytes = '100kB'\ncount = 3\nevery = '20s'\napp = {{ request = '200B' }}"
+    );
+    let experiment = Experiment::from_toml(&text).unwrap_or_else(|e| panic!("{text}: {e}"));
+    experiment.points()[0].scenario.clone()
+}
+
+/// Seconds from the SYN to the last byte, of the first and of the last download.
+fn first_and_last(scenario: &Scenario) -> [f64; 2] {
+    let flows = sim::run(scenario).flows;
+    let time = |flow: usize| flows[flow].response.expect("complete").from_syn.as_secs_f64();
+    [time(0), time(flows.len() - 1)]
+}
+
+/// A later connection starts at the rate of the bottleneck. Without memory, each connection is like the first one.
+#[test]
+fn a_later_download_knows_the_bottleneck() {
+    let ([first, last], [cold, again]) =
+        (first_and_last(&downloads(true)), first_and_last(&downloads(false)));
+    assert_eq!((first, cold), (again, again));
+    assert!(last < 0.9 * first, "{last} {first}");
+}
+
+/// Returns a Mahimahi trace of a link with 100 Mbit/s for ten seconds, and 5 Mbit/s for twenty.
+fn falling() -> String {
+    let times = |from: u64, until: u64, bits: u64| {
+        let packets = (until - from) * bits / 12_000_000;
+        (0..packets).map(move |packet| from + packet * 12_000_000 / bits)
+    };
+    let times = times(0, 10_000, 100_000_000).chain(times(10_000, 30_000, 5_000_000));
+    times.skip(1).chain([30_000]).map(|time| format!("{time}\n")).collect()
+}
+
+/// A path falls from 100 to 5 Mbit/s between two connections. Two seconds after its start, the second connection has
+/// at most two BDP of the new path in flight, although it remembers the old one.
+#[test]
+fn a_remembered_path_may_have_become_slower() {
+    let text = "name = 'x'\nduration = '30s'\n[path]\nrate = { trace = 'falling' }\nrtt = '100ms'\nqueue = '300kB'\n\
+                [host]\nrcvbuf = '6MiB'\npath_memory = true\n\
+                [[flow]]\ncc = 'surge'\nbytes = '8MB'\ncount = 2\nevery = '12s'\napp = { request = '200B' }\n\
+                [[sample]]\nevery = '10ms'";
+    let experiment = Experiment::from_toml_with(text, &|_| Ok(falling())).unwrap_or_else(|e| panic!("{e}"));
+    let mut rows = Inflight(Vec::new());
+    sim::run_traced(&experiment.points()[0].scenario, &mut rows);
+    let new_bdp = 5_000_000 / 8 / 10;
+    let late = rows.0.iter().filter(|(at, _)| (14.0..25.0).contains(at));
+    let most = late.map(|(_, inflight)| *inflight).max().expect("rows");
+    assert!((new_bdp..=2 * new_bdp).contains(&most), "{most} of {new_bdp}");
+}
