@@ -87,3 +87,52 @@ fn text(name: &str, field: &Field) -> Result<String, ExperimentError> {
         }
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use fullpipe_lab::columns::{Cell, Kind};
+
+    use super::super::manifest::ColumnSpec;
+    use super::super::part::{PartWriter, Rows};
+    use super::*;
+
+    fn written(name: &str, bytes: &[u8]) -> std::path::PathBuf {
+        let path = std::env::temp_dir().join(format!("fullpipe-points-{name}-{}", std::process::id()));
+        std::fs::write(&path, bytes).expect("a file");
+        path
+    }
+
+    /// A table has the same points in Parquet and in CSV. A null and a NaN are refused.
+    #[test]
+    fn parquet_and_csv_are_the_same_table() {
+        let columns: Arc<[ColumnSpec]> = Arc::new([
+            ColumnSpec::new("rtt_ms", Kind::F64, true),
+            ColumnSpec::new("count", Kind::U64, false),
+            ColumnSpec::new("cc", Kind::Text, false),
+            ColumnSpec::new("ecn", Kind::Bool, false),
+        ]);
+        let table = |last: Cell| {
+            let mut rows = Rows::new(&columns);
+            for (rtt, cc) in [(Cell::F64(12.5), "reno"), (last, "cubic")] {
+                rows.push([rtt, Cell::U64(2), Cell::Text(cc.into()), Cell::Bool(true)].into_iter());
+            }
+            let mut writer = PartWriter::new(&columns, "a hash", 0).expect("a writer");
+            writer.append(rows).expect("it fits");
+            written("parquet", &writer.finish().expect("a file"))
+        };
+        let path = table(Cell::F64(80.0));
+        let csv = written("csv", b"rtt_ms,count,cc,ecn\n12.5,2,reno,true\n80,2,cubic,true\n");
+        assert_eq!(read(&path).expect("points").to_csv(), read(&csv).expect("points").to_csv());
+        for (last, expected) in
+            [(Cell::Null, "row 2 of the points has no value for 'rtt'"), (Cell::F64(f64::NAN), "'NaN'")]
+        {
+            let error = read(&table(last)).expect_err("a bad cell");
+            assert!(error.message.contains(expected) && !error.hint.is_empty(), "{error:?}");
+        }
+        for path in [path, csv] {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
