@@ -89,6 +89,6 @@ class Project:
         """Returns the keys of the crates in the program. cargo metadata also lists crates that only tests or
         other members of the workspace use."""
         lines = output(
-            "cargo", "tree", "--locked", "--package", COMMAND, "--target", self.target, "--edges",
+            "cargo", "tree", "--locked", "--package", COMMAND, "--features", "tables", "--target", self.target, "--edges",
             "normal,no-proc-macro", "--prefix", "none", "--format", "{p}").splitlines()
         return {"@".join(line.replace(" v", " ").split()[:2]) for line in lines}

@@ -6,6 +6,8 @@ mod accelerate;
     allow(dead_code, reason = "this build has no relay")
 )]
 mod copy;
+#[cfg_attr(not(feature = "tables"), allow(dead_code, reason = "this build has no data sets"))]
+mod dataset;
 mod race;
 mod tune;
 
@@ -29,6 +31,9 @@ pub(crate) use accelerate::{
 pub(crate) use copy::{CopyArgs, RelayArgs};
 #[cfg(all(target_os = "linux", feature = "copy"))]
 pub(crate) use copy::{RelayAction, RelayServeArgs};
+#[cfg(feature = "tables")]
+pub(crate) use dataset::{DatasetAction, DatasetCheckArgs, DatasetShowArgs};
+pub(crate) use dataset::{DatasetArgs, RunDatasetArgs};
 pub(crate) use race::RaceArgs;
 #[cfg_attr(not(target_os = "linux"), allow(unused_imports, reason = "the command is for Linux"))]
 pub(crate) use tune::{
@@ -92,6 +97,8 @@ pub(crate) enum Command {
     Whatif(WhatifArgs),
     /// Run an experiment and print its results
     Run(RunArgs),
+    /// Check the data set of a sweep, or find the run of a row
+    Dataset(DatasetArgs),
     /// Compare senders by the times of downloads
     Race(RaceArgs),
     /// Find the first packet in which the simulator and a kernel differ
@@ -443,8 +450,9 @@ pub(crate) struct WhatifArgs {
 }
 
 const RUN_EXAMPLE: &str = "\
-Example:
+Examples:
   fullpipe run experiments/weak-network.toml --repeat 3 --out results
+  fullpipe run sweep.toml --dataset out --shard 0/4
 
 Before the first run, a line on standard error states the number of runs and the estimated time.
 The first Ctrl-C waits for the current runs, the second abandons them; both keep the finished runs.
@@ -462,7 +470,7 @@ Exit codes:
 #[derive(Debug, ClapArgs)]
 #[command(after_help = RUN_EXAMPLE)]
 pub(crate) struct RunArgs {
-    /// Experiment to run (TOML)
+    /// Experiment to run (TOML), or with --row the folder of a data set
     pub(crate) file: PathBuf,
 
     /// Where to run the experiment: in the simulator (sim), with the kernel TCP stack on an emulated path (emu),
@@ -520,6 +528,9 @@ pub(crate) struct RunArgs {
     /// Number of random seeds per point; overrides the value in FILE
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub(crate) repeat: Option<u64>,
+
+    #[command(flatten)]
+    pub(crate) dataset: RunDatasetArgs,
 }
 
 impl RunArgs {

@@ -12,6 +12,11 @@ mod copy;
 #[cfg(not(all(target_os = "linux", feature = "copy")))]
 #[path = "copy_absent.rs"]
 mod copy;
+#[cfg(feature = "tables")]
+mod dataset;
+#[cfg(not(feature = "tables"))]
+#[path = "dataset_absent.rs"]
+mod dataset;
 mod diagnose;
 #[cfg(target_os = "linux")]
 mod emu;
@@ -80,6 +85,7 @@ fn main() -> ExitCode {
         Command::Whatif(args) => whatif::whatif(&args, look),
         Command::Run(args) => run::run(&args),
         Command::Pair(args) => pair::pair(&args),
+        Command::Dataset(args) => dataset::dataset(&args),
         Command::Race(args) => race::race(&args),
         Command::Emu(args) => emu::emu(&args),
         Command::Exporter(args) => exporter::exporter(&args),

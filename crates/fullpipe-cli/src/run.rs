@@ -14,12 +14,16 @@ use fullpipe::{EmuOptions, Forecast, Observer, Report, SimOptions, TimeLeft, Uml
 use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 
 use crate::args::{RunArgs, RunFormat, RunWorld};
+use crate::dataset;
 use crate::failure::{EXPECTATION, Failure, INTERRUPTED};
 use crate::interrupt;
 use crate::output::{self, Notes};
 
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     check_world(args)?;
+    if let Some(dir) = &args.dataset.dataset {
+        return dataset::make(args, dir);
+    }
     let experiment = read(args)?;
     if args.check && experiment.expectations().is_empty() {
         return Err(Failure::new(
@@ -83,7 +87,10 @@ fn check_world(args: &RunArgs) -> Result<(), Failure> {
 }
 
 fn read(args: &RunArgs) -> Result<Experiment, Failure> {
-    let experiment = fullpipe::run::read(&args.file)?;
+    let experiment = match args.dataset.row {
+        Some(row) => dataset::experiment(&args.file, row)?,
+        None => fullpipe::run::read(&args.file)?,
+    };
     let seeded = match args.seed {
         Some(seed) => experiment.with_seed(seed),
         None => experiment,
@@ -193,7 +200,7 @@ impl Observer for ProgressDisplay {
 /// Returns the number of Ctrl-C signals. The first Ctrl-C stops the experiment after the runs in progress,
 /// the second one abandons these runs, and the third one ends the process. After the first and the second
 /// signal, completed runs are kept.
-fn interruptible(bar: &ProgressBar) -> Result<Arc<AtomicU8>, Failure> {
+pub(crate) fn interruptible(bar: &ProgressBar) -> Result<Arc<AtomicU8>, Failure> {
     let bar = bar.clone();
     interrupt::counted(move |number| {
         bar.suspend(|| match number {

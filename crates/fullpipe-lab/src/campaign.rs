@@ -179,7 +179,7 @@ fn make<T: Send>(
             // Runs share no state, so a panic cannot leave another run in a broken state.
             let result = catch_unwind(AssertUnwindSafe(|| run(index))).map_err(|panic| {
                 let (point, seed) = name(index);
-                RunPanicked { point, seed, message: message(panic.as_ref()) }
+                RunPanicked { point, seed, message: panic_message(panic.as_ref()) }
             });
             if (ends.abandons)() {
                 break;
@@ -205,7 +205,8 @@ fn make<T: Send>(
     made.into_iter().map(|(_, result)| result).collect()
 }
 
-fn message(panic: &(dyn Any + Send)) -> String {
+/// Returns the message of a panic that [`catch_unwind`] caught.
+pub fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message").into()
 }

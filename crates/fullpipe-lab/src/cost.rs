@@ -110,7 +110,11 @@ pub const CUBIC_WINDOW: f64 = 1.054;
 pub fn mean_window(cc: Algorithm, rtt: Duration, loss: f64) -> f64 {
     let reno = RENO_WINDOW / loss.sqrt();
     match cc {
-        Algorithm::Cubic | Algorithm::Bic => (CUBIC_WINDOW * (rtt.as_secs_f64() / loss).powf(0.75)).max(reno),
+        Algorithm::Cubic | Algorithm::Bic => {
+            // To the power of 0.75, by square roots, which are rounded identically on every machine.
+            let ratio = rtt.as_secs_f64() / loss;
+            (CUBIC_WINDOW * (ratio * ratio.sqrt()).sqrt()).max(reno)
+        }
         _ => reno,
     }
 }

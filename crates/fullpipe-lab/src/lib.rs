@@ -19,6 +19,7 @@
 //! | [`cost`] | the expected work of a run, computed before the run starts |
 //! | [`sim`] | the event loop: two TCP connections per flow, one path per direction, a virtual clock |
 //! | [`trace`], [`history`], [`outcome`] | the states of a run over time, and its totals |
+//! | [`columns`] | tables of columns, from which writers, readers and reference pages come |
 //! | [`host`] | TCP settings, devices and route of a host, and changes to them, as plain values |
 //! | [`capture`] | the packets of a run, as a capture at the sending host would contain them |
 //! | [`pair`] | the packets of two runs of one scenario, and where they part |
@@ -38,6 +39,7 @@ pub mod bootstrap;
 pub mod campaign;
 pub mod capture;
 pub mod check;
+pub mod columns;
 pub mod cost;
 pub mod experiment;
 pub mod history;

@@ -1,5 +1,6 @@
 //! The output of `fullpipe run`: one JSON document per campaign, one summary line per point, and CSV tables.
 
+mod columns;
 mod tables;
 
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use crate::outcome::{FlowOutcome, Outcome, PathOutcome, WireOutcome};
 use crate::stats::mean;
 use crate::validity::{LatenessQuantiles, Validity};
 
+pub use columns::{FlowRow, RUN_COLUMNS, RunRecord};
 pub use tables::{ResultTable, TraceTable};
 
 /// Name and version of the format of the JSON document.

@@ -35,6 +35,7 @@
 //! | `measure` | iperf3 tests that also sample their sockets (Linux) |
 //! | `watch` | samples of the connections of running applications (Linux) |
 //! | [`mod@run`] | experiments in the simulator or on the emulator |
+//! | `dataset` | the results of a sweep as Parquet files, made in parts (feature `tables`) |
 //! | [`forecast`] | the estimated time that an experiment takes |
 //! | [`prove`] | rungs of a ladder on a Linux kernel in virtual time |
 //! | [`mod@race`] | senders compared by the times of downloads |
@@ -49,7 +50,8 @@
 //! to an [`Observer`], which can stop them early.
 //!
 //! All features are disabled by default: `html` (reports as HTML pages), `pcapng` (captures of runs),
-//! `exporter`, `accelerate`, and `relay` (files over several TLS connections, re-exported as `relay`).
+//! `exporter`, `accelerate`, `relay` (files over several TLS connections, re-exported as `relay`), and
+//! `tables` (results of sweeps as Parquet files).
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "pcapng")]
@@ -57,6 +59,8 @@ mod capture;
 #[cfg(not(feature = "pcapng"))]
 #[path = "capture_absent.rs"]
 mod capture;
+#[cfg(feature = "tables")]
+pub mod dataset;
 #[cfg(target_os = "linux")]
 mod emu;
 #[cfg(not(target_os = "linux"))]

@@ -28,7 +28,7 @@ use crate::{Error, emu, uml};
 /// Maximum size of an experiment file in bytes. Its parsed form takes many times its size.
 pub(crate) const LARGEST_EXPERIMENT: u64 = 1 << 20;
 /// Maximum size of a rate trace in bytes: hours of delivery opportunities, one line each.
-const LARGEST_RATE_TRACE: u64 = 64 << 20;
+pub(crate) const LARGEST_RATE_TRACE: u64 = 64 << 20;
 
 /// Environment in which an experiment runs: simulator, emulator or guest.
 #[derive(Clone, Debug)]

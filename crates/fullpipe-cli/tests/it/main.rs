@@ -6,6 +6,8 @@ mod process;
 mod capture;
 #[cfg(target_os = "linux")]
 mod corpus;
+#[cfg(feature = "tables")]
+mod dataset;
 mod diagnose;
 mod manual;
 mod pages;

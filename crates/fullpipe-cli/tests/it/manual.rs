@@ -4,10 +4,11 @@ use std::fs;
 
 use crate::process::{folder, fullpipe, refusal};
 
-const COMMANDS: [&str; 14] = [
+const COMMANDS: [&str; 15] = [
     "diagnose",
     "whatif",
     "run",
+    "dataset",
     "race",
     "pair",
     "emu",

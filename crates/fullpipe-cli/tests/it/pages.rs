@@ -124,7 +124,8 @@ fn help_of(call: &[String]) -> Vec<&str> {
     }
     let depth = match words.as_slice() {
         ["tune", "plan" | "confirm" | "rollback" | "status" | "show", ..]
-        | ["relay", "serve" | "key", ..] => 2,
+        | ["relay", "serve" | "key", ..]
+        | ["dataset", "show" | "check", ..] => 2,
         [first, ..] if !first.starts_with('-') => 1,
         _ => 0,
     };

@@ -71,6 +71,7 @@ fn help() {
     matches("help-diagnose.txt", &["diagnose", "--help"]);
     matches("help-whatif.txt", &["whatif", "--help"]);
     matches("help-run.txt", &["run", "--help"]);
+    matches("help-dataset.txt", &["dataset", "--help"]);
     matches("help-race.txt", &["race", "--help"]);
     matches("help-pair.txt", &["pair", "--help"]);
     matches("help-emu.txt", &["emu", "--help"]);

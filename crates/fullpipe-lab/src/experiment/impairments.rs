@@ -7,6 +7,7 @@ use fullpipe_path::{AggregatorConfig, DetourConfig, JitterConfig, Opportunities,
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
 use super::ExperimentError;
+use super::number::Number;
 use super::value::{Delay, Value, fields, of_unit, out_of_range, whole_number};
 
 /// The rate of a link: constant, or given by a trace file.
@@ -38,6 +39,13 @@ impl Value for LinkRate {
             _ => None,
         }
     }
+
+    fn number(&self) -> Option<Number> {
+        match self {
+            Self::Constant(rate) => rate.number(),
+            Self::Trace(_) => None,
+        }
+    }
 }
 
 /// Parsed trace files of an experiment, by name.
@@ -62,6 +70,11 @@ impl Traces {
             }
         }
         Ok(Self(traces))
+    }
+
+    /// Returns the names of the trace files.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
     }
 
     /// Returns a constant rate as it is; for a trace file, returns the mean rate and the delivery
@@ -119,6 +132,10 @@ impl Value for Share {
     fn read(text: &str) -> Result<Self, ExperimentError> {
         text.parse().map(Self).map_err(|e| of_unit(&e, Self::EXAMPLE))
     }
+
+    fn number(&self) -> Option<Number> {
+        Some(Number::probability(self.0))
+    }
 }
 
 /// Jitter, written as its maximum or as a table.
@@ -162,6 +179,12 @@ impl Value for JitterSpec {
             config.in_order = bool::read(order)?;
         }
         Ok(Self(config))
+    }
+
+    fn number(&self) -> Option<Number> {
+        let JitterConfig { most, spread, share, in_order } = self.0;
+        let is_plain = spread == Spread::Uniform && share == Probability::ONE && in_order;
+        is_plain.then(|| Number::time(most))
     }
 }
 
@@ -218,6 +241,10 @@ impl Value for Aggregation {
         };
         Ok(Self(AggregatorConfig { within: Delay::read(within)?.0, packets }))
     }
+
+    fn number(&self) -> Option<Number> {
+        (self.0.packets == u32::MAX).then(|| Number::time(self.0.within))
+    }
 }
 
 /// ACK decimation factor n: one of every n pure ACKs is forwarded.
@@ -236,6 +263,10 @@ impl Value for Thinning {
             Ok(n) => Ok(Self(n as u32)),
             Err(_) => Err(out_of_range("ack_thinning", text, "1 to 10; 4 keeps one ACK in four")),
         }
+    }
+
+    fn number(&self) -> Option<Number> {
+        Some(Number::count(self.0.into()))
     }
 }
 

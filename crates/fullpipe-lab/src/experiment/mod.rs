@@ -76,9 +76,12 @@
 //! The whole file is validated when it is parsed: an experiment that [`Experiment::from_toml`] accepts and
 //! that is within these limits can be run.
 
+mod design;
 mod error;
 mod file;
 mod impairments;
+mod number;
+mod point_table;
 mod profiles;
 mod queue;
 mod resolve;
@@ -89,10 +92,12 @@ mod value;
 
 use std::collections::BTreeMap;
 
+pub use design::{Design, DesignPoint, FieldColumn, FieldColumns, Setting};
 pub use error::ExperimentError;
 use error::Source;
-use file::{ExpectFile, ExperimentFile, HarmFile, PathFile, RatioFile};
-use impairments::Traces;
+use file::{ExpectFile, ExperimentFile, HarmFile, RatioFile};
+pub use number::Number;
+pub use point_table::PointTable;
 pub use profiles::{missing_profile, read_profiles};
 pub use value::Amount;
 
@@ -129,6 +134,25 @@ pub struct Point {
     pub limit: Option<String>,
     /// Scenario of the point; its seed is zero, and each run sets its own seed.
     pub scenario: Scenario,
+}
+
+impl Point {
+    /// Checks that every flow of the point can run in the simulator.
+    ///
+    /// # Errors
+    /// Returns an error if a flow requires the kernel TCP stack, which the simulator does not have.
+    pub fn check_simulated(&self) -> Result<(), ExperimentError> {
+        if self.scenario.flows.iter().all(|flow| flow.stack.is_none_or(|stack| stack == Stack::Fullpipe)) {
+            return Ok(());
+        }
+        Err(ExperimentError::new(
+            format!(
+                "point '{}' requires the kernel TCP stack, which the simulator does not have",
+                self.label
+            ),
+            "remove stack (each world then uses its default), or add --world emu",
+        ))
+    }
 }
 
 /// Bounds for a metric at some of the points.
@@ -252,19 +276,7 @@ impl Experiment {
     /// # Errors
     /// Returns an error if a flow requires the kernel TCP stack, which the simulator does not have.
     pub fn check_simulated(&self) -> Result<(), ExperimentError> {
-        let kernels = |point: &&Point| {
-            point.scenario.flows.iter().any(|flow| flow.stack.is_some_and(|stack| stack != Stack::Fullpipe))
-        };
-        match self.points.iter().find(kernels) {
-            None => Ok(()),
-            Some(point) => Err(ExperimentError::new(
-                format!(
-                    "point '{}' requires the kernel TCP stack, which the simulator does not have",
-                    point.label
-                ),
-                "remove stack (each world then uses its default), or add --world emu",
-            )),
-        }
+        self.points.iter().try_for_each(Point::check_simulated)
     }
 
     /// Parses an experiment that refers to no other file.
@@ -290,21 +302,8 @@ impl Experiment {
     ) -> Result<Self, ExperimentError> {
         let source = Source(text);
         let file: ExperimentFile = toml::from_str(text).map_err(|e| source.explain(&e))?;
-        let refused = |message: String, hint: &str| Err(ExperimentError::new(message, hint));
-        if file.name.trim().is_empty() {
-            return refused("the name is empty".into(), "add name = \"weak-network\"");
-        }
-        if !(1..=MOST_REPEATS).contains(&file.repeat) {
-            return refused(format!("repeat {} is out of range", file.repeat), "allowed: 1 to 10000");
-        }
-        if file.flow.is_empty() {
-            return refused("the experiment has no flow".into(), "add a [[flow]] with cc = \"cubic\"");
-        }
-        let overrides = file.point.iter().map(|point| &point.path);
-        let named = std::iter::once(&file.path).chain(overrides).flat_map(PathFile::traces);
-        let traces = Traces::read(named, load)?;
-        let profiles = profiles::resolved(&file.profile, &source)?;
-        let points = resolve::points(&file, &traces, &profiles)?;
+        let design = Design::of(&file, &source, load, None)?;
+        let points = design.all_points()?;
         let comparisons = (file.expect.len() as u64).saturating_mul(points.len() as u64);
         if comparisons > MOST_COMPARISONS {
             return Err(ExperimentError::new(
@@ -328,7 +327,7 @@ impl Experiment {
         });
         let harms = harms.collect::<Result<_, _>>()?;
         let (name, description) = (file.name, file.description);
-        let (repeat, seed) = (file.repeat, file.seed);
+        let (repeat, seed, profiles) = (file.repeat, file.seed, design.into_profiles());
         Ok(Self { name, description, repeat, seed, points, profiles, expectations, ratios, harms })
     }
 

@@ -5,6 +5,7 @@ use fullpipe_units::{Bytes, Duration, Probability};
 
 use super::ExperimentError;
 use super::impairments::Share;
+use super::number::Number;
 use super::value::{Amount, Value, fields, of_unit, out_of_range, whole_number};
 
 /// Size and AQM of a queue. Sizes that are multiples of the BDP are converted to bytes later.
@@ -178,6 +179,13 @@ impl Value for Queue {
     fn between(from: &Self, to: &Self, step: u64, last: u64) -> Option<String> {
         let sizes_only = from.manager == Manager::DropTail && to.manager == Manager::DropTail;
         sizes_only.then(|| Amount::between(&from.size, &to.size, step, last)).flatten()
+    }
+
+    fn number(&self) -> Option<Number> {
+        match self.manager {
+            Manager::DropTail => self.size.number(),
+            _ => None,
+        }
     }
 }
 

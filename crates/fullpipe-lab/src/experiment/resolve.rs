@@ -1,166 +1,30 @@
-//! Converts the fields of an experiment file into scenarios: fills in defaults, expands combinations, and
-//! converts multiples of the BDP to bytes.
-
-use std::collections::{BTreeMap, BTreeSet};
+//! Converts the fields of an experiment file into scenarios: fills in defaults, and converts multiples of the
+//! BDP to bytes.
 
 use fullpipe_path::{Discipline, Scope};
 use fullpipe_tcp::buffers::{DEFAULT_WMEM, DrsRule, KernelVersion, WindowRule, default_rmem};
 use fullpipe_tcp::{ProbeTimeout, ReoWnd, Retries, RtoRule, Tunables};
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
-use super::file::{
-    DirectionFile, ExperimentFile, FlowFile, HostFile, LimiterFile, PathFile, PointFile, TunablesFile,
-};
+use super::ExperimentError;
+use super::design::{Settings, Tables};
+use super::file::{DirectionFile, FlowFile, HostFile, LimiterFile, PathFile, TunablesFile};
 use super::impairments::{Aggregation, Detour, JitterSpec, LinkRate, Share, Thinning, Traces};
 use super::profiles::missing_profile;
 use super::queue::Queue;
-use super::swept::{Choice, Picker, Sweep};
+use super::swept::{Picker, Sweep};
 use super::value::{Amount, App, BufferSize, Loss, Value};
-use super::{ExperimentError, MOST_RESULTS, Point};
 use crate::profile::Profiles;
 use crate::scenario::{DirectionSpec, FlowSpec, HostSpec, LimiterSpec, PathSpec, Scenario};
 
-/// Maximum number of points of an experiment; a larger number is treated as a mistake in the file.
-const MOST_POINTS: u64 = 100_000;
 /// Maximum number of flows per point. The number of flows is limited because each flow needs memory for its
 /// window.
 const MOST_FLOWS: usize = 10_000;
-/// Default interval between trace rows.
-const SAMPLE_EVERY: Duration = Duration::from_millis(100);
-
-/// The path, host and flow tables, with the overrides of one `[[point]]` applied.
-struct Tables<'f> {
-    name: Option<&'f str>,
-    limit: Option<&'f str>,
-    path: PathFile,
-    host: HostFile,
-    flows: Vec<FlowFile>,
-}
-
-impl<'f> Tables<'f> {
-    fn plain(file: &ExperimentFile) -> Self {
-        Self {
-            name: None,
-            limit: None,
-            path: file.path.clone(),
-            host: file.host.clone(),
-            flows: file.flow.clone(),
-        }
-    }
-
-    fn overlaid(file: &ExperimentFile, point: &'f PointFile) -> Self {
-        Self {
-            name: point.name.as_deref(),
-            limit: point.limit.as_deref(),
-            path: file.path.overlaid(&point.path),
-            host: file.host.overlaid(&point.host),
-            flows: file.flow.iter().map(|flow| flow.overlaid(&point.flow)).collect(),
-        }
-    }
-}
-
-/// Returns every point of the experiment in order; the field that comes last in the file format varies
-/// fastest.
-pub(super) fn points(
-    file: &ExperimentFile,
-    traces: &Traces,
-    profiles: &Profiles,
-) -> Result<Vec<Point>, ExperimentError> {
-    let tables: Vec<Tables<'_>> = match file.point.as_slice() {
-        [] => vec![Tables::plain(file)],
-        points => points.iter().map(|point| Tables::overlaid(file, point)).collect(),
-    };
-    let every = match file.sample.as_slice() {
-        [] => SAMPLE_EVERY,
-        [sample] => sample.every.0,
-        _ => {
-            return Err(ExperimentError::new(
-                "more than one [[sample]]",
-                "keep the one with the shortest interval",
-            ));
-        }
-    };
-    if every < Duration::from_micros(10) {
-        return Err(ExperimentError::new(
-            format!("sample interval {every} is out of range"),
-            "allowed: 10us or more",
-        ));
-    }
-
-    let mut points = Vec::new();
-    let mut flows = 0;
-    let mut labels = BTreeSet::new();
-    for tables in &tables {
-        let resolve = |picker: &mut Picker| {
-            scenario(tables, traces, profiles, &file.duration, every, picker).map_err(|error| {
-                let label = differences(tables.name, &picker.chosen);
-                let at = if label.is_empty() { label } else { format!("point '{label}': ") };
-                ExperimentError { message: format!("{at}{}", error.message), ..error }
-            })
-        };
-        let mut counting = Picker::counting();
-        resolve(&mut counting)?;
-        let count = counting.count();
-        let total = (points.len() as u64).saturating_add(count);
-        if total > MOST_POINTS {
-            return Err(ExperimentError::new(
-                format!("the sweep has {total} points"),
-                format!("allowed: up to {MOST_POINTS}; shorten a list or split the experiment"),
-            ));
-        }
-        for position in 0..count {
-            let mut picker = Picker::at(position, count);
-            let scenario = resolve(&mut picker)?;
-            flows += scenario.flows.len() as u64;
-            if flows > MOST_RESULTS {
-                return Err(ExperimentError::new(
-                    format!("the points have more than {MOST_RESULTS} flows in total"),
-                    "lower count, shorten a list or split the experiment",
-                ));
-            }
-            let (label, parameters) = named(tables.name, picker.chosen);
-            if !labels.insert(label.clone()) {
-                return Err(ExperimentError::new(
-                    format!("point '{label}' is defined twice"),
-                    "give each [[point]] its own name, and list each value only once",
-                ));
-            }
-            let limit = tables.limit.map(str::to_owned);
-            points.push(Point { label, parameters, limit, scenario });
-        }
-    }
-    Ok(points)
-}
-
-/// Returns the label of a point, made of the values that differ between points.
-fn differences(name: Option<&str>, chosen: &[Choice]) -> String {
-    // In a label, the name of a [[point]] replaces the fields that the [[point]] sets, but swept fields must
-    // still appear.
-    let differs = |choice: &&Choice| choice.swept || (choice.varied && name.is_none());
-    let pairs = chosen.iter().filter(differs).map(|choice| format!("{}={}", choice.key, choice.text));
-    name.map(str::to_owned).into_iter().chain(pairs).collect::<Vec<_>>().join(" ")
-}
-
-/// Returns the label and the parameters of a point, from the field values that were picked for the point.
-fn named(name: Option<&str>, chosen: Vec<Choice>) -> (String, BTreeMap<String, String>) {
-    let mut label = differences(name, &chosen);
-    let mut parameters: BTreeMap<_, _> = chosen.into_iter().map(|c| (c.key, c.text)).collect();
-    if label.is_empty() {
-        label = parameters.get("cc").map(|cc| format!("cc={cc}")).unwrap_or_default();
-    }
-    if let Some(name) = name {
-        parameters.insert("point".into(), name.into());
-    }
-    (label, parameters)
-}
-
-fn scenario(
-    tables: &Tables<'_>,
-    traces: &Traces,
-    profiles: &Profiles,
-    duration: &Sweep<Duration>,
-    sample_every: Duration,
-    picker: &mut Picker,
+/// Returns the scenario of the fields that `picker` picks.
+pub(super) fn scenario(
+    tables: &Tables,
+    Settings { traces, profiles, duration, sample_every }: Settings<'_>,
+    picker: &mut Picker<'_>,
 ) -> Result<Scenario, ExperimentError> {
     let duration = picker.pick("duration", Some(duration)).unwrap_or(Duration::ZERO);
     if !(Duration::from_millis(1)..=Duration::from_secs(86_400)).contains(&duration) {
@@ -193,7 +57,7 @@ fn scenario(
     Ok(Scenario { path, host, flows, duration, seed: 0, sample_every })
 }
 
-fn path(file: &PathFile, traces: &Traces, picker: &mut Picker) -> Result<PathSpec, ExperimentError> {
+fn path(file: &PathFile, traces: &Traces, picker: &mut Picker<'_>) -> Result<PathSpec, ExperimentError> {
     let rate = picker.pick("rate", file.rate.as_ref());
     let rtt = picker.pick("rtt", file.rtt.as_ref()).map(|delay| delay.0);
     let loss = picker.pick("loss", file.loss.as_ref());
@@ -326,7 +190,7 @@ impl Limiter {
 /// would never pass.
 const DEFAULT_BURST: Bytes = Bytes::new(3_000);
 
-fn limiter(prefix: &str, file: &LimiterFile, picker: &mut Picker) -> Option<Limiter> {
+fn limiter(prefix: &str, file: &LimiterFile, picker: &mut Picker<'_>) -> Option<Limiter> {
     let key = |name: &str| format!("{prefix}.{name}");
     let rate = picker.pick(&key("rate"), file.rate.as_ref());
     let burst = picker.pick(&key("burst"), file.burst.as_ref());
@@ -336,8 +200,8 @@ fn limiter(prefix: &str, file: &LimiterFile, picker: &mut Picker) -> Option<Limi
     given.then(|| Limiter { rate, burst, queue, per_flow: per_flow.unwrap_or(false) })
 }
 
-fn direction(name: &str, file: &DirectionFile, picker: &mut Picker) -> Direction {
-    fn pick<T: Clone>(picker: &mut Picker, name: &str, key: &str, field: Option<&Sweep<T>>) -> Option<T> {
+fn direction(name: &str, file: &DirectionFile, picker: &mut Picker<'_>) -> Direction {
+    fn pick<T: Value>(picker: &mut Picker<'_>, name: &str, key: &str, field: Option<&Sweep<T>>) -> Option<T> {
         picker.pick(&format!("{name}.{key}"), field)
     }
     Direction {
@@ -381,7 +245,7 @@ fn delays(
     Ok((forward, backward))
 }
 
-fn host(file: &HostFile, bdp: Bytes, picker: &mut Picker) -> Result<HostSpec, ExperimentError> {
+fn host(file: &HostFile, bdp: Bytes, picker: &mut Picker<'_>) -> Result<HostSpec, ExperimentError> {
     let kernel = picker.pick("kernel", file.kernel.as_ref()).unwrap_or(KernelVersion::new(6, 18));
     let scale = picker.pick("adv_win_scale", file.adv_win_scale.as_ref()).map(|scale| scale.0);
     let ratio = picker.pick("window_ratio", file.window_ratio.as_ref()).map(|ratio| ratio.0);
@@ -432,8 +296,8 @@ fn host(file: &HostFile, bdp: Bytes, picker: &mut Picker) -> Result<HostSpec, Ex
 }
 
 /// Returns the tunables of Linux with those that the file sets.
-fn tunables(file: &TunablesFile, picker: &mut Picker) -> Result<Tunables, ExperimentError> {
-    fn pick<T: Clone>(picker: &mut Picker, key: &str, field: Option<&Sweep<T>>) -> Option<T> {
+fn tunables(file: &TunablesFile, picker: &mut Picker<'_>) -> Result<Tunables, ExperimentError> {
+    fn pick<T: Value>(picker: &mut Picker<'_>, key: &str, field: Option<&Sweep<T>>) -> Option<T> {
         picker.pick(&format!("tunables.{key}"), field)
     }
     const LINUX: Tunables = Tunables::LINUX;
@@ -487,7 +351,7 @@ fn flows(
     prefix: &str,
     bdp: Bytes,
     profiles: &Profiles,
-    picker: &mut Picker,
+    picker: &mut Picker<'_>,
 ) -> Result<Vec<FlowSpec>, ExperimentError> {
     let key = |name: &str| format!("{prefix}{name}");
     let count = picker.pick(&key("count"), file.count.as_ref()).map_or(1, |count| count.0);

@@ -7,6 +7,7 @@ use std::fmt;
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::ExperimentError;
+use super::number::Number;
 use super::value::Value;
 
 /// Separator between error message and hint in the single text that a `serde` error carries.
@@ -41,15 +42,20 @@ impl<T: Clone> Sweep<T> {
 
 /// Picks one value of each field. Counting through all positions yields every combination of values.
 ///
-/// The fields are picked in a fixed order; the last field varies fastest.
+/// The fields are picked in a fixed order; the last field varies fastest. A row of a table of points replaces
+/// the values of the fields that the table has.
 #[derive(Debug)]
-pub(super) struct Picker {
+pub(super) struct Picker<'r> {
     /// When counting: the number of combinations so far. When picking: the number of combinations of the
     /// fields that have not been picked yet.
     stride: u64,
     /// When picking: the index of the wanted combination among the remaining combinations. `None` when
     /// counting.
     position: Option<u64>,
+    /// Row of a table of points, as names of fields and values.
+    row: Row<'r>,
+    /// Error for the first value of the row that its field does not accept.
+    pub(super) refused: Option<ExperimentError>,
     /// Values picked so far, in the order of picking.
     pub(super) chosen: Vec<Choice>,
 }
@@ -59,19 +65,34 @@ pub(super) struct Picker {
 pub(super) struct Choice {
     pub(super) key: String,
     pub(super) text: String,
+    pub(super) number: Option<Number>,
     pub(super) swept: bool,
     pub(super) varied: bool,
 }
 
-impl Picker {
+/// Row of a table of points: the names of the fields, and their values as texts.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Row<'r> {
+    pub(super) names: &'r [String],
+    pub(super) values: &'r [String],
+}
+
+impl<'r> Row<'r> {
+    fn value(self, key: &str) -> Option<&'r str> {
+        let at = self.names.iter().position(|name| name == key)?;
+        self.values.get(at).map(String::as_str)
+    }
+}
+
+impl<'r> Picker<'r> {
     /// Creates a picker that picks the first value of each field and counts the combinations.
-    pub(super) fn counting() -> Self {
-        Self { stride: 1, position: None, chosen: Vec::new() }
+    pub(super) fn counting(row: Row<'r>) -> Self {
+        Self { stride: 1, position: None, row, refused: None, chosen: Vec::new() }
     }
 
     /// Creates a picker for combination `position` of `count`.
-    pub(super) fn at(position: u64, count: u64) -> Self {
-        Self { stride: count, position: Some(position), chosen: Vec::new() }
+    pub(super) fn at(position: u64, count: u64, row: Row<'r>) -> Self {
+        Self { stride: count, position: Some(position), row, refused: None, chosen: Vec::new() }
     }
 
     /// Returns the number of combinations counted so far.
@@ -79,8 +100,23 @@ impl Picker {
         self.stride
     }
 
-    /// Returns the value of `field` at this point; returns `None` if the file does not set the field.
-    pub(super) fn pick<T: Clone>(&mut self, key: &str, field: Option<&Sweep<T>>) -> Option<T> {
+    /// Returns the value of `field` at this point; returns `None` if neither the row nor the file sets the
+    /// field.
+    pub(super) fn pick<T: Value>(&mut self, key: &str, field: Option<&Sweep<T>>) -> Option<T> {
+        if let Some(text) = self.row.value(key) {
+            match T::read(text) {
+                Ok(value) => {
+                    let (text, number) = (text.split_whitespace().collect(), value.number());
+                    let choice = Choice { key: key.into(), text, number, swept: true, varied: true };
+                    self.chosen.push(choice);
+                    return Some(value);
+                }
+                Err(error) => {
+                    let message = format!("column '{key}': {}", error.message);
+                    self.refused.get_or_insert(ExperimentError { message, ..error });
+                }
+            }
+        }
         let field = field?;
         let len = field.values.len() as u64;
         let digit = match &mut self.position {
@@ -97,7 +133,8 @@ impl Picker {
         };
         let (text, value) = &field.values[digit as usize];
         let text = text.split_whitespace().collect();
-        self.chosen.push(Choice { key: key.into(), text, swept: len > 1, varied: field.varied });
+        let (number, varied) = (value.number(), field.varied);
+        self.chosen.push(Choice { key: key.into(), text, number, swept: len > 1, varied });
         Some(value.clone())
     }
 }

@@ -13,6 +13,7 @@ use fullpipe_units::{Bytes, Duration, ParseUnitError, Probability, Rate};
 
 use super::ExperimentError;
 use super::impairments::{Aggregation, Detour, JitterSpec, LinkRate, Share, Thinning};
+use super::number::Number;
 use super::queue::Queue;
 use crate::arm::{Arm, UnknownArm};
 use crate::profile::ProfileName;
@@ -41,6 +42,12 @@ pub(super) trait Value: Sized + Clone + PartialEq {
     /// Returns, as text, the value at step `step` of `last` when interpolating between two values; returns
     /// `None` for types without intermediate values.
     fn between(_from: &Self, _to: &Self, _step: u64, _last: u64) -> Option<String> {
+        None
+    }
+
+    /// Returns the value as a number with a unit; returns `None` if the value is a name, or more than one
+    /// number.
+    fn number(&self) -> Option<Number> {
         None
     }
 }
@@ -128,6 +135,10 @@ impl Value for Rate {
         let units = [(1_000_000_000, "gbit"), (1_000_000, "mbit"), (1_000, "kbit"), (1, "bit")];
         Some(exact(lerp(from.as_bps(), to.as_bps(), step, last), &units))
     }
+
+    fn number(&self) -> Option<Number> {
+        Some(Number::rate(*self))
+    }
 }
 
 /// Type: time
@@ -141,6 +152,10 @@ impl Value for Duration {
     fn between(from: &Self, to: &Self, step: u64, last: u64) -> Option<String> {
         let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"), (1, "ns")];
         Some(exact(lerp(from.as_nanos(), to.as_nanos(), step, last), &units))
+    }
+
+    fn number(&self) -> Option<Number> {
+        Some(Number::time(*self))
     }
 }
 
@@ -163,6 +178,10 @@ impl Value for Delay {
 
     fn between(from: &Self, to: &Self, step: u64, last: u64) -> Option<String> {
         Duration::between(&from.0, &to.0, step, last)
+    }
+
+    fn number(&self) -> Option<Number> {
+        Some(Number::time(self.0))
     }
 }
 
@@ -222,6 +241,10 @@ impl Value for Loss {
         let millionths = |loss: &Self| (loss.rate.as_f64() * 1e12).round() as u64;
         Some(format!("{}ppm", decimal(lerp(millionths(from), millionths(to), step, last))))
     }
+
+    fn number(&self) -> Option<Number> {
+        (self.pattern == LossPattern::Independent).then(|| Number::probability(self.rate))
+    }
 }
 
 /// A size in bytes, or a multiple of the bandwidth-delay product of the path.
@@ -274,6 +297,13 @@ impl Value for Amount {
             _ => None,
         }
     }
+
+    fn number(&self) -> Option<Number> {
+        match self {
+            Self::Bytes(bytes) => Some(Number::bytes("bytes", *bytes)),
+            Self::Bdp(millionths) => Some(Number::bdp(*millionths)),
+        }
+    }
 }
 
 impl FromStr for Amount {
@@ -302,6 +332,10 @@ impl Value for Positive {
 
     fn between(from: &Self, to: &Self, step: u64, last: u64) -> Option<String> {
         Amount::between(&from.0, &to.0, step, last)
+    }
+
+    fn number(&self) -> Option<Number> {
+        self.0.number()
     }
 }
 
@@ -343,6 +377,14 @@ impl Value for BufferSize {
             (false, false) => Some(text),
             (true, true) => Some(format!("fixed:{text}")),
             _ => None,
+        }
+    }
+
+    fn number(&self) -> Option<Number> {
+        match (self.fixed, self.size.0) {
+            (true, Amount::Bytes(bytes)) => Some(Number::bytes("fixed_bytes", bytes)),
+            (true, Amount::Bdp(_)) => None,
+            (false, size) => size.number(),
         }
     }
 }
@@ -519,6 +561,10 @@ impl Value for Mtu {
     fn between(from: &Self, to: &Self, step: u64, last: u64) -> Option<String> {
         Some(lerp(from.0, to.0, step, last).to_string())
     }
+
+    fn number(&self) -> Option<Number> {
+        Some(Number::count(self.0))
+    }
 }
 
 /// Number of identical flows that a `[[flow]]` table defines.
@@ -536,6 +582,10 @@ impl Value for Count {
 
     fn between(from: &Self, to: &Self, step: u64, last: u64) -> Option<String> {
         Some(lerp(from.0, to.0, step, last).to_string())
+    }
+
+    fn number(&self) -> Option<Number> {
+        Some(Number::count(self.0))
     }
 }
 
@@ -555,6 +605,10 @@ impl Value for Segments {
     fn between(from: &Self, to: &Self, step: u64, last: u64) -> Option<String> {
         Some(lerp(from.0.into(), to.0.into(), step, last).to_string())
     }
+
+    fn number(&self) -> Option<Number> {
+        Some(Number::count(self.0.into()))
+    }
 }
 
 /// Value of the sysctl `net.ipv4.tcp_adv_win_scale`.
@@ -571,6 +625,10 @@ impl Value for WinScale {
             Ok(scale @ -31..=31) => Ok(Self(scale)),
             _ => Err(ExperimentError::new(format!("adv_win_scale '{text}' is out of range"), Self::EXAMPLE)),
         }
+    }
+
+    fn number(&self) -> Option<Number> {
+        Some(Number::plain(self.0.into()))
     }
 }
 
@@ -593,6 +651,10 @@ impl Value for Ratio {
     fn between(from: &Self, to: &Self, step: u64, last: u64) -> Option<String> {
         Some(decimal(lerp(from.0.into(), to.0.into(), step, last) * 1_000_000 / 256))
     }
+
+    fn number(&self) -> Option<Number> {
+        Some(Number::plain(f64::from(self.0) / 256.0))
+    }
 }
 
 /// Number of attempts or of segments, whose range depends on the key.
@@ -609,6 +671,10 @@ impl Value for Tries {
 
     fn between(from: &Self, to: &Self, step: u64, last: u64) -> Option<String> {
         Some(lerp(from.0.into(), to.0.into(), step, last).to_string())
+    }
+
+    fn number(&self) -> Option<Number> {
+        Some(Number::count(self.0.into()))
     }
 }
 
@@ -630,6 +696,10 @@ impl Value for Factor {
 
     fn between(from: &Self, to: &Self, step: u64, last: u64) -> Option<String> {
         Some(decimal(lerp(from.0.into(), to.0.into(), step, last) * 10_000))
+    }
+
+    fn number(&self) -> Option<Number> {
+        Some(Number::plain(f64::from(self.0) / 100.0))
     }
 }
 
@@ -653,6 +723,10 @@ impl Value for RttShare {
     fn between(from: &Self, to: &Self, step: u64, last: u64) -> Option<String> {
         Some(decimal(lerp(from.0.into(), to.0.into(), step, last) * 1_000_000 / u64::from(ReoWnd::UNIT)))
     }
+
+    fn number(&self) -> Option<Number> {
+        Some(Number::plain(f64::from(self.0) / f64::from(ReoWnd::UNIT)))
+    }
 }
 
 /// Type: `true` or `false`
@@ -662,6 +736,10 @@ impl Value for bool {
     fn read(text: &str) -> Result<Self, ExperimentError> {
         text.parse()
             .map_err(|_| ExperimentError::new(format!("'{text}' is neither true nor false"), Self::EXAMPLE))
+    }
+
+    fn number(&self) -> Option<Number> {
+        Some(Number::flag(*self))
     }
 }
 

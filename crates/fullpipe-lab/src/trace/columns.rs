@@ -10,140 +10,27 @@
 //! Values are in base units, and the name of a column ends in its unit. A cell without a value is empty. To
 //! add a column, add a line to the table; a test then fails until [`read`](super::read()) stores the column's
 //! value in a row. A writer of another format takes names, units and types from [`COLUMNS`], and the values
-//! from [`Record`].
-
-use std::borrow::Cow;
+//! from [`Record::cells`].
 
 use fullpipe_tcp::SendLimit;
 use fullpipe_units::{Duration, Rate};
 use serde::{Deserialize, Serialize};
 
 use super::{Row, SenderTruth, Sink};
-
-/// Text value of a column, which a writer borrows without allocating.
-type Text = Cow<'static, str>;
-
-/// Description of one column of a trace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Column {
-    /// Name of the column in the header line of a CSV file.
-    pub name: &'static str,
-    /// Unit of the column's values; empty for plain numbers, words and flags.
-    pub unit: &'static str,
-    /// Type of the column's values.
-    pub kind: Kind,
-    /// Whether a trace may omit this column or leave its cells empty. A trace that lacks a required column
-    /// cannot be read.
-    pub optional: bool,
-    /// Meaning of the column's values, in one sentence.
-    pub meaning: &'static str,
-    /// Source of the column's values, such as `the sending socket`.
-    pub source: &'static str,
-}
-
-/// Data type of the values in a column.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Unsigned integer of 32 bits.
-    U32,
-    /// Unsigned integer of 64 bits.
-    U64,
-    /// Floating-point number.
-    F64,
-    /// Boolean value, written as `true` or `false`.
-    Bool,
-    /// One word of text.
-    Text,
-}
-
-/// Maps a Rust type to the type of a trace column.
-trait Cell {
-    const KIND: Kind;
-    const OPTIONAL: bool = false;
-}
-
-impl Cell for u32 {
-    const KIND: Kind = Kind::U32;
-}
-
-impl Cell for u64 {
-    const KIND: Kind = Kind::U64;
-}
-
-impl Cell for f64 {
-    const KIND: Kind = Kind::F64;
-}
-
-impl Cell for bool {
-    const KIND: Kind = Kind::Bool;
-}
-
-impl Cell for Text {
-    const KIND: Kind = Kind::Text;
-}
-
-impl<T: Cell> Cell for Option<T> {
-    const KIND: Kind = T::KIND;
-    const OPTIONAL: bool = true;
-}
-
-/// Generates [`Record`], [`COLUMNS`], the conversion from a trace row, and the bounds check.
-///
-/// Each column is declared by a doc comment with its meaning, followed by `name: type, unit [<= bound],
-/// value;`. The value expression uses the parts of the row that the pattern binds. Columns are grouped by
-/// source.
-macro_rules! columns {
-    ($row:pat => $(
-        $source:literal {
-            $( #[doc = $meaning:literal] $name:ident: $type:ty, $unit:literal $(<= $most:ident)?, $value:expr; )*
-        }
-    )*) => {
-        /// A trace row in flat form: one field per column, in the order of the columns.
-        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-        pub struct Record { $($(
-            #[doc = $meaning]
-            pub $name: $type,
-        )*)* }
-
-        /// The columns of a trace, in the order in which a CSV file contains them.
-        pub const COLUMNS: &[Column] = &[ $($(
-            Column {
-                name: stringify!($name),
-                unit: $unit,
-                kind: <$type as Cell>::KIND,
-                optional: <$type as Cell>::OPTIONAL,
-                meaning: $meaning.trim_ascii(),
-                source: $source,
-            },
-        )*)* ];
-
-        impl From<&Row> for Record {
-            fn from(row: &Row) -> Self {
-                let $row = row;
-                Self { $($( $name: $value, )*)* }
-            }
-        }
-
-        impl Record {
-            /// Returns the first column whose value exceeds its bound, together with that value.
-            pub(super) fn out_of_bounds(&self) -> Option<(&'static str, u64)> {
-                $($($(
-                    if let Some(value) = Option::<u64>::from(self.$name).filter(|value| *value > $most) {
-                        return Some((stringify!($name), value));
-                    }
-                )?)*)*
-                None
-            }
-        }
-    };
-}
+use crate::columns::{Text, columns};
 
 /// Maximum segment size accepted, in bytes. The length field of an IP packet allows no more than 64 KiB.
 const LARGEST_SEGMENT: u64 = 65_535;
 /// Maximum window or socket-buffer size accepted: 1 TiB, so that sums and products of sizes do not overflow.
 const LARGEST_BUFFER: u64 = 1 << 40;
 
-columns! { Row { at, flow, sender, receiver, path, truth } =>
+columns! {
+    /// A trace row in flat form: one field per column, in the order of the columns.
+    #[derive(Serialize, Deserialize)]
+    Record,
+    /// The columns of a trace, in the order in which a CSV file contains them.
+    COLUMNS,
+    Row { at, flow, sender, receiver, path, truth } => Row;
     "the run" {
         /// Number of the flow, starting from zero.
         flow: u32, "", *flow;
@@ -286,76 +173,20 @@ impl Sink for Csv {
 
 #[cfg(test)]
 mod tests {
-    use std::fmt::Write;
-    use std::fs;
-    use std::path::Path;
-
-    use snapbox::assert::DEFAULT_ACTION_ENV;
-    use snapbox::data::DataFormat;
-    use snapbox::{Assert, Data};
-
     use super::*;
+    use crate::columns::tests::{names_end_in_their_unit, page_has};
     use crate::trace::is_header;
-
-    const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/trace.md");
-    const BEGIN: &str = "<!-- begin of the columns -->\n";
-    const END: &str = "<!-- end of the columns -->\n";
-
-    /// Returns the table of columns for `docs/reference/trace.md`.
-    fn table() -> String {
-        let mut table = String::new();
-        for (number, column) in COLUMNS.iter().enumerate() {
-            let Column { name, unit, kind, optional, meaning, source } = column;
-            if number == 0 || COLUMNS[number - 1].source != *source {
-                let _ = write!(
-                    table,
-                    "\n### From {source}\n\n| column | unit | type | meaning |\n|---|---|---|---|\n"
-                );
-            }
-            let unit = if unit.is_empty() { "-" } else { unit };
-            let kind = match kind {
-                Kind::U32 => "u32",
-                Kind::U64 => "u64",
-                Kind::F64 => "f64",
-                Kind::Bool => "bool",
-                Kind::Text => "text",
-            };
-            let optional = if *optional { ", optional" } else { "" };
-            let _ = writeln!(
-                table,
-                "| `{name}` | {unit} | {kind}{optional} | {} |",
-                meaning.trim_end_matches('.')
-            );
-        }
-        table + "\n"
-    }
 
     #[test]
     fn the_page_has_the_columns() {
-        let page = fs::read_to_string(PAGE).expect("docs/reference/trace.md");
-        let (before, rest) = page.split_once(BEGIN).expect("where the columns begin");
-        let (_, after) = rest.split_once(END).expect("where they end");
-        let current = format!("{before}{BEGIN}{}{END}{after}", table());
-        let expected = Data::read_from(Path::new(PAGE), Some(DataFormat::Text)).raw();
-        Assert::new().action_env(DEFAULT_ACTION_ENV).eq(current, expected);
+        page_has("trace.md", COLUMNS);
     }
 
     /// The name of a column ends in its unit, so that a CSV file can be read without documentation. The names
     /// of counts contain no unit.
     #[test]
     fn names_tell_the_unit() {
-        for Column { name, unit, .. } in COLUMNS {
-            let end = match *unit {
-                "bytes" => "_bytes",
-                "s" => "_s",
-                "ms" => "_ms",
-                "bit/s" => "_bps",
-                "%" => "_percent",
-                "" | "packets" | "segments" => continue,
-                other => panic!("{name} is in {other}"),
-            };
-            assert!(name.ends_with(end), "{name} is in {unit}");
-        }
+        names_end_in_their_unit(COLUMNS);
         assert!(is_header(&COLUMNS.iter().map(|column| column.name).collect::<Vec<_>>().join(",")));
     }
 }

@@ -15,7 +15,7 @@ mod columns;
 mod digest;
 mod read;
 
-pub use columns::{COLUMNS, Column, Csv, Kind, Record};
+pub use columns::{COLUMNS, Csv, Record};
 pub use digest::Digest;
 pub use read::{ReadError, Recording, RunRow, is_header, read};
 

@@ -8,7 +8,8 @@ use fullpipe_tcp::{SendLimit, cc};
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 use serde::Deserialize;
 
-use super::{BbrInfo, COLUMNS, Column, PathState, ReceiverInfo, Record, Row, SenderTruth, TcpInfo};
+use super::{BbrInfo, COLUMNS, PathState, ReceiverInfo, Record, Row, SenderTruth, TcpInfo};
+use crate::columns::Column;
 
 /// Latest time accepted in a trace, in seconds: one year.
 const LONGEST_S: f64 = 31_536_000.0;
@@ -67,7 +68,7 @@ pub fn is_header(line: &str) -> bool {
 }
 
 /// Reads a trace file. Columns may be in any order, and unknown columns are ignored. Columns that are
-/// [`optional`](Column::optional) may be missing. Lines before the header line are skipped.
+/// [`optional`](crate::columns::Column::optional) may be missing. Lines before the header line are skipped.
 ///
 /// # Errors
 /// Returns an error if a required column is missing, or if a line does not match the header line.

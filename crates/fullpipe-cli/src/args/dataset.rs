@@ -1,0 +1,88 @@
+//! Command-line arguments of `fullpipe dataset`, and those of `fullpipe run` that make a data set.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, Subcommand};
+use fullpipe::units::Duration;
+
+/// Options of `fullpipe run --dataset`.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct RunDatasetArgs {
+    /// Write the results to DIR as Parquet files instead of printing them, and continue a data set that was
+    /// interrupted; memory does not grow with the number of runs
+    #[arg(
+        long,
+        value_name = "DIR",
+        conflicts_with_all = ["check", "format", "json", "out", "html", "pcapng", "row"]
+    )]
+    pub(crate) dataset: Option<PathBuf>,
+
+    /// With --dataset, make only every N-th part, beginning with part K (0 to N-1)
+    #[arg(long, value_name = "K/N", requires = "dataset")]
+    pub(crate) shard: Option<String>,
+
+    /// With --dataset, read points from FILE (CSV or Parquet), whose columns replace fields of the experiment
+    #[arg(long, value_name = "FILE", requires = "dataset")]
+    pub(crate) points: Option<PathBuf>,
+
+    /// With --dataset, also write trace rows at this interval, for example 100ms
+    #[arg(long, value_name = "PERIOD", requires = "dataset")]
+    pub(crate) trace: Option<Duration>,
+
+    /// With --dataset, make this number of runs at the same time [default: one per core]
+    #[arg(long, value_name = "N", requires = "dataset")]
+    pub(crate) threads: Option<NonZeroUsize>,
+
+    /// With --dataset, end a part before this number of predicted packets
+    /// [default: 64 million, which take 8 to 32 s]
+    #[arg(long, value_name = "N", requires = "dataset", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) part_packets: Option<u64>,
+
+    /// Repeat the run of this row of the data set FILE (fullpipe dataset show)
+    #[arg(long, value_name = "N", conflicts_with_all = ["seed", "repeat", "check"])]
+    pub(crate) row: Option<u64>,
+}
+
+const DATASET_EXAMPLE: &str = "\
+Examples:
+  fullpipe dataset show out --row 1234
+  fullpipe dataset check out
+
+fullpipe run FILE --dataset DIR makes a data set.
+
+Exit codes:
+  0  done
+  1  no data set, or check: a file is missing, damaged or foreign
+  2  wrong usage";
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = DATASET_EXAMPLE)]
+pub(crate) struct DatasetArgs {
+    #[command(subcommand)]
+    pub(crate) action: DatasetAction,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DatasetAction {
+    /// Print the point and the seed of a row, and the command that repeats its run
+    Show(DatasetShowArgs),
+    /// Name missing, damaged and foreign files
+    Check(DatasetCheckArgs),
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct DatasetShowArgs {
+    /// Folder of the data set
+    pub(crate) dir: PathBuf,
+
+    /// Number of the row, from 0, over all parts in order
+    #[arg(long, value_name = "N")]
+    pub(crate) row: u64,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct DatasetCheckArgs {
+    /// Folder of the data set
+    pub(crate) dir: PathBuf,
+}

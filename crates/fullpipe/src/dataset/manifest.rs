@@ -1,0 +1,305 @@
+//! The manifest of a data set: what it consists of, as a value and as `manifest.json`.
+
+use std::fmt::Write as _;
+
+use fullpipe_lab::columns::Kind;
+use fullpipe_lab::cost::RunCost;
+use fullpipe_lab::experiment::{Design, DesignPoint, ExperimentError, FieldColumns};
+use fullpipe_lab::results::RUN_COLUMNS;
+use fullpipe_lab::scenario::Scenario;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+
+/// Name and version of the format of data sets.
+pub const SCHEMA: &str = "fullpipe.dataset/1";
+/// Default size of a part, in packets: 8 to 32 s on a core that simulates 8 to 2 million packets a second.
+pub const PART_PACKETS: u64 = 64_000_000;
+/// Maximum number of rows of a part, so that a part of very short runs fits into memory.
+const PART_ROWS: u64 = 20_000;
+/// Maximum number of trace rows of a part, for the same reason; a single run may have [`RUN_TRACE_ROWS`].
+const PART_TRACE_ROWS: u64 = 200_000;
+/// Maximum number of trace rows of one run; each takes about 400 bytes of memory until its part is written.
+const RUN_TRACE_ROWS: u64 = 1_000_000;
+
+/// What a data set consists of. Everything in it is a function of the experiment, the options and the version
+/// of fullpipe; nothing depends on time, host or threads.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Manifest {
+    /// Name and version of the format of the data set.
+    #[schemars(extend("const" = SCHEMA))]
+    pub schema: String,
+    /// Version of fullpipe that makes the parts. Another version may have other results.
+    pub version: String,
+    /// Name of the experiment.
+    pub experiment: String,
+    /// Text of the experiment file.
+    pub text: String,
+    /// BLAKE3 hash of the text.
+    pub blake3: String,
+    /// Files to which the experiment refers, which are copied to the folder `inputs`.
+    pub inputs: Vec<InputFile>,
+    /// BLAKE3 hash of the table of points, which is a CSV file in the folder `inputs`; null without a table.
+    pub points_blake3: Option<String>,
+    /// First random seed.
+    pub seed: u64,
+    /// Number of random seeds per point.
+    pub repeat: u64,
+    /// Interval between the rows of the trace, in nanoseconds; null if the data set has no trace.
+    pub trace_ns: Option<u64>,
+    /// Size of a part, in predicted packets: a part ends before the run that would exceed it.
+    pub part_packets: u64,
+    /// Number of points.
+    pub points: u64,
+    /// Number of runs: points x seeds.
+    pub runs: u64,
+    /// Number of rows: one for each flow of each run.
+    pub rows: u64,
+    /// Columns of `runs`, in their order.
+    pub columns: Vec<ColumnSpec>,
+    /// Parts, by number from zero.
+    pub parts: Vec<Part>,
+}
+
+/// File to which an experiment refers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct InputFile {
+    /// Name of the file, as in the experiment.
+    pub name: String,
+    /// BLAKE3 hash of the content, and the name of its copy.
+    pub blake3: String,
+}
+
+/// Column of a table in a data set.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ColumnSpec {
+    /// Name of the column, which ends in the unit of its values.
+    pub name: String,
+    /// Type of the values: `u32`, `u64`, `f64`, `bool` or `text`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Whether rows may lack a value.
+    pub optional: bool,
+}
+
+impl ColumnSpec {
+    pub(super) fn new(name: &str, kind: Kind, optional: bool) -> Self {
+        Self { name: name.into(), kind: kind.name().into(), optional }
+    }
+}
+
+/// Consecutive runs that one file contains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Part {
+    /// Number of the first run.
+    pub first_run: u64,
+    /// Number of runs.
+    pub runs: u64,
+    /// Number of rows: one for each flow of each run.
+    pub rows: u64,
+    /// Predicted work: data packets that cross the path.
+    pub packets: u64,
+}
+
+/// Where the values of a manifest come from.
+pub(super) struct Sources {
+    pub(super) text: String,
+    pub(super) inputs: Vec<InputFile>,
+    pub(super) points_blake3: Option<String>,
+    pub(super) trace_ns: Option<u64>,
+    pub(super) part_packets: u64,
+}
+
+impl Manifest {
+    /// Computes the manifest, and the columns of the fields that differ between points. Each point is
+    /// resolved once, which takes about 20 us.
+    pub(super) fn of(design: &Design, sources: Sources) -> Result<(Self, FieldColumns), ExperimentError> {
+        let Sources { text, inputs, points_blake3, trace_ns, part_packets } = sources;
+        let mut fields = FieldColumns::default();
+        let mut parts = Parts { target: part_packets.max(1), done: Vec::new(), open: EMPTY, trace_rows: 0 };
+        let traced = trace_ns.is_some();
+        design.visit(|DesignPoint { point, settings }| {
+            point.check_simulated()?;
+            fields.add(&settings);
+            let flows = point.scenario.flows.len() as u64;
+            let trace_rows = if traced { trace_rows(&point.scenario)? } else { 0 };
+            let packets = RunCost::of(&point.scenario, traced).packets().round().max(1.0) as u64;
+            (0..design.repeat()).for_each(|_| parts.add(flows, trace_rows, packets));
+            Ok(())
+        })?;
+        let of_fields = fields
+            .columns()
+            .map(|field| ColumnSpec::new(&field.name(), field.kind, fields.is_optional(field)));
+        let of_runs =
+            RUN_COLUMNS.iter().map(|column| ColumnSpec::new(column.name, column.kind, column.optional));
+        let columns: Vec<ColumnSpec> = of_fields.chain(of_runs).collect();
+        let parts = parts.finish();
+        let manifest = Self {
+            schema: SCHEMA.into(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            experiment: design.name().into(),
+            blake3: hash(text.as_bytes()),
+            text,
+            inputs,
+            points_blake3,
+            seed: design.seed(),
+            repeat: design.repeat(),
+            trace_ns,
+            part_packets,
+            points: design.points(),
+            runs: design.runs(),
+            rows: parts.iter().map(|part| part.rows).sum(),
+            columns,
+            parts,
+        };
+        Ok((manifest, fields))
+    }
+
+    /// Returns the text of `manifest.json`.
+    pub(super) fn to_text(&self) -> Result<String, Error> {
+        crate::json::document(self)
+    }
+
+    /// Returns the first difference to another manifest, in words: what this one has, and what the other one
+    /// has.
+    pub(super) fn difference(&self, other: &Self) -> Option<String> {
+        let Self {
+            schema, version, text, inputs, points_blake3, seed, repeat, trace_ns, part_packets, ..
+        } = self;
+        let differ =
+            |what: &str, this: String, that: String| Some(format!("{what}: {this} there, {that} here"));
+        let none = |value: &Option<String>| value.clone().unwrap_or_else(|| "none".into());
+        if *schema != other.schema {
+            differ("schema", schema.clone(), other.schema.clone())
+        } else if *version != other.version {
+            differ("version of fullpipe", version.clone(), other.version.clone())
+        } else if *text != other.text {
+            let lines = (1..).zip(text.lines().zip(other.text.lines()));
+            match lines.into_iter().find(|(_, (this, that))| this != that) {
+                Some((line, (this, that))) => differ(
+                    &format!("line {line} of the experiment"),
+                    format!("'{this}'"),
+                    format!("'{that}'"),
+                ),
+                None => differ(
+                    "length of the experiment",
+                    format!("{} lines", text.lines().count()),
+                    format!("{} lines", other.text.lines().count()),
+                ),
+            }
+        } else if *inputs != other.inputs {
+            let names = |inputs: &[InputFile]| {
+                let mut names = String::new();
+                for file in inputs {
+                    // Writing to a text cannot fail.
+                    let _ = write!(names, "{} ({:.8}) ", file.name, file.blake3);
+                }
+                names.trim_end().to_owned()
+            };
+            differ("rate traces", names(inputs), names(&other.inputs))
+        } else if *points_blake3 != other.points_blake3 {
+            differ("table of points (BLAKE3)", none(points_blake3), none(&other.points_blake3))
+        } else if *seed != other.seed {
+            differ("first seed", seed.to_string(), other.seed.to_string())
+        } else if *repeat != other.repeat {
+            differ("seeds per point", repeat.to_string(), other.repeat.to_string())
+        } else if *trace_ns != other.trace_ns {
+            let period = |ns: &Option<u64>| ns.map_or("none".into(), |ns| format!("{} ms", ns as f64 / 1e6));
+            differ("period of the trace", period(trace_ns), period(&other.trace_ns))
+        } else if *part_packets != other.part_packets {
+            differ("packets of a part", part_packets.to_string(), other.part_packets.to_string())
+        } else if self != other {
+            // The same inputs give the same manifest, so somebody edited the file.
+            differ("columns or parts", "other ones".into(), "those of the experiment".into())
+        } else {
+            None
+        }
+    }
+
+    /// Returns the number of the part that contains the row `row`, and the number of the row in that part.
+    pub(super) fn part_of(&self, row: u64) -> Option<(usize, u64)> {
+        let mut before = 0;
+        for (number, part) in self.parts.iter().enumerate() {
+            if row < before + part.rows {
+                return Some((number, row - before));
+            }
+            before += part.rows;
+        }
+        None
+    }
+}
+
+/// Returns the number of trace rows of a run.
+fn trace_rows(scenario: &Scenario) -> Result<u64, ExperimentError> {
+    let times = scenario.duration.as_nanos() / scenario.sample_every.as_nanos().max(1);
+    let rows = times.saturating_mul(scenario.flows.len() as u64);
+    if rows <= RUN_TRACE_ROWS {
+        return Ok(rows);
+    }
+    Err(ExperimentError::new(
+        format!("the trace of one run would have {rows} rows"),
+        format!("allowed: up to {RUN_TRACE_ROWS}; set a longer --trace period"),
+    ))
+}
+
+const EMPTY: Part = Part { first_run: 0, runs: 0, rows: 0, packets: 0 };
+
+/// Divides runs into parts.
+struct Parts {
+    target: u64,
+    done: Vec<Part>,
+    open: Part,
+    trace_rows: u64,
+}
+
+impl Parts {
+    fn add(&mut self, rows: u64, trace_rows: u64, packets: u64) {
+        let Part { first_run, runs, .. } = self.open;
+        let full = self.open.packets.saturating_add(packets) > self.target
+            || self.open.rows + rows > PART_ROWS
+            || self.trace_rows + trace_rows > PART_TRACE_ROWS;
+        if runs > 0 && full {
+            self.done.push(self.open);
+            self.open = Part { first_run: first_run + runs, ..EMPTY };
+            self.trace_rows = 0;
+        }
+        self.open.runs += 1;
+        self.open.rows += rows;
+        self.open.packets = self.open.packets.saturating_add(packets);
+        self.trace_rows += trace_rows;
+    }
+
+    fn finish(mut self) -> Vec<Part> {
+        if self.open.runs > 0 {
+            self.done.push(self.open);
+        }
+        self.done
+    }
+}
+
+/// Returns the BLAKE3 hash of `bytes` in hexadecimal.
+pub(super) fn hash(bytes: &[u8]) -> String {
+    blake3::hash(bytes).to_hex().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Parts are consecutive, contain every run once, and end at the first bound that is reached. A run above
+    /// the bound is a part.
+    #[test]
+    fn parts_end_at_a_bound() {
+        let cut = |target, runs: &[(u64, u64, u64)]| {
+            let mut parts = Parts { target, done: Vec::new(), open: EMPTY, trace_rows: 0 };
+            runs.iter().for_each(|(rows, trace_rows, packets)| parts.add(*rows, *trace_rows, *packets));
+            parts.finish().iter().map(|part| (part.first_run, part.runs, part.packets)).collect::<Vec<_>>()
+        };
+        assert_eq!(cut(10, &[(1, 0, 4); 5]), [(0, 2, 8), (2, 2, 8), (4, 1, 4)]);
+        assert_eq!(cut(10, &[(1, 0, 4), (1, 0, 40), (1, 0, 4)]), [(0, 1, 4), (1, 1, 40), (2, 1, 4)]);
+        assert_eq!(cut(u64::MAX, &[(12_000, 0, 1), (12_000, 0, 1)]), [(0, 1, 1), (1, 1, 1)]);
+        assert_eq!(cut(u64::MAX, &[(1, 150_000, 1), (1, 150_000, 1)]), [(0, 1, 1), (1, 1, 1)]);
+        assert_eq!(cut(10, &[]), []);
+    }
+}
