@@ -207,8 +207,8 @@ struct Worker {
     /// Raw socket for the probes of this worker's clients if the keeper dies, and for ICMP messages about
     /// connections of the kernel.
     raw: Option<Socket>,
-    /// Probes that are sent before the worker ends.
-    last_probes: VecDeque<(IpAddr, Vec<u8>)>,
+    /// Probes that are sent before the worker ends, and those of one report interval.
+    last_probes: VecDeque<Vec<(IpAddr, Vec<u8>)>>,
     beat: Beat,
     beats: u64,
     next_beat: Instant,
@@ -591,7 +591,10 @@ impl Worker {
                     let to = stack.tuple(relayed.id)?.remote.ip();
                     Some((to, stack.probe_packet(now, relayed.id)?.as_bytes().to_vec()))
                 });
-                self.last_probes = packets.collect();
+                let packets: Vec<_> = packets.collect();
+                // Nobody learns which probes are lost, so each is sent twice.
+                let rounds = [&packets, &packets].into_iter().flat_map(|round| round.chunks(probes::AT_ONCE));
+                self.last_probes = rounds.map(<[_]>::to_vec).collect();
                 TABLE_GONE
             }
         };
@@ -606,10 +609,9 @@ impl Worker {
 
     /// Sends the last probes, and ends the worker after them.
     fn end(&mut self, now: Instant) {
-        match &self.raw {
-            Some(raw) if !self.last_probes.is_empty() => {
-                let count = self.last_probes.len().min(probes::AT_ONCE);
-                self.last_probes.drain(..count).for_each(|(to, packet)| probes::send(raw, to, &packet));
+        match (&self.raw, self.last_probes.pop_front()) {
+            (Some(raw), Some(probes)) => {
+                probes.iter().for_each(|(to, packet)| probes::send(raw, *to, packet));
                 self.ends_at = Some(now + BEAT);
             }
             _ => self.stop.stop(),
