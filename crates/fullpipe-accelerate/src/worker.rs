@@ -66,6 +66,10 @@ const FAREWELL: Duration = Duration::from_millis(100);
 const TABLE_GONE: Duration = Duration::from_millis(300);
 /// Number of reports between two updates of the probes of many connections.
 const PROBE_BEATS: u64 = 10;
+/// Time by which the timestamps of probes are ahead. A client ignores an ACK that is older than the last segment
+/// (RFC 7323 section 5; Linux answers none since 6.14), and the worker may send segments after it has written a
+/// probe.
+const PROBE_AHEAD: Duration = Duration::from_secs(10);
 /// Maximum number of connections whose limits are included in a report, and whose probes are updated with
 /// each report.
 const SAMPLED: usize = 1_000;
@@ -400,7 +404,7 @@ impl Worker {
                 reported: 0,
                 queued: false,
             };
-            if let Some(headers) = stack.probe_packet(now, id) {
+            if let Some(headers) = stack.probe_packet(now + PROBE_AHEAD, id) {
                 // Without the file, the clients of a dead worker learn late that their connections are lost.
                 let _ = self.probes.append(headers.as_bytes());
             }
@@ -589,7 +593,7 @@ impl Worker {
                 // The keeper is dead, and the table goes with it, so the resets of the stack may be lost.
                 let packets = self.relayed.values().filter_map(|relayed| {
                     let to = stack.tuple(relayed.id)?.remote.ip();
-                    Some((to, stack.probe_packet(now, relayed.id)?.as_bytes().to_vec()))
+                    Some((to, stack.probe_packet(now + PROBE_AHEAD, relayed.id)?.as_bytes().to_vec()))
                 });
                 let packets: Vec<_> = packets.collect();
                 // Nobody learns which probes are lost, so each is sent twice.
@@ -735,7 +739,8 @@ impl Worker {
         };
         self.beats += 1;
         if self.relayed.len() <= SAMPLED || self.beats.is_multiple_of(PROBE_BEATS) {
-            let probes = self.relayed.values().filter_map(|relayed| stack.probe_packet(now, relayed.id));
+            let probes =
+                self.relayed.values().filter_map(|relayed| stack.probe_packet(now + PROBE_AHEAD, relayed.id));
             let _ = self.probes.write(probes.map(|headers| headers.as_bytes().to_vec()));
         }
         if let Ok(mut line) = serde_json::to_vec(&beat) {
