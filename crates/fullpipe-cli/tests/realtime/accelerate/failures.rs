@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -30,7 +31,7 @@ struct Host {
     scene: Scene,
     listen: SocketAddr,
     server: Server,
-    _fallback: Server,
+    fallback: Server,
 }
 
 impl Host {
@@ -39,7 +40,7 @@ impl Host {
         let listen = SocketAddr::new(scene.address(), PORT);
         let fallback = Server::new(&scene.server, &listen.to_string());
         let server = Server::new(&scene.server, UPSTREAM);
-        Self { scene, listen, server, _fallback: fallback }
+        Self { scene, listen, server, fallback }
     }
 
     fn accelerate(&self) -> Service {
@@ -65,23 +66,34 @@ impl Host {
         peers::echo(&self.scene.client, self.listen)
     }
 
+    /// Opens `count` connections, all of them ours. On a busy machine, the worker may be silent for a second, and
+    /// new connections are then the kernel's.
+    fn connections(&self, count: usize) -> Vec<TcpStream> {
+        wait_for("the worker gets all connections", || {
+            let before = self.fallback.seen.accepted.load(Relaxed);
+            let connect = |_| peers::connect(&self.scene.client, self.listen, AT_ONCE).ok();
+            let streams: Option<Vec<TcpStream>> = (0..count).map(connect).collect();
+            sleep(Duration::from_millis(50));
+            streams.filter(|_| self.fallback.seen.accepted.load(Relaxed) == before)
+        })
+    }
+
     /// Opens idle connections, downloads and uploads.
     fn load(&self, size: LoadSize) -> Load {
-        let idle = (0..size.idle).map(|_| {
-            let mut stream = self.echo();
+        let mut streams = self.connections(size.idle + size.downloads + size.uploads);
+        let idle = streams.drain(..size.idle).map(|mut stream| {
+            stream.write_all(b"e").expect("room");
+            assert_eq!(peers::exchange(&mut stream).expect("an echo"), 7);
             thread::spawn(move || stream.read(&mut [0]).expect_err("a reset").kind())
         });
-        let connect = || peers::connect(&self.scene.client, self.listen, AT_ONCE).expect("a connection");
-        let downloads = (0..size.downloads).map(|_| {
-            let stream = connect();
-            thread::spawn(move || peers::download_for_ever(stream, DOWNLOAD_PAUSE))
-        });
-        let uploads = (0..size.uploads).map(|_| {
-            let stream = connect();
-            thread::spawn(move || peers::upload(stream))
-        });
-        let receivers = idle.chain(downloads).collect();
-        let load = Load { receivers, uploads: uploads.collect() };
+        let mut receivers: Vec<_> = idle.collect();
+        let download = |stream| thread::spawn(move || peers::download_for_ever(stream, DOWNLOAD_PAUSE));
+        receivers.extend(streams.drain(..size.downloads).map(download));
+        let upload = |stream| thread::spawn(move || peers::upload(stream));
+        let begun = || self.server.seen.begun.load(Relaxed);
+        let before = begun();
+        let load = Load { receivers, uploads: streams.into_iter().map(upload).collect() };
+        wait_for("the uploads arrive", || (begun() == before + size.uploads as u64).then_some(()));
         // Probes are written when a connection begins, and then every 100 ms.
         sleep(Duration::from_millis(300));
         load

@@ -88,6 +88,8 @@ type End = (u64, Option<ErrorKind>);
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     uploads: Mutex<Vec<End>>,
+    /// Number of uploads whose first byte has arrived.
+    pub(super) begun: AtomicU64,
     /// Number of connections, health checks included.
     pub(super) accepted: AtomicU64,
     /// Bytes that were read.
@@ -210,6 +212,7 @@ fn serve(mut stream: TcpStream, seen: &Seen) {
         // A socket that is closed with unread bytes is reset.
         [b'x'] => drop(stream.peek(&mut [0; 2])),
         _ => {
+            seen.begun.fetch_add(1, Relaxed);
             let mut total = 0;
             let end = loop {
                 match stream.read(&mut room) {
