@@ -79,6 +79,11 @@ impl Answers {
         Ok(Self { socket, listen, clients, until: probed + PATIENCE })
     }
 
+    /// Returns whether `client` has not answered.
+    pub(crate) fn awaits(&self, client: SocketAddr) -> bool {
+        self.clients.contains(&client)
+    }
+
     /// Returns whether no further answer is awaited.
     pub(crate) fn is_over(&self, now: Instant) -> bool {
         self.clients.is_empty() || now >= self.until

@@ -484,7 +484,7 @@ impl<'a> Keeper<'a> {
     }
 
     fn tick(&mut self, ticks: u64) -> Result<(), Error> {
-        self.probes.send(&self.raw);
+        self.probes.send(self.clock.now(), &self.raw);
         if let Some(worker) = &mut self.worker {
             worker.silent += 1;
             let silent = worker.silent;
@@ -698,7 +698,7 @@ impl<'a> Keeper<'a> {
             self.say(&format!("new connections to {} are the kernel's again", self.settings.listen));
         }
         while self.probes.are_waiting() {
-            self.probes.send(&self.raw);
+            self.probes.send(self.clock.now(), &self.raw);
             self.clock.sleep_until(self.clock.now() + BEAT);
         }
     }

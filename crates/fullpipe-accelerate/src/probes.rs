@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use fullpipe_linux::Error;
 use fullpipe_linux::namespace::this_namespace;
 use fullpipe_tcp::wire::{Checksums, Flags, Packet};
-use fullpipe_units::Instant;
+use fullpipe_units::{Duration, Instant};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use crate::answers::Answers;
@@ -38,6 +38,10 @@ const SLOT: usize = 80;
 const WHOLE_PACKETS: i32 = 255;
 /// Maximum number of probes per tick of 100 ms.
 pub(crate) const AT_ONCE: usize = 2_000;
+/// Number of times that a client without an answer is probed: a probe or its answer may be lost.
+const ROUNDS: u32 = 3;
+/// Pause between two probes of a client, some round trips.
+const ROUND: Duration = Duration::from_millis(300);
 /// Maximum number of bytes that the keeper reads: the probes of 800 000 connections.
 const MOST_BYTES: u64 = 64 << 20;
 
@@ -84,6 +88,10 @@ pub(crate) struct Probes {
     /// Owner of the file: user ID and group ID of the worker.
     owner: (u32, u32),
     waiting: VecDeque<(SocketAddr, Vec<u8>)>,
+    /// Probes of this round that were sent.
+    sent: Vec<(SocketAddr, Vec<u8>)>,
+    /// Number of rounds that are left after this one, and the time of the next one.
+    rounds: (u32, Instant),
     /// Answers of the clients, as long as they are awaited.
     answers: Option<Answers>,
 }
@@ -98,7 +106,8 @@ impl Probes {
         now: Instant,
     ) -> Result<Self, Error> {
         let path = folder.join(format!("probes-{}-{listen}", this_namespace()));
-        let mut probes = Self { path, listen, owner, waiting: VecDeque::new(), answers: None };
+        let (waiting, sent, rounds) = (VecDeque::new(), Vec::new(), (0, now));
+        let mut probes = Self { path, listen, owner, waiting, sent, rounds, answers: None };
         probes.collect(now)?;
         Ok(probes)
     }
@@ -132,11 +141,13 @@ impl Probes {
         fchown(&file, Some(user), Some(group)).map_err(failed)?;
         let count = found.len();
         self.waiting.extend(found);
+        self.sent.clear();
         self.answers = None;
         if !self.waiting.is_empty() {
+            self.rounds = (ROUNDS - 1, now + ROUND);
             let clients = self.waiting.iter().map(|(client, _)| *client).collect();
             let ticks = (self.waiting.len() / AT_ONCE) as u64 + 1;
-            let probed = now + BEAT * ticks;
+            let probed = now + (BEAT * ticks + ROUND) * u64::from(ROUNDS);
             // Without the socket, the clients depend on the kernel's answer.
             self.answers = Answers::new(self.listen, clients, probed).ok();
         }
@@ -162,10 +173,19 @@ impl Probes {
         !self.waiting.is_empty()
     }
 
-    /// Sends the probes of one tick through a raw socket.
-    pub(crate) fn send(&mut self, raw: &Socket) {
+    /// Sends the probes of one tick through a raw socket. Clients that have not answered are probed again.
+    pub(crate) fn send(&mut self, now: Instant, raw: &Socket) {
+        let (left, next) = self.rounds;
+        if self.waiting.is_empty() && !self.sent.is_empty() && now >= next {
+            // Without the socket, nobody knows who has answered.
+            let answers = self.answers.as_ref().filter(|_| left > 0);
+            let silent = |client: &SocketAddr| answers.is_some_and(|answers| answers.awaits(*client));
+            self.waiting.extend(self.sent.drain(..).filter(|(client, _)| silent(client)));
+            self.rounds = (left.saturating_sub(1), now + ROUND);
+        }
         for (to, packet) in self.waiting.drain(..AT_ONCE.min(self.waiting.len())) {
             send(raw, to.ip(), &packet);
+            self.sent.push((to, packet));
         }
     }
 }

@@ -71,6 +71,10 @@ const FAREWELL: Duration = Duration::from_millis(100);
 const TABLE_GONE: Duration = Duration::from_millis(300);
 /// Number of reports between two updates of the probes of many connections.
 const PROBE_BEATS: u64 = 10;
+/// Time by which the timestamps of probes are ahead. A client ignores an ACK that is older than the last segment
+/// (RFC 7323 section 5; Linux answers none since 6.14), and the worker may send segments after it has written a
+/// probe.
+const PROBE_AHEAD: Duration = Duration::from_secs(10);
 /// Maximum number of connections whose limits are included in a report, and whose probes are updated with
 /// each report.
 const SAMPLED: usize = 1_000;
@@ -259,8 +263,8 @@ struct Worker {
     /// Raw socket for the probes of this worker's clients if the keeper dies, and for ICMP messages about
     /// connections of the kernel.
     raw: Option<Socket>,
-    /// Probes that are sent before the worker ends.
-    last_probes: VecDeque<(IpAddr, Vec<u8>)>,
+    /// Probes that are sent before the worker ends, and those of one report interval.
+    last_probes: VecDeque<Vec<(IpAddr, Vec<u8>)>>,
     beat: Beat,
     beats: u64,
     next_beat: Instant,
@@ -458,7 +462,7 @@ impl Worker {
                 reported: 0,
                 queued: false,
             };
-            if let Some(headers) = stack.probe_packet(now, id) {
+            if let Some(headers) = stack.probe_packet(now + PROBE_AHEAD, id) {
                 // Without the file, the clients of a dead worker learn late that their connections are lost.
                 let _ = self.probes.append(headers.as_bytes());
             }
@@ -647,9 +651,12 @@ impl Worker {
                 // The keeper is dead, and the table goes with it, so the resets of the stack may be lost.
                 let packets = self.relayed.values().filter_map(|relayed| {
                     let to = stack.tuple(relayed.id)?.remote.ip();
-                    Some((to, stack.probe_packet(now, relayed.id)?.as_bytes().to_vec()))
+                    Some((to, stack.probe_packet(now + PROBE_AHEAD, relayed.id)?.as_bytes().to_vec()))
                 });
-                self.last_probes = packets.collect();
+                let packets: Vec<_> = packets.collect();
+                // Nobody learns which probes are lost, so each is sent twice.
+                let rounds = [&packets, &packets].into_iter().flat_map(|round| round.chunks(probes::AT_ONCE));
+                self.last_probes = rounds.map(<[_]>::to_vec).collect();
                 TABLE_GONE
             }
         };
@@ -664,10 +671,9 @@ impl Worker {
 
     /// Sends the last probes, and ends the worker after them.
     fn end(&mut self, now: Instant) {
-        match &self.raw {
-            Some(raw) if !self.last_probes.is_empty() => {
-                let count = self.last_probes.len().min(probes::AT_ONCE);
-                self.last_probes.drain(..count).for_each(|(to, packet)| probes::send(raw, to, &packet));
+        match (&self.raw, self.last_probes.pop_front()) {
+            (Some(raw), Some(probes)) => {
+                probes.iter().for_each(|(to, packet)| probes::send(raw, *to, packet));
                 self.ends_at = Some(now + BEAT);
             }
             _ => self.stop.stop(),
@@ -794,7 +800,8 @@ impl Worker {
         };
         self.beats += 1;
         if self.relayed.len() <= SAMPLED || self.beats.is_multiple_of(PROBE_BEATS) {
-            let probes = self.relayed.values().filter_map(|relayed| stack.probe_packet(now, relayed.id));
+            let probes =
+                self.relayed.values().filter_map(|relayed| stack.probe_packet(now + PROBE_AHEAD, relayed.id));
             let _ = self.probes.write(probes.map(|headers| headers.as_bytes().to_vec()));
         }
         if let Ok(mut line) = serde_json::to_vec(&beat) {

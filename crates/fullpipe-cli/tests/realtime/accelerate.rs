@@ -6,11 +6,18 @@
 //! `FULLPIPE_REQUIRE_NETNS=1` and `FULLPIPE_REQUIRE_NFT=1`, the tests fail instead if root lacks the
 //! namespaces or nft.
 
+mod bad_path;
+mod cost;
+mod endurance;
 mod failures;
+mod flood;
 mod path_mtu;
 mod peers;
+mod refusals;
 mod scene;
 mod speed;
+mod tools;
+mod usage;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Until the handshake is complete, a passive connection differs from a new one only in the peer's SYN and in
-//! the progress of the handshake. Who has many such connections keeps these two, and makes the connection
+//! the progress of the handshake. A stack with many such connections keeps these two, and makes the connection
 //! again when a segment arrives or a timer expires.
 
 use std::sync::Arc;

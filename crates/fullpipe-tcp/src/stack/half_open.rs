@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Unauthenticated peers can create as many half-open connections as the backlog permits. A folded one takes
-//! about a tenth of the memory of a connection, and the others of the backlog stay within the cache.
+//! about an eighth of the memory of a connection.
 
 use std::sync::Arc;
 

@@ -3,20 +3,26 @@
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::process::Command;
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::path_mtu::behind_router;
 use super::peers::{self, Server};
-use super::scene::{Scene, Service, can_run, inside, ip, signal, wait_for};
-use crate::PROGRAM;
+use super::scene::{Scene, Service, can_run, inside, ip, now, signal, sleep, wait_for};
 
 const PORT: u16 = 9_000;
 const UPSTREAM: &str = "127.0.0.1:9001";
-/// Number of idle connections and of uploads during a failure.
-const IDLE: usize = 20;
-const UPLOADS: usize = 5;
+/// Connections during a failure.
+#[derive(Clone, Copy)]
+struct LoadSize {
+    idle: usize,
+    downloads: usize,
+    uploads: usize,
+}
+
+/// Pause of a download after each read, so that many of them leave CPU time to the other processes.
+const DOWNLOAD_PAUSE: Duration = Duration::from_millis(20);
 /// Longest time in which a client learns that its connection is lost.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
@@ -25,7 +31,7 @@ struct Host {
     scene: Scene,
     listen: SocketAddr,
     server: Server,
-    _fallback: Server,
+    fallback: Server,
 }
 
 impl Host {
@@ -34,11 +40,17 @@ impl Host {
         let listen = SocketAddr::new(scene.address(), PORT);
         let fallback = Server::new(&scene.server, &listen.to_string());
         let server = Server::new(&scene.server, UPSTREAM);
-        Self { scene, listen, server, _fallback: fallback }
+        Self { scene, listen, server, fallback }
     }
 
     fn accelerate(&self) -> Service {
         self.scene.accelerate(PORT, UPSTREAM, "hidden")
+    }
+
+    /// Starts the service with further settings, above the section `[[listen]]` and in it.
+    fn accelerate_with(&self, top: &str, section: &str) -> Service {
+        let section = format!("client_address = \"hidden\"\n{section}");
+        self.scene.accelerate_with(top, PORT, UPSTREAM, &section)
     }
 
     /// Returns whether a new connection is ours. The connection must succeed with its first SYN.
@@ -54,17 +66,34 @@ impl Host {
         peers::echo(&self.scene.client, self.listen)
     }
 
-    /// Opens idle connections and uploads.
-    fn load(&self) -> Load {
-        let idle = (0..IDLE).map(|_| {
-            let mut stream = self.echo();
+    /// Opens `count` connections, all of them ours. On a busy machine, the worker may be silent for a second, and
+    /// new connections are then the kernel's.
+    fn connections(&self, count: usize) -> Vec<TcpStream> {
+        wait_for("the worker gets all connections", || {
+            let before = self.fallback.seen.accepted.load(Relaxed);
+            let connect = |_| peers::connect(&self.scene.client, self.listen, AT_ONCE).ok();
+            let streams: Option<Vec<TcpStream>> = (0..count).map(connect).collect();
+            sleep(Duration::from_millis(50));
+            streams.filter(|_| self.fallback.seen.accepted.load(Relaxed) == before)
+        })
+    }
+
+    /// Opens idle connections, downloads and uploads.
+    fn load(&self, size: LoadSize) -> Load {
+        let mut streams = self.connections(size.idle + size.downloads + size.uploads);
+        let idle = streams.drain(..size.idle).map(|mut stream| {
+            stream.write_all(b"e").expect("room");
+            assert_eq!(peers::exchange(&mut stream).expect("an echo"), 7);
             thread::spawn(move || stream.read(&mut [0]).expect_err("a reset").kind())
         });
-        let uploads = (0..UPLOADS).map(|_| {
-            let stream = peers::connect(&self.scene.client, self.listen, AT_ONCE).expect("a connection");
-            thread::spawn(move || peers::upload(stream))
-        });
-        let load = Load { idle: idle.collect(), uploads: uploads.collect() };
+        let mut receivers: Vec<_> = idle.collect();
+        let download = |stream| thread::spawn(move || peers::download_for_ever(stream, DOWNLOAD_PAUSE));
+        receivers.extend(streams.drain(..size.downloads).map(download));
+        let upload = |stream| thread::spawn(move || peers::upload(stream));
+        let begun = || self.server.seen.begun.load(Relaxed);
+        let before = begun();
+        let load = Load { receivers, uploads: streams.into_iter().map(upload).collect() };
+        wait_for("the uploads arrive", || (begun() == before + size.uploads as u64).then_some(()));
         // Probes are written when a connection begins, and then every 100 ms.
         sleep(Duration::from_millis(300));
         load
@@ -73,7 +102,7 @@ impl Host {
     /// Checks that the server has seen no upload of `count` end in order.
     fn no_upload_looks_whole(&self, count: usize) {
         let ends = wait_for("the ends of the uploads", || {
-            let ends = self.server.uploads.taken();
+            let ends = self.server.seen.uploads();
             (ends.len() == count).then_some(ends)
         });
         for (bytes, end) in ends {
@@ -95,13 +124,14 @@ impl Host {
 
 /// Connections that exist when something fails.
 struct Load {
-    idle: Vec<JoinHandle<ErrorKind>>,
+    /// Idle connections and downloads.
+    receivers: Vec<JoinHandle<ErrorKind>>,
     uploads: Vec<JoinHandle<ErrorKind>>,
 }
 
 impl Load {
     fn is_over(&self) -> bool {
-        self.idle.iter().chain(&self.uploads).all(JoinHandle::is_finished)
+        self.receivers.iter().chain(&self.uploads).all(JoinHandle::is_finished)
     }
 
     /// Waits until all clients have met a reset; returns whether that happened in time.
@@ -109,25 +139,16 @@ impl Load {
         let begun = now();
         wait_for("resets", || self.is_over().then_some(()));
         let lasted = begun.elapsed();
-        for client in self.idle {
+        for client in self.receivers {
             assert_eq!(client.join().expect("no panic"), ErrorKind::ConnectionReset);
         }
         for client in self.uploads {
             let error = client.join().expect("no panic");
             assert!(matches!(error, ErrorKind::ConnectionReset | ErrorKind::BrokenPipe), "{error:?}");
         }
+        println!("all clients met a reset within {lasted:?}");
         lasted <= longest
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "events of other processes are timed")]
-fn now() -> Instant {
-    Instant::now()
-}
-
-#[expect(clippy::disallowed_methods, reason = "events of other processes are timed")]
-fn sleep(duration: Duration) {
-    thread::sleep(duration);
 }
 
 /// The worker, nft, the keeper, and both processes are killed during uploads and idle connections. The next
@@ -135,16 +156,27 @@ fn sleep(duration: Duration) {
 /// whole to the server. If both processes die, the idle clients meet the reset at the next start.
 #[test]
 fn killed_processes_cost_only_their_connections() {
+    kill_during("accelerate-killed", LoadSize { idle: 20, downloads: 5, uploads: 5 });
+}
+
+/// As above, with the connections of a busy server.
+#[test]
+#[ignore = "a long test: cargo test --release -p fullpipe-cli --test realtime kills_during_many -- --ignored --nocapture"]
+fn kills_during_many_transfers() {
+    kill_during("accelerate-killed-many", LoadSize { idle: 20, downloads: 100, uploads: 20 });
+}
+
+fn kill_during(name: &str, size: LoadSize) {
     if !can_run() {
         return;
     }
-    let host = Host::new("accelerate-killed");
+    let host = Host::new(name);
     let before = host.scene.settings();
     let mut service = host.accelerate();
     let mut uploads = 0;
     for killed in ["worker", "nft"] {
         assert!(host.is_ours(), "before the death of {killed}");
-        let load = host.load();
+        let load = host.load(size);
         let keeper = service.keeper.0.id().into();
         let process = if killed == "worker" { service.worker } else { host.nft(keeper) };
         signal("-KILL", &[process]);
@@ -154,15 +186,15 @@ fn killed_processes_cost_only_their_connections() {
         // Either way is right: the kernel's until another worker has started.
         host.is_ours();
         assert!(load.meets_resets_within(AT_ONCE), "clients of a killed {killed}");
-        uploads += UPLOADS;
+        uploads += size.uploads;
         host.no_upload_looks_whole(uploads);
         service.worker = host.scene.worker(&service.keeper, service.worker);
     }
     assert!(host.is_ours());
-    let load = host.load();
+    let load = host.load(size);
     service.keeper.signal("-KILL");
     assert!(load.meets_resets_within(AT_ONCE), "clients of a killed keeper");
-    uploads += UPLOADS;
+    uploads += size.uploads;
     host.no_upload_looks_whole(uploads);
     let _ = service.keeper.0.wait();
     host.no_table_is_left();
@@ -171,7 +203,7 @@ fn killed_processes_cost_only_their_connections() {
 
     let mut service = host.accelerate();
     assert!(host.is_ours());
-    let load = host.load();
+    let load = host.load(size);
     // Stopped processes cannot notice each other's death.
     let both = [service.keeper.0.id().into(), service.worker];
     signal("-STOP", &both);
@@ -179,7 +211,7 @@ fn killed_processes_cost_only_their_connections() {
     let _ = service.keeper.0.wait();
     host.no_table_is_left();
     assert!(!host.is_ours());
-    uploads += UPLOADS;
+    uploads += size.uploads;
     host.no_upload_looks_whole(uploads);
     assert!(!load.is_over(), "idle clients cannot know");
     let service = host.accelerate();
@@ -241,8 +273,8 @@ fn a_server_may_end_and_return() {
     assert!(begun.elapsed() < AT_ONCE, "served after {:?}", begun.elapsed());
 }
 
-/// The steering survives a reload of the firewall, and follows a device that is replaced. Connections survive
-/// both.
+/// The steering survives a reload of the firewall, and follows a device that is replaced and another gateway.
+/// Connections survive all of it.
 #[test]
 fn the_steering_follows_the_host() {
     if !can_run() {
@@ -259,6 +291,18 @@ fn the_steering_follows_the_host() {
     sleep(Duration::from_millis(500));
     assert!(host.is_ours());
     assert_eq!(peers::exchange(&mut ours).expect("the connection lives"), 7);
+    for gateway in [7, 8] {
+        ip(&host.scene.server, &format!("route replace default via 203.0.113.{gateway}"));
+        let changed = now();
+        wait_for("the gateway is used", || {
+            let said = inside(&host.scene.server, "nft", &["list", "ruleset"]).stdout;
+            let rule = format!("fwd ip to 203.0.113.{gateway} device");
+            String::from_utf8_lossy(&said).contains(&rule).then_some(())
+        });
+        assert!(changed.elapsed() < AT_ONCE, "after {:?}", changed.elapsed());
+    }
+    assert!(host.is_ours());
+    assert_eq!(peers::exchange(&mut ours).expect("the connection lives"), 7);
     drop(service);
 }
 
@@ -270,14 +314,7 @@ fn connections_beyond_the_rate_are_the_kernels() {
         return;
     }
     let host = Host::new("accelerate-rate");
-    let settings = host.scene.folder.join("settings");
-    let text = format!(
-        "syn_rate = 5\n[[listen]]\naddress = \"{}\"\nupstream = \"{UPSTREAM}\"\nclient_address = \"hidden\"\n",
-        host.listen
-    );
-    fs::write(&settings, text).expect("room");
-    let mut command = Command::new(PROGRAM);
-    let service = host.scene.start_service(command.args(["accelerate", "--config"]).arg(&settings));
+    let service = host.accelerate_with("syn_rate = 5", "");
     let mut streams: Vec<TcpStream> = (0..30).map(|_| host.echo()).collect();
     let (ours, kernels) = wait_for("every connection is counted", || {
         let status = host.scene.status(&service.keeper)?;
@@ -310,7 +347,7 @@ fn a_firewall_that_drops_unknown_packets_keeps_no_reset_back() {
     host.scene.server.run(strict).expect("a namespace");
     let service = host.accelerate();
     assert!(host.is_ours());
-    let load = host.load();
+    let load = host.load(LoadSize { idle: 20, downloads: 0, uploads: 5 });
     signal("-KILL", &[service.worker]);
     assert!(load.meets_resets_within(AT_ONCE), "clients of a killed worker");
 }
@@ -376,15 +413,7 @@ fn connections_stay_below_the_speed_of_the_device() {
     let tbf =
         ["qdisc", "add", "dev", "eth0", "root", "tbf", "rate", "40mbit", "burst", "20kb", "limit", "200kb"];
     assert!(inside(&host.scene.server, "tc", &tbf).status.success());
-    let settings = host.scene.folder.join("settings");
-    let text = format!(
-        "speed = \"40mbit\"\n[[listen]]\naddress = \"{}\"\nupstream = \"{UPSTREAM}\"\n\
-         client_address = \"hidden\"\ncc = \"cubic\"\n",
-        host.listen
-    );
-    fs::write(&settings, text).expect("room");
-    let mut command = Command::new(PROGRAM);
-    let service = host.scene.start_service(command.args(["accelerate", "--config"]).arg(&settings));
+    let service = host.accelerate_with("speed = \"40mbit\"", "cc = \"cubic\"");
     let begun = now();
     let downloads = (0..5).map(|_| {
         let mut stream = peers::connect(&host.scene.client, host.listen, AT_ONCE).expect("a connection");
@@ -414,14 +443,7 @@ fn connections_beyond_the_limit_are_the_kernels() {
         return;
     }
     let host = Host::new("accelerate-limit");
-    let settings = host.scene.folder.join("settings");
-    let text = format!(
-        "connections = 10\n[[listen]]\naddress = \"{}\"\nupstream = \"{UPSTREAM}\"\nclient_address = \"hidden\"\n",
-        host.listen
-    );
-    fs::write(&settings, text).expect("room");
-    let mut command = Command::new(PROGRAM);
-    let service = host.scene.start_service(command.args(["accelerate", "--config"]).arg(&settings));
+    let service = host.accelerate_with("connections = 10", "");
     let mut streams: Vec<TcpStream> = (0..9).map(|_| host.echo()).collect();
     let phase = |phase: &str| {
         wait_for(phase, || (host.scene.status(&service.keeper)?["phase"] == phase).then_some(()));

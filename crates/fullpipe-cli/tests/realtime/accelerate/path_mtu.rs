@@ -8,7 +8,7 @@ use std::time::Duration;
 use fullpipe::linux::namespace::Namespace;
 
 use super::peers::{self, Server};
-use super::scene::{Running, Scene, can_run, ip, start, wait_for};
+use super::scene::{Running, Scene, can_run, inside, ip, now, start, wait_for};
 
 const PORT: u16 = 9_000;
 /// Number of bytes that are downloaded: many segments.
@@ -79,5 +79,49 @@ fn path_mtu_messages_reach_their_connections() {
         });
         // The kernel's TCP has no other way to learn the MTU.
         download(&mut early);
+    }
+}
+
+/// If the MTU of the device changes while the service runs, the segments of new connections and of existing ones
+/// fit into it.
+#[test]
+fn a_changed_mtu_of_the_device_is_followed() {
+    if !can_run() {
+        return;
+    }
+    let scene = Scene::new("accelerate-device-mtu", false);
+    let listen = SocketAddr::new(scene.address(), PORT);
+    let _servers =
+        [Server::new(&scene.server, &listen.to_string()), Server::new(&scene.server, "127.0.0.1:9001")];
+    let _service = scene.accelerate(PORT, "127.0.0.1:9001", "hidden");
+    let connect = || {
+        let stream = peers::connect(&scene.client, listen, Duration::from_secs(10)).expect("a connection");
+        peers::converse(stream).expect("room")
+    };
+    // The kernel's estimate of the segments that it receives.
+    let segment = |stream: &TcpStream| {
+        let port = stream.local_addr().expect("an address").port();
+        let said = inside(&scene.client, "ss", &["-tinH", "sport", &format!("= :{port}")]).stdout;
+        let text = String::from_utf8(said).expect("UTF-8");
+        let (_, rest) = text.split_once("rcvmss:").expect("a value");
+        rest.split_whitespace().next().and_then(|mss| mss.parse::<u64>().ok()).expect("a number")
+    };
+    let mut early = connect();
+    peers::request(&mut early, BYTES as u64).expect("an answer");
+    assert_eq!(segment(&early), 1_448);
+    for (mtu, mss) in [(1_300, 1_248), (1_500, 1_448)] {
+        ip(&scene.server, &format!("link set eth0 mtu {mtu}"));
+        let changed = now();
+        let mut late = wait_for("the worker knows", || {
+            let mut late = connect();
+            peers::request(&mut late, BYTES as u64).expect("an answer");
+            (segment(&late) == mss).then_some(late)
+        });
+        assert!(changed.elapsed() < Duration::from_secs(1), "{:?}", changed.elapsed());
+        for stream in [&mut early, &mut late] {
+            peers::request(stream, BYTES as u64).expect("an answer");
+        }
+        // A connection that exists is never given larger segments.
+        assert!(segment(&early) >= segment(&late).min(1_248), "{}", segment(&early));
     }
 }

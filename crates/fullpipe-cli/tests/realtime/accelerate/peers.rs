@@ -1,61 +1,158 @@
 //! A small server of the kernel, and clients of it.
 //!
-//! The first byte of a connection says what the server does: `w` answers with the address that it sees, `e`
-//! echoes, `d` sends until the client has gone, and `u` reads an upload and records how it has ended.
+//! The first byte of a connection says what the server does:
+//!
+//! | byte | the server |
+//! |---|---|
+//! | `w` | answers with the address that it sees |
+//! | `e` | echoes |
+//! | `d` | sends until the client has gone |
+//! | `u` | reads an upload, and records how it has ended |
+//! | `g` and a length | sends that many bytes of the pattern, and ends |
+//! | `r` and lengths | answers each length with as many bytes of the pattern |
+//! | `p` | reads the pattern until the client's end, and answers with the number of bytes that were right |
+//! | `x` | resets the connection |
 
+use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use fullpipe::linux::namespace::Namespace;
+use fullpipe::units::draw;
+
+use super::scene::sleep;
 
 /// Longest time that a client waits for a byte.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Length of the pattern: a prime number, so that bytes at the wrong place differ.
+const PERIOD: usize = 65_521;
+/// Two periods of the pattern.
+static PATTERN: LazyLock<Vec<u8>> =
+    LazyLock::new(|| (0..2 * PERIOD).map(|i| draw(3, 0, (i % PERIOD) as u64) as u8).collect());
+
+/// Returns the next bytes of the pattern, at most one period of them.
+fn pattern(at: u64, len: usize) -> &'static [u8] {
+    let at = (at % PERIOD as u64) as usize;
+    &PATTERN[at..at + len.min(PERIOD)]
+}
+
+/// Returns whether `bytes` are those of the pattern.
+fn is_pattern(mut at: u64, bytes: &[u8]) -> bool {
+    bytes.chunks(PERIOD).all(|chunk| {
+        let right = chunk == pattern(at, chunk.len());
+        at += chunk.len() as u64;
+        right
+    })
+}
+
+/// Writes `len` bytes of the pattern.
+fn write_pattern(stream: &mut TcpStream, len: u64) -> io::Result<()> {
+    let mut at = 0;
+    while at < len {
+        let part = pattern(at, usize::try_from(len - at).unwrap_or(usize::MAX));
+        stream.write_all(part)?;
+        at += part.len() as u64;
+    }
+    Ok(())
+}
+
+/// Reads `len` bytes of the pattern, with a pause after each read.
+fn read_pattern(stream: &mut TcpStream, len: u64, pause: Duration) -> io::Result<()> {
+    let mut room = vec![0; 1 << 16];
+    let mut at = 0;
+    while at < len {
+        let most = usize::try_from(len - at).unwrap_or(usize::MAX).min(room.len());
+        match stream.read(&mut room[..most])? {
+            0 => return Err(ErrorKind::UnexpectedEof.into()),
+            got => {
+                assert!(is_pattern(at, &room[..got]), "bytes {at} to {} are not right", at + got as u64);
+                at += got as u64;
+            }
+        }
+        if !pause.is_zero() {
+            sleep(pause);
+        }
+    }
+    Ok(())
+}
 
 /// End of an upload: the number of bytes, and the error if the upload did not end in order.
 type End = (u64, Option<ErrorKind>);
 
-/// Ends of all uploads.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Uploads(Arc<Mutex<Vec<End>>>);
+/// What a server has seen.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    uploads: Mutex<Vec<End>>,
+    /// Number of uploads whose first byte has arrived.
+    pub(super) begun: AtomicU64,
+    /// Number of connections, health checks included.
+    pub(super) accepted: AtomicU64,
+    /// Bytes that were read.
+    pub(super) received: AtomicU64,
+    /// Bytes that were written.
+    pub(super) sent: AtomicU64,
+    live: Mutex<BTreeMap<u64, TcpStream>>,
+}
 
-impl Uploads {
-    pub(super) fn taken(&self) -> Vec<End> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+impl Seen {
+    /// Returns the ends of all uploads.
+    pub(super) fn uploads(&self) -> Vec<End> {
+        self.uploads.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn live(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, TcpStream>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A listening socket with a thread that serves it.
 pub(super) struct Server {
     listener: TcpStream,
-    pub(super) uploads: Uploads,
+    pub(super) seen: Arc<Seen>,
 }
 
 impl Server {
     pub(super) fn new(namespace: &Namespace, address: &str) -> Self {
+        Self::with(namespace, address, Arc::default())
+    }
+
+    /// Starts a server that continues the counters of another one.
+    pub(super) fn with(namespace: &Namespace, address: &str, seen: Arc<Seen>) -> Self {
         let bind = || Ok(TcpListener::bind(address).expect("a free port"));
         let listener = namespace.run(bind).expect("a namespace");
         let copy = OwnedFd::from(listener.try_clone().expect("a descriptor"));
-        let server = Self { listener: copy.into(), uploads: Uploads::default() };
-        let uploads = server.uploads.clone();
+        let server = Self { listener: copy.into(), seen };
+        let seen = server.seen.clone();
         thread::spawn(move || {
             while let Ok((stream, _)) = listener.accept() {
-                let uploads = uploads.clone();
-                thread::spawn(move || serve(stream, &uploads));
+                let number = seen.accepted.fetch_add(1, Relaxed);
+                let seen = seen.clone();
+                thread::spawn(move || {
+                    let copy = stream.try_clone().expect("a descriptor");
+                    seen.live().insert(number, copy);
+                    serve(stream, &seen);
+                    seen.live().remove(&number);
+                });
             }
         });
         server
     }
-}
 
-impl Server {
     /// Ends the listening socket. Its connections continue.
     pub(super) fn close(&self) {
         // A listening socket that is shut down no longer listens, and its thread ends.
         let _ = self.listener.shutdown(Shutdown::Both);
+    }
+
+    /// Ends the listening socket and all connections, as the death of a server does.
+    pub(super) fn kill(&self) {
+        self.close();
+        self.seen.live().values().for_each(|stream| drop(stream.shutdown(Shutdown::Both)));
     }
 }
 
@@ -65,7 +162,7 @@ impl Drop for Server {
     }
 }
 
-fn serve(mut stream: TcpStream, uploads: &Uploads) {
+fn serve(mut stream: TcpStream, seen: &Seen) {
     let mut kind = [0];
     // A health check sends nothing.
     if stream.read_exact(&mut kind).is_err() {
@@ -85,7 +182,37 @@ fn serve(mut stream: TcpStream, uploads: &Uploads) {
             }
         }
         [b'd'] => while stream.write_all(&room).is_ok() {},
+        [b'g'] => {
+            let mut len = [0; 8];
+            let len = stream.read_exact(&mut len).map(|()| u64::from_be_bytes(len));
+            let _ = len.and_then(|len| write_pattern(&mut stream, len));
+        }
+        [b'r'] => {
+            let mut len = [0; 8];
+            seen.received.fetch_add(1, Relaxed);
+            while stream.read_exact(&mut len).is_ok() {
+                let len = u64::from_be_bytes(len);
+                if write_pattern(&mut stream, len).is_err() {
+                    break;
+                }
+                seen.received.fetch_add(8, Relaxed);
+                seen.sent.fetch_add(len, Relaxed);
+            }
+        }
+        [b'p'] => {
+            let mut total = 0;
+            while let Ok(len @ 1..) = stream.read(&mut room) {
+                if !is_pattern(total, &room[..len]) {
+                    return;
+                }
+                total += len as u64;
+            }
+            let _ = stream.write_all(&total.to_be_bytes());
+        }
+        // A socket that is closed with unread bytes is reset.
+        [b'x'] => drop(stream.peek(&mut [0; 2])),
         _ => {
+            seen.begun.fetch_add(1, Relaxed);
             let mut total = 0;
             let end = loop {
                 match stream.read(&mut room) {
@@ -94,7 +221,7 @@ fn serve(mut stream: TcpStream, uploads: &Uploads) {
                     Err(error) => break Some(error.kind()),
                 }
             };
-            uploads.0.lock().unwrap_or_else(PoisonError::into_inner).push((total, end));
+            seen.uploads.lock().unwrap_or_else(PoisonError::into_inner).push((total, end));
         }
     }
 }
@@ -140,4 +267,58 @@ pub(super) fn upload(mut stream: TcpStream) -> ErrorKind {
             return error.kind();
         }
     }
+}
+
+/// Downloads until the connection breaks, with a pause after each read, and returns the error.
+pub(super) fn download_for_ever(mut stream: TcpStream, pause: Duration) -> ErrorKind {
+    let mut room = vec![0; 1 << 14];
+    if let Err(error) = stream.write_all(b"d") {
+        return error.kind();
+    }
+    loop {
+        match stream.read(&mut room) {
+            Ok(0) => return ErrorKind::UnexpectedEof,
+            Ok(_) => sleep(pause),
+            Err(error) => return error.kind(),
+        }
+    }
+}
+
+/// Downloads `len` bytes, with a pause after each read, and checks each of them and the end.
+pub(super) fn download(mut stream: TcpStream, len: u64, pause: Duration) -> io::Result<()> {
+    stream.write_all(&[&b"g"[..], &len.to_be_bytes()].concat())?;
+    read_pattern(&mut stream, len, pause)?;
+    match stream.read(&mut [0])? {
+        0 => Ok(()),
+        _ => Err(ErrorKind::InvalidData.into()),
+    }
+}
+
+/// Uploads `len` bytes and ends this direction. The server checks the bytes and answers with their number.
+pub(super) fn upload_and_end(mut stream: TcpStream, len: u64) -> io::Result<()> {
+    stream.write_all(b"p")?;
+    write_pattern(&mut stream, len)?;
+    stream.shutdown(Shutdown::Write)?;
+    let mut right = [0; 8];
+    stream.read_exact(&mut right)?;
+    assert_eq!(u64::from_be_bytes(right), len, "all bytes are right");
+    Ok(())
+}
+
+/// Opens a conversation of requests.
+pub(super) fn converse(mut stream: TcpStream) -> io::Result<TcpStream> {
+    stream.write_all(b"r")?;
+    Ok(stream)
+}
+
+/// Requests `len` bytes, and checks each of them.
+pub(super) fn request(stream: &mut TcpStream, len: u64) -> io::Result<()> {
+    stream.write_all(&len.to_be_bytes())?;
+    read_pattern(stream, len, Duration::ZERO)
+}
+
+/// Asks the server for a reset, and returns the error that the client meets.
+pub(super) fn ask_for_reset(mut stream: TcpStream) -> io::Result<ErrorKind> {
+    stream.write_all(b"x and bytes that the server does not read")?;
+    Ok(stream.read(&mut [0]).map_or_else(|error| error.kind(), |_| ErrorKind::UnexpectedEof))
 }

@@ -58,16 +58,25 @@ pub(super) fn can_run() -> bool {
     has("nft")
 }
 
+#[expect(clippy::disallowed_methods, reason = "events of other processes are timed")]
+pub(super) fn now() -> Instant {
+    Instant::now()
+}
+
+#[expect(clippy::disallowed_methods, reason = "events of other processes are timed")]
+pub(super) fn sleep(duration: Duration) {
+    thread::sleep(duration);
+}
+
 /// Calls `look` until it returns a value.
-#[expect(clippy::disallowed_methods, reason = "programs are waited for")]
 pub(super) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let until = Instant::now() + PATIENCE;
+    let until = now() + PATIENCE;
     loop {
         if let Some(found) = look() {
             return found;
         }
-        assert!(Instant::now() < until, "{what}");
-        thread::sleep(Duration::from_millis(10));
+        assert!(now() < until, "{what}");
+        sleep(Duration::from_millis(10));
     }
 }
 
@@ -91,6 +100,8 @@ pub(super) struct Scene {
     pub(super) server: Namespace,
     pub(super) folder: PathBuf,
     pub(super) v6: bool,
+    /// Addresses of the server's host and of the client.
+    addresses: [IpAddr; 2],
     /// A process that keeps the client's namespace reachable by a number.
     sleeper: Running,
     running: Vec<Running>,
@@ -113,12 +124,20 @@ impl Drop for Service {
 impl Scene {
     pub(super) fn new(name: &str, v6: bool) -> Self {
         let (client, server) = (Namespace::new().expect("allowed"), Namespace::new().expect("allowed"));
-        let sleeper = Running(start(&client, Command::new("sleep").arg("600")));
         ip(&server, "link set lo up");
         ip(&client, "link set lo up");
-        let scene = Self { client, server, folder: folder(name), v6, sleeper, running: Vec::new() };
+        let addresses = if v6 { ["2001:db8::5", "2001:db8::7"] } else { ["203.0.113.5", "203.0.113.7"] };
+        let addresses = addresses.map(|text| text.parse().expect("an address"));
+        let scene = Self::between(name, client, server, addresses);
         scene.connect();
         scene
+    }
+
+    /// Returns a scene in namespaces that are connected already. The first address is that of the server's host.
+    pub(super) fn between(name: &str, client: Namespace, server: Namespace, addresses: [IpAddr; 2]) -> Self {
+        let sleeper = Running(start(&client, Command::new("sleep").arg("3600")));
+        let v6 = addresses[0].is_ipv6();
+        Self { client, server, folder: folder(name), v6, addresses, sleeper, running: Vec::new() }
     }
 
     /// Creates the devices between client and server.
@@ -141,18 +160,28 @@ impl Scene {
     }
 
     pub(super) fn address(&self) -> IpAddr {
-        let text = if self.v6 { "2001:db8::5" } else { "203.0.113.5" };
-        text.parse().expect("an address")
+        self.addresses[0]
     }
 
     pub(super) fn client_address(&self) -> IpAddr {
-        let text = if self.v6 { "2001:db8::7" } else { "203.0.113.7" };
-        text.parse().expect("an address")
+        self.addresses[1]
     }
 
     /// Keeps a process running until the end of the test.
     pub(super) fn keep(&mut self, child: Child) {
         self.running.push(Running(child));
+    }
+
+    /// Starts the service with a configuration file: `top` are the settings above the section `[[listen]]`, and
+    /// `section` those in the section, after the addresses.
+    pub(super) fn accelerate_with(&self, top: &str, port: u16, upstream: &str, section: &str) -> Service {
+        let settings = self.folder.join("settings.toml");
+        let listen = SocketAddr::new(self.address(), port);
+        let text =
+            format!("{top}\n[[listen]]\naddress = \"{listen}\"\nupstream = \"{upstream}\"\n{section}\n");
+        fs::write(&settings, text).expect("room");
+        let mut command = Command::new(PROGRAM);
+        self.start_service(command.args(["accelerate", "--config"]).arg(&settings))
     }
 
     /// Starts the service for `port` in front of `upstream`, and waits until it steers.
@@ -206,7 +235,7 @@ impl Scene {
             "ip -6 route show table all",
             "ip neighbour show nud permanent",
             "ip link",
-            "grep -rs . /proc/sys/net/ipv4/conf /proc/sys/net/ipv6/conf /proc/sys/net/ipv4/ip_forward",
+            "grep -rs --exclude=nf_conntrack_count . /proc/sys/net",
         ];
         let said = commands.map(|command| {
             let words: Vec<&str> = command.split(' ').collect();

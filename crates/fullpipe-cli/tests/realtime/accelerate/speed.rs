@@ -3,41 +3,15 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::peers::{self, Server};
-use super::scene::{Scene, can_run};
+use super::scene::{Scene, can_run, now};
+use super::usage::{cpu, cpu_of_host};
 
 const PORT: u16 = 9_000;
 const UPSTREAM: &str = "127.0.0.1:9001";
 const BYTES: u64 = 4 << 30;
-/// Clock ticks per second in `/proc/PID/stat` (`USER_HZ`).
-const TICKS: f64 = 100.0;
-
-/// Returns the CPU time that a process has used, in seconds.
-fn cpu(process: u64) -> f64 {
-    let text = fs::read_to_string(format!("/proc/{process}/stat")).expect("a process");
-    let (_, fields) = text.rsplit_once(") ").expect("a name");
-    let fields: Vec<f64> = fields.split(' ').map(|field| field.parse().unwrap_or_default()).collect();
-    // User and system time are the fields 14 and 15 of the line.
-    (fields[11] + fields[12]) / TICKS
-}
-
-/// Returns the CPU time that the whole host has used, in seconds.
-fn cpu_of_host() -> f64 {
-    let text = fs::read_to_string("/proc/stat").expect("a host");
-    let fields: Vec<f64> = text.lines().next().map_or_else(Vec::new, |line| {
-        line.split_whitespace().skip(1).map(|field| field.parse().unwrap_or_default()).collect()
-    });
-    // User, nice, system, interrupts and software interrupts; not idle and not waiting.
-    [0, 1, 2, 5, 6].iter().map(|field| fields[*field]).sum::<f64>() / TICKS
-}
-
-#[expect(clippy::disallowed_methods, reason = "the test measures a rate")]
-fn now() -> Instant {
-    Instant::now()
-}
-
 /// Downloads `BYTES`, and returns the duration in seconds.
 fn download(scene: &Scene, to: SocketAddr) -> f64 {
     let mut stream = peers::connect(&scene.client, to, Duration::from_secs(1)).expect("a connection");

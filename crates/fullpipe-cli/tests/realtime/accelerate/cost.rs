@@ -1,0 +1,159 @@
+//! CPU time of the worker for many connections, and packets that this host loses. BENCHMARKS.md has the
+//! figures.
+
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::Duration;
+
+use super::bad_path::FarScene;
+use super::peers::{self, Server};
+use super::scene::{Scene, can_run, inside, now, sleep};
+use super::usage::{cpu, cpu_of_host, load};
+
+const PORT: u16 = 9_000;
+const UPSTREAM: &str = "127.0.0.1:9001";
+const SEGMENT: f64 = 1_448.0;
+
+/// Downloads over `connections` connections for `lasting`, after `warm_up`. Returns the rate in bit/s, and what
+/// `measure` returned at the begin and at the end.
+fn downloads<T>(
+    scene: &Scene,
+    connections: usize,
+    [warm_up, lasting]: [Duration; 2],
+    measure: impl Fn() -> T,
+) -> (f64, [T; 2]) {
+    let listen = SocketAddr::new(scene.address(), PORT);
+    let (received, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        for _ in 0..connections {
+            let mut stream =
+                peers::connect(&scene.client, listen, Duration::from_secs(10)).expect("a connection");
+            stream.write_all(b"d").expect("room");
+            let (received, stop) = (&received, &stop);
+            scope.spawn(move || {
+                let mut room = vec![0; 1 << 16];
+                while !stop.load(Relaxed) {
+                    received.fetch_add(stream.read(&mut room).expect("data") as u64, Relaxed);
+                }
+            });
+        }
+        sleep(warm_up);
+        let (before, begun, first) = (received.load(Relaxed), now(), measure());
+        sleep(lasting);
+        let (after, seconds, last) = (received.load(Relaxed), begun.elapsed().as_secs_f64(), measure());
+        stop.store(true, Relaxed);
+        ((after - before) as f64 * 8.0 / seconds, [first, last])
+    })
+}
+
+fn servers(scene: &Scene) -> [Server; 2] {
+    let listen = SocketAddr::new(scene.address(), PORT);
+    [Server::new(&scene.server, &listen.to_string()), Server::new(&scene.server, UPSTREAM)]
+}
+
+/// 50 connections with CUBIC fill a queue of 1 Gbit/s, whose speed is configured, and lose less than 0.1 % of
+/// their packets in it.
+#[test]
+#[ignore = "a measurement: cargo test --release -p fullpipe-cli --test realtime fifty_cubic -- --ignored --nocapture"]
+fn fifty_cubic_connections_lose_little() {
+    if !can_run() {
+        return;
+    }
+    let scene = Scene::new("accelerate-tbf", false);
+    let _servers = servers(&scene);
+    let tbf = "qdisc add dev eth0 root tbf rate 1gbit burst 128kb limit 1mb";
+    assert!(inside(&scene.server, "tc", &tbf.split(' ').collect::<Vec<_>>()).status.success());
+    for speed in ["speed = \"1gbit\"", ""] {
+        let service =
+            scene.accelerate_with(speed, PORT, UPSTREAM, "client_address = \"hidden\"\ncc = \"cubic\"");
+        let drops = || {
+            sleep(Duration::from_millis(1_100));
+            scene.status(&service.keeper).expect("a service")["drops"]["queues"].as_u64().expect("a number")
+        };
+        let lasting = [Duration::from_secs(2), Duration::from_secs(8)];
+        let (rate, [first, last]) = downloads(&scene, 50, lasting, drops);
+        // The state, which is a second old, is read at both ends of 9.1 s.
+        let packets = rate * 9.1 / 8.0 / SEGMENT;
+        let share = (last - first) as f64 / packets;
+        println!(
+            "50 CUBIC connections into 1 Gbit/s, {}: {:.0} Mbit/s, {} packets dropped, {:.3} %; load {}",
+            if speed.is_empty() { "without a limit" } else { speed },
+            rate * 1e-6,
+            last - first,
+            100.0 * share,
+            load()
+        );
+        if !speed.is_empty() {
+            assert!(share < 0.001 && rate > 0.5e9, "{share}, {rate} bit/s");
+        }
+    }
+}
+
+/// 200 connections share 1 Gbit/s over a path of 50 ms, each paced by its own BBR.
+#[test]
+#[ignore = "a measurement: cargo test --release -p fullpipe-cli --test realtime two_hundred_paced -- --ignored --nocapture"]
+fn two_hundred_paced_connections() {
+    if !can_run() {
+        return;
+    }
+    let path = "rate = \"1gbit\"\nrtt = \"50ms\"\nqueue = \"1bdp\"";
+    let far = FarScene::new("accelerate-paced", path);
+    let scene = &far.scene;
+    let _servers = servers(scene);
+    let service = scene.accelerate(PORT, UPSTREAM, "hidden");
+    let measure = || (cpu(service.worker), cpu_of_host());
+    let lasting = [Duration::from_secs(6), Duration::from_secs(10)];
+    let (rate, [first, last]) = downloads(scene, 200, lasting, measure);
+    let [worker, host] = [last.0 - first.0, last.1 - first.1].map(|seconds| seconds / 10.0);
+    let per_gigabit = worker / (rate * 1e-9);
+    println!(
+        "200 connections at 50 ms: {:.0} Mbit/s, worker {worker:.2} of a core, {per_gigabit:.2} per Gbit/s; the \
+         host with path, server and clients {host:.2}; load {}",
+        rate * 1e-6,
+        load()
+    );
+    assert!(per_gigabit <= 0.7, "{per_gigabit} of a core per Gbit/s");
+}
+
+/// Short connections, one after the other on each of some threads: connect, request, answer, end.
+#[test]
+#[ignore = "a measurement: cargo test --release -p fullpipe-cli --test realtime short_connections -- --ignored --nocapture"]
+fn short_connections() {
+    if !can_run() {
+        return;
+    }
+    let scene = Scene::new("accelerate-short", false);
+    let _servers = servers(&scene);
+    let listen = SocketAddr::new(scene.address(), PORT);
+    let service = scene.accelerate(PORT, UPSTREAM, "hidden");
+    let (count, begun, busy) = (AtomicU64::new(0), now(), cpu(service.worker));
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while begun.elapsed() < Duration::from_secs(6) {
+                    let stream = peers::connect(&scene.client, listen, Duration::from_secs(5));
+                    peers::download(stream.expect("a connection"), 1_000, Duration::ZERO).expect("an answer");
+                    count.fetch_add(1, Relaxed);
+                }
+            });
+        }
+    });
+    let (count, seconds) = (count.into_inner() as f64, begun.elapsed().as_secs_f64());
+    let worker = cpu(service.worker) - busy;
+    sleep(Duration::from_millis(1_100));
+    let status = scene.status(&service.keeper).expect("a service");
+    let packets = |name: &str| status["report"][name].as_f64().expect("a number") / count;
+    println!(
+        "{:.0} connections a second, {:.0} per core of the worker ({:.0} % of a core); {:.1} packets in and \
+         {:.1} out for each; load {}",
+        count / seconds,
+        count / worker,
+        100.0 * worker / seconds,
+        packets("packets_in"),
+        packets("packets_out"),
+        load()
+    );
+    assert!(worker > 0.0 && count > 0.0);
+}

@@ -1,0 +1,194 @@
+//! Mixed load for a long time: requests, half-closes, resets of both sides, slow readers, and a server that dies
+//! again and again.
+
+use std::env;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::Duration;
+
+use fullpipe::units::draw;
+
+use super::peers::{self, Server};
+use super::scene::{Scene, can_run, now, sleep, wait_for};
+use super::usage::{cpu, load, resident};
+
+const PORT: u16 = 9_000;
+const UPSTREAM: &str = "127.0.0.1:9001";
+/// Largest growth of the memory of both processes after the first quarter of the time.
+const FLAT: u64 = 16 << 20;
+/// Time for which a dead server is missing.
+const MISSING: Duration = Duration::from_millis(300);
+/// Number of requests whose bytes are counted on all sides.
+const COUNTED: u64 = 100;
+
+/// Size of a run.
+struct Size {
+    lasting: Duration,
+    clients: u64,
+    /// Pause of a client after each visit.
+    pause: Duration,
+    /// Time between two deaths of the server.
+    deaths: Duration,
+}
+
+/// What the clients have seen.
+#[derive(Default)]
+struct Tally {
+    connected: AtomicU64,
+    visits: AtomicU64,
+    /// Number of visits that the death of the server has ended.
+    cut: AtomicU64,
+    /// Number of deaths and returns of the server: odd while it is dead.
+    changes: AtomicU64,
+}
+
+/// One visit of a client; `chance` chooses what it does.
+fn visit(chance: u64, connect: impl Fn() -> io::Result<TcpStream>) -> io::Result<()> {
+    let stream = connect()?;
+    let len = 1 + (chance >> 8) % 50_000;
+    match chance % 12 {
+        // A connection with several requests.
+        0 => {
+            let mut stream = peers::converse(stream)?;
+            (0..5).try_for_each(|_| peers::request(&mut stream, len))
+        }
+        // The client ends its direction first, and the server answers afterwards.
+        1 | 2 => peers::upload_and_end(stream, 2 * len),
+        // The client resets the connection, because it closes a socket with unread bytes.
+        3 => {
+            let mut stream = stream;
+            stream.write_all(b"d")?;
+            stream.read_exact(&mut [0; 1_000])
+        }
+        4 => match peers::ask_for_reset(stream)? {
+            ErrorKind::ConnectionReset => Ok(()),
+            other => Err(other.into()),
+        },
+        // A slow reader.
+        5 => peers::download(stream, 300_000, Duration::from_millis(10)),
+        _ => peers::download(stream, len, Duration::ZERO),
+    }
+}
+
+fn endure(name: &str, size: &Size) {
+    if !can_run() {
+        return;
+    }
+    let scene = Scene::new(name, false);
+    let listen = SocketAddr::new(scene.address(), PORT);
+    let _fallback = Server::new(&scene.server, &listen.to_string());
+    let mut server = Server::new(&scene.server, UPSTREAM);
+    let seen = server.seen.clone();
+    let service = scene.accelerate(PORT, UPSTREAM, "hidden");
+    let processes = [service.keeper.0.id().into(), service.worker];
+    let memory = || processes.map(resident).iter().sum::<u64>();
+    let tally = Tally::default();
+    let connect = || {
+        let stream = peers::connect(&scene.client, listen, Duration::from_secs(5));
+        // A connection whose server is dead is reset after it was accepted, perhaps before the client knows.
+        if stream.as_ref().map_or_else(|error| error.kind() == ErrorKind::ConnectionReset, |_| true) {
+            tally.connected.fetch_add(1, Relaxed);
+        }
+        stream
+    };
+    let (begun, busy, mut early) = (now(), cpu(service.worker), 0);
+    thread::scope(|scope| {
+        for client in 0..size.clients {
+            let (tally, connect) = (&tally, &connect);
+            scope.spawn(move || {
+                for number in 0.. {
+                    if begun.elapsed() >= size.lasting {
+                        break;
+                    }
+                    let before = tally.changes.load(Relaxed);
+                    if let Err(error) = visit(draw(5, client, number), connect) {
+                        let same = tally.changes.load(Relaxed) == before && before % 2 == 0;
+                        assert!(!same, "visit {number} of client {client}: {error:?}");
+                        tally.cut.fetch_add(1, Relaxed);
+                    }
+                    tally.visits.fetch_add(1, Relaxed);
+                    sleep(size.pause);
+                }
+            });
+        }
+        let mut next_death = size.deaths / 2;
+        while begun.elapsed() < size.lasting {
+            sleep(Duration::from_millis(20));
+            if early == 0 && begun.elapsed() >= size.lasting / 4 {
+                early = memory();
+            }
+            if begun.elapsed() >= next_death {
+                next_death += size.deaths;
+                tally.changes.fetch_add(1, Relaxed);
+                server.kill();
+                sleep(MISSING);
+                server = Server::with(&scene.server, UPSTREAM, seen.clone());
+                let returned = now();
+                wait_for("the server is reached again", || {
+                    peers::download(connect().ok()?, 1, Duration::ZERO).ok()
+                });
+                assert!(returned.elapsed() < Duration::from_secs(1), "{:?}", returned.elapsed());
+                tally.changes.fetch_add(1, Relaxed);
+            }
+        }
+    });
+    let seconds = begun.elapsed().as_secs_f64();
+    let worker = (cpu(service.worker) - busy) / seconds;
+    let grown = memory().saturating_sub(early);
+    let report = |name: &str| scene.status(&service.keeper)?["report"][name].as_u64();
+    wait_for("no connection is stuck", || (report("connections") == Some(0)).then_some(()));
+    let connected = || tally.connected.load(Relaxed);
+    wait_for("every connection is counted", || (report("accepted") == Some(connected())).then_some(()));
+    // Resets discard bytes that one side has counted, so bytes are compared in a time without resets.
+    let names = ["bytes_up", "bytes_down"];
+    let ours = || names.map(|name| report(name).expect("a number"));
+    let servers = || [&seen.received, &seen.sent].map(|bytes| bytes.load(Relaxed));
+    let before = [ours(), servers()];
+    let mut clients = [0, 0];
+    for number in 0..COUNTED {
+        let len = draw(6, 0, number) % 100_000;
+        let mut stream = peers::converse(connect().expect("a connection")).expect("room");
+        peers::request(&mut stream, len).expect("an answer");
+        clients = [clients[0] + 9, clients[1] + len];
+    }
+    let added = |after: [u64; 2], before: [u64; 2]| [0, 1].map(|i| after[i] - before[i]);
+    wait_for("all sides have counted the same", || {
+        let counted = [added(ours(), before[0]), added(servers(), before[1])];
+        (counted == [clients; 2]).then_some(())
+    });
+    let [visits, cut] = [&tally.visits, &tally.cut].map(|count| count.load(Relaxed));
+    println!(
+        "{visits} visits in {seconds:.0} s, {cut} ended by {} deaths of the server; memory of both processes \
+         {:.1} MiB, {:.1} MiB more than after a quarter of the time; worker {:.0} % of a core; load {}",
+        tally.changes.load(Relaxed) / 2,
+        memory() as f64 / 1_048_576.0,
+        grown as f64 / 1_048_576.0,
+        100.0 * worker,
+        load()
+    );
+    assert!(early > 0 && grown <= FLAT, "{grown} bytes");
+    assert_eq!(scene.status(&service.keeper).expect("a service")["starts"], 1);
+}
+
+#[test]
+fn mixed_load_leaves_nothing_behind() {
+    let milliseconds = Duration::from_millis;
+    let size = Size {
+        lasting: milliseconds(2_500),
+        clients: 4,
+        pause: milliseconds(5),
+        deaths: milliseconds(1_500),
+    };
+    endure("accelerate-mixed", &size);
+}
+
+/// Two minutes; `FULLPIPE_SECONDS` sets another time.
+#[test]
+#[ignore = "a long test: cargo test --release -p fullpipe-cli --test realtime long_mixed_load -- --ignored --nocapture"]
+fn long_mixed_load_leaves_nothing_behind() {
+    let seconds = env::var("FULLPIPE_SECONDS").map_or(120, |text| text.parse().expect("a number"));
+    let [lasting, deaths] = [seconds, 60].map(Duration::from_secs);
+    endure("accelerate-long", &Size { lasting, clients: 16, pause: Duration::from_millis(2), deaths });
+}

@@ -1,0 +1,163 @@
+//! Floods of SYNs with forged source addresses.
+
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::Duration;
+use std::{env, io};
+
+use fullpipe::tcp::wire::{Flags, Headers, Segment, SeqNum, SynOptions};
+use fullpipe::units::{Ecn, draw};
+use rustix::net::{
+    AddressFamily, Protocol, RawProtocol, SendFlags, SocketFlags, SocketType, sendto, socket_with,
+};
+
+use super::peers::{self, Server};
+use super::scene::{Scene, can_run, ip, now, sleep};
+use super::usage::{cpu, kernel_memory, load, resident};
+
+const PORT: u16 = 9_000;
+const UPSTREAM: &str = "127.0.0.1:9001";
+/// Largest growth of the memory of both processes during a flood.
+const FLAT: u64 = 16 << 20;
+
+/// Sends SYNs from the addresses of 198.18.0.0/15, which nobody has, until `stop` is set. Returns their number.
+fn flood(to: SocketAddrV4, per_second: f64, stop: &AtomicBool) -> io::Result<u64> {
+    // The protocol number 255: packets are written with their IP headers.
+    let raw = Protocol::from_raw(RawProtocol::new(255).expect("not zero"));
+    let socket = socket_with(AddressFamily::INET, SocketType::RAW, SocketFlags::CLOEXEC, Some(raw))?;
+    let begun = now();
+    let mut sent = 0;
+    while !stop.load(Relaxed) {
+        let due = (begun.elapsed().as_secs_f64() * per_second) as u64;
+        while sent < due {
+            let chance = draw(1, 0, sent);
+            let host = Ipv4Addr::from_bits(Ipv4Addr::new(198, 18, 0, 0).to_bits() | (chance as u32 >> 15));
+            let from = SocketAddrV4::new(host, 1_024 + (chance >> 48) as u16 % 60_000);
+            let segment = Segment {
+                seq: SeqNum(chance as u32),
+                ack: SeqNum(0),
+                len: 0,
+                window: 64_240,
+                flags: Flags::SYN,
+                timestamps: None,
+                syn: Some(SynOptions { mss: 1_460, window_scale: Some(7), sack_permitted: true }),
+                sack: Default::default(),
+                ecn: Ecn::NotEct,
+            };
+            let packet = Headers::between(&segment, from.into(), to.into()).expect("one family");
+            sendto(&socket, packet.as_bytes(), SendFlags::empty(), &to)?;
+            sent += 1;
+        }
+        sleep(Duration::from_micros(500));
+    }
+    Ok(sent)
+}
+
+/// Requests of a client, one after the other: the median and the longest time in seconds.
+fn requests(scene: &Scene, to: SocketAddr, lasting: Duration) -> (f64, f64, u64) {
+    let begun = now();
+    let mut times = Vec::new();
+    while begun.elapsed() < lasting {
+        let request = now();
+        let stream = peers::connect(&scene.client, to, Duration::from_secs(5)).expect("a connection");
+        peers::download(stream, 20_000, Duration::ZERO).expect("an answer");
+        times.push(request.elapsed().as_secs_f64());
+        sleep(Duration::from_millis(5));
+    }
+    times.sort_by(f64::total_cmp);
+    (times[times.len() / 2], *times.last().expect("a request"), times.len() as u64)
+}
+
+/// During a flood of twice `syn_rate`, the memory of the service is flat, no connection of the flood reaches
+/// the server, and a client is served as without the flood.
+fn survive(name: &str, syn_rate: u64, lasting: Duration) {
+    let scene = Scene::new(name, false);
+    // The client is the gateway to the forged addresses, so that no neighbour is asked for.
+    ip(&scene.server, &format!("route add default via {}", scene.client_address()));
+    let listen = SocketAddr::new(scene.address(), PORT);
+    let SocketAddr::V4(target) = listen else { unreachable!("an IPv4 address") };
+    let fallback = Server::new(&scene.server, &listen.to_string());
+    let server = Server::new(&scene.server, UPSTREAM);
+    let service = scene.accelerate_with(
+        &format!("syn_rate = {syn_rate}"),
+        PORT,
+        UPSTREAM,
+        "client_address = \"hidden\"",
+    );
+    let processes = [service.keeper.0.id().into(), service.worker];
+    let memory = || processes.map(resident).iter().sum::<u64>();
+    let (usual, _, mut clients) = requests(&scene, listen, lasting / 4);
+    let (before, kernel_before) = (memory(), kernel_memory());
+    let (most, most_kernel) = (AtomicU64::new(before), AtomicU64::new(kernel_before));
+    let stop = AtomicBool::new(false);
+    let (flooded, longest, sent, seconds, busy) = thread::scope(|scope| {
+        let flooding = scope.spawn(|| {
+            scene.client.run(|| Ok(flood(target, 2.0 * syn_rate as f64, &stop).expect("it floods")))
+        });
+        scope.spawn(|| {
+            while !stop.load(Relaxed) {
+                most.fetch_max(memory(), Relaxed);
+                most_kernel.fetch_max(kernel_memory(), Relaxed);
+                sleep(Duration::from_millis(50));
+            }
+        });
+        let (begun, busy) = (now(), cpu(service.worker));
+        let (flooded, longest, served) = requests(&scene, listen, lasting);
+        clients += served;
+        stop.store(true, Relaxed);
+        let sent = flooding.join().expect("no panic").expect("a namespace");
+        let seconds = begun.elapsed().as_secs_f64();
+        (flooded, longest, sent, seconds, (cpu(service.worker) - busy) / seconds)
+    });
+    let grown = most.into_inner() - before;
+    let kernel = most_kernel.into_inner() - kernel_before;
+    sleep(Duration::from_millis(1_100));
+    let status = scene.status(&service.keeper).expect("a service");
+    let report = &status["report"];
+    let [to_us, to_kernel] = [&server, &fallback].map(|server| server.seen.accepted.load(Relaxed));
+    println!(
+        "{:.0} SYNs/s for {seconds:.1} s (syn_rate {syn_rate}); a request takes {:.2} ms, before {:.2} ms, at \
+         most {:.0} ms; memory of both processes {:.1} MiB larger, of the kernel (with other programs) \
+         {:.1} MiB; worker {:.0} % of a core, {} packets not read; {clients} clients: {to_us} connections at the \
+         server, {to_kernel} at the kernel's listener; load {}",
+        sent as f64 / seconds,
+        1e3 * flooded,
+        1e3 * usual,
+        1e3 * longest,
+        grown as f64 / 1_048_576.0,
+        kernel as f64 / 1_048_576.0,
+        100.0 * busy,
+        status["drops"]["unread"],
+        load()
+    );
+    assert!(
+        sent as f64 >= 1.5 * syn_rate as f64 * seconds,
+        "{sent} SYNs in {seconds} s: the flood is too slow"
+    );
+    assert!(report["syns"].as_u64().expect("a number") >= syn_rate, "{status}");
+    assert!(grown <= FLAT, "{grown} bytes");
+    // Each client has one connection, to us or to the kernel's listener; health checks come once a second.
+    let checks = (seconds * 1.25 + lasting.as_secs_f64()) as u64 + 5;
+    assert!((clients..=clients + checks).contains(&(to_us + to_kernel)), "{clients}: {to_us} + {to_kernel}");
+    assert!(report["accepted"].as_u64().expect("a number") <= clients, "{status}");
+    // Times of less than a few milliseconds are those of the scheduler.
+    assert!(flooded <= 2.0 * usual + 0.005, "{flooded} s, and {usual} s without the flood");
+}
+
+#[test]
+fn a_flood_of_syns_costs_little() {
+    if can_run() {
+        survive("accelerate-flood", 2_000, Duration::from_secs(1));
+    }
+}
+
+/// With the default `syn_rate`; `FULLPIPE_SYN_RATE` sets another one.
+#[test]
+#[ignore = "a long test: cargo test --release -p fullpipe-cli --test realtime largest_flood -- --ignored --nocapture"]
+fn the_largest_flood_costs_little() {
+    let syn_rate = env::var("FULLPIPE_SYN_RATE").map_or(50_000, |text| text.parse().expect("a number"));
+    if can_run() {
+        survive("accelerate-largest-flood", syn_rate, Duration::from_secs(10));
+    }
+}

@@ -1,0 +1,66 @@
+//! Starts that are refused: one line that says why, a hint, and nothing is changed.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::process::Command;
+
+use super::peers::Server;
+use super::scene::{Scene, can_run, inside};
+use crate::PROGRAM;
+
+const PORT: u16 = 9_000;
+const UPSTREAM: &str = "127.0.0.1:9001";
+
+/// Every objection to a start is one line and a hint, and the host stays as it was.
+#[test]
+fn a_start_that_is_refused_changes_nothing() {
+    if !can_run() {
+        return;
+    }
+    let scene = Scene::new("accelerate-refused", false);
+    let listen = SocketAddr::new(scene.address(), PORT).to_string();
+    let _servers = [Server::new(&scene.server, &listen), Server::new(&scene.server, UPSTREAM)];
+    let listening_at = |listen: &str, upstream: &str, mode: &str| -> Vec<String> {
+        let words = ["accelerate", "--listen", listen, "--upstream", upstream, "--client-address", mode];
+        words.map(str::to_owned).to_vec()
+    };
+    let usual = listening_at(&listen, UPSTREAM, "hidden");
+    let refused = |wrapper: &[&str], arguments: &[String], code: i32, why: &str, hint: &str| {
+        let before = scene.settings();
+        let words: Vec<&str> =
+            wrapper.iter().copied().chain([PROGRAM]).chain(arguments.iter().map(String::as_str)).collect();
+        let said = inside(&scene.server, words[0], &words[1..]);
+        let text = String::from_utf8(said.stderr).expect("UTF-8");
+        // Notes on the effects for the server may come first.
+        let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with("note: ")).collect();
+        let [error, advice] = lines[..] else { panic!("{why}: {text}") };
+        assert!(error.contains(why), "{error}, and not {why}");
+        assert!(
+            advice.trim_start().starts_with("hint: ") && advice.contains(hint),
+            "{advice}, and not {hint}"
+        );
+        assert_eq!((said.status.code(), said.stdout.len()), (Some(code), 0), "{text}");
+        assert_eq!(scene.settings(), before, "{why}");
+    };
+    let elsewhere = listening_at("203.0.113.6:9000", UPSTREAM, "hidden");
+    refused(&[], &elsewhere, 1, "203.0.113.6 is not an address of this host", "--check");
+    let itself = listening_at(&listen, &listen, "transparent");
+    refused(&[], &itself, 2, "is the address to listen on", "loopback address");
+    let no_tun = ["unshare", "-m", "sh", "-c", "mount -t tmpfs none /dev/net && exec \"$@\"", "sh"];
+    refused(&no_tun, &usual, 1, "cannot open /dev/net/tun", "tun");
+    let nothing = scene.folder.join("nothing");
+    fs::create_dir(&nothing).expect("room");
+    let no_nft = format!("PATH={}", nothing.display());
+    refused(&["env", &no_nft], &usual, 1, "nft", "nftables");
+    // The kernel reports a version of 2.6 to this process.
+    if Command::new("setarch").args(["--uname-2.6", "true"]).status().is_ok_and(|status| status.success()) {
+        refused(&["setarch", "--uname-2.6"], &usual, 1, "has no tables that belong to a process", "5.12");
+    }
+    let rules = "add table ip f; add chain ip f i { type filter hook input priority 0; }; \
+                 add rule ip f i tcp dport 9000 numgen random mod 2 0 drop";
+    assert!(inside(&scene.server, "nft", &[rules]).status.success());
+    refused(&[], &usual, 1, "firewall", "--firewall ignore");
+    assert!(inside(&scene.server, "nft", &["delete table ip f"]).status.success());
+    let _service = scene.accelerate(PORT, UPSTREAM, "hidden");
+    refused(&[], &usual, 1, "is accelerated already, by process", "status");
+}
