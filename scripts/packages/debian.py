@@ -51,7 +51,7 @@ Architecture: {MACHINES[project.target.split('-')[0]]}
 Maintainer: {MAINTAINER}
 Installed-Size: {kibibytes}
 Depends: {', '.join(depends)}
-Suggests: iperf3
+Suggests: iperf3, user-mode-linux
 Section: net
 Priority: optional
 Homepage: {project.repository}

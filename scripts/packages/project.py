@@ -9,6 +9,9 @@ import tomllib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 COMMAND = "fullpipe-cli"  # the crate with the command
+LIBRARY = "fullpipe-uml"  # the crate with the library that gives a kernel virtual time
+# Targets for which there are User-Mode Linux kernels.
+LIBRARY_TARGETS = ("x86_64-unknown-linux-gnu",)
 
 
 class Failure(Exception):

@@ -29,6 +29,8 @@ BASH = "share/bash-completion/completions/fullpipe"
 ZSH = "share/zsh/site-functions/_fullpipe"
 FISH = "share/fish/vendor_completions.d/fullpipe.fish"
 UNITS = "lib/systemd/system"
+# The program looks for the library there, from its own folder.
+LIBRARY = "lib/fullpipe/libfullpipe_uml.so"
 
 
 def pages(program):
@@ -44,9 +46,11 @@ def pages(program):
     return files
 
 
-def tree(binary, pages, notices, linux):
-    """Returns all files by their path, sorted."""
+def tree(binary, library, pages, notices, linux):
+    """Returns all files by their path, sorted. `library` is None where guests cannot run."""
     files = {"bin/fullpipe": File(binary.read_bytes(), program=True), **pages}
+    if library:
+        files[LIBRARY] = File(library.read_bytes())
     for unit in sorted((ROOT / "contrib/systemd").iterdir()) if linux else ():
         files[f"{UNITS}/{unit.name}"] = File(unit.read_bytes())
     for rules in sorted((ROOT / "contrib/prometheus").iterdir()):

@@ -8,7 +8,7 @@ import sys
 import tarfile
 
 from packages.project import Failure, output
-from packages.tree import BASH, FISH, MAN, UNITS, ZSH
+from packages.tree import BASH, FISH, LIBRARY, MAN, UNITS, ZSH
 
 EXAMPLE = ("diagnose", "--example", "--brief")
 # Simulates a thousandth of what the example needs.
@@ -40,7 +40,34 @@ def try_wheel(package, files, folder, command):
     report = output(program, *command)
     expect("\nLadder:" in report, f"{' '.join(command)} shows no ladder: {report}")
     expect((folder / MAN / "fullpipe.1").is_file(), "the wheel has no manual page")
+    if LIBRARY in files:
+        try_guest(program, folder)
     print(f"wheel    installed by pip, fullpipe {' '.join(command)}: {report.splitlines()[0]}")
+
+
+EXPERIMENT = """
+name = "guest"
+duration = "200ms"
+path = { rate = "1mbit", rtt = "20ms" }
+[[flow]]
+cc = "cubic"
+"""
+
+
+def try_guest(program, folder):
+    """Runs a guest, for which the installed program has to find the installed library."""
+    if not shutil.which("linux.uml"):
+        print("guest    no linux.uml here: the library is not tried")
+        return
+    file = folder / "guest.toml"
+    file.write_text(EXPERIMENT)
+    environment = {name: value for name, value in os.environ.items() if name != "FULLPIPE_UML_LIBRARY"}
+    said = subprocess.run([program, "run", file, "--world", "uml"], capture_output=True, text=True, env=environment)
+    if said.returncode == 4:
+        print("guest    not permitted here: the library is not tried")
+        return
+    expect(said.returncode == 0, f"a guest fails: {said.stderr}")
+    print("guest    fullpipe run --world uml")
 
 
 def try_deb(package, files, folder):
@@ -49,6 +76,8 @@ def try_deb(package, files, folder):
     program = folder / "usr/bin/fullpipe"
     expect(program.read_bytes() == files["bin/fullpipe"].data, "the .deb's program differs")
     output(program, "--version")
+    if LIBRARY in files:
+        expect((folder / "usr" / LIBRARY).read_bytes() == files[LIBRARY].data, "the .deb's library differs")
     for page in (folder / "usr" / MAN).iterdir():
         expect(gzip.decompress(page.read_bytes()).startswith(b".ie"), f"{page.name} is not a manual page")
     expect(len(list((folder / "usr" / MAN).iterdir())) > 5, "manual pages are missing")

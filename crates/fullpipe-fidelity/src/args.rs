@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
+use fullpipe::units::Rate;
 
 const FIDELITY_EXAMPLE: &str = "\
 Examples:
@@ -15,6 +16,7 @@ Examples:
   fullpipe-fidelity --situations --live experiments/kernel-situations.toml --repeat 4 --out live --page docs/evidence/live.md
   fullpipe-fidelity experiments/fidelity-quick.toml --out quick --check
   fullpipe-fidelity --world uml experiments/fidelity.toml --out guests --page docs/evidence/guests.md
+  fullpipe-fidelity --ladder --world uml experiments/ladder-cells.toml --out guests --page docs/evidence/guests.md
 
 Kernel runs take real time and require an otherwise idle machine. Each run is stored in --out when it ends,
 and the same command resumes after Ctrl-C, a full disk or a crash. A path without loss is run with the first
@@ -86,12 +88,17 @@ pub(crate) struct FidelityArgs {
     /// Where the kernel runs: on an emulated path in real time (emu), or as a guest in virtual time (uml), which
     /// is compared with the simulator seed by seed
     #[arg(long, value_enum, default_value_t,
-          conflicts_with_all = ["ladder", "situations", "parallel"])]
+          conflicts_with_all = ["logs", "golden", "live", "parallel"])]
     pub(crate) world: KernelWorld,
 
     /// With --world uml, run this User-Mode Linux kernel instead of linux.uml in PATH
     #[arg(long, value_name = "FILE")]
     pub(crate) kernel: Option<PathBuf>,
+
+    /// With --ladder --world uml, compare only the points whose link has at most this rate: guests and predictions of
+    /// fast links take longer
+    #[arg(long, value_name = "RATE", requires = "ladder", conflicts_with_all = ["logs", "golden"])]
+    pub(crate) max_rate: Option<Rate>,
 
     /// Number of random seeds per point; overrides the value in FILE
     #[arg(long, visible_alias = "runs", value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
@@ -109,4 +116,14 @@ pub(crate) struct FidelityArgs {
     /// with code 3 if a cell could not be compared
     #[arg(long)]
     pub(crate) check: bool,
+}
+
+impl FidelityArgs {
+    /// Returns the option that selects the world, for a command line.
+    pub(crate) const fn world_option(&self) -> &'static str {
+        match self.world {
+            KernelWorld::Emu => "",
+            KernelWorld::Uml => "--world uml ",
+        }
+    }
 }

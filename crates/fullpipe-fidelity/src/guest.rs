@@ -7,6 +7,8 @@
 //!   point, seed ──► guest ─────┬──► deviation of the pair ──► median over the seeds of a cell
 //!         └───────► simulator ─┘└─► first packet that differs
 //! ```
+//!
+//! Rungs of ladders and situations run on guests in the same way as on the emulator.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -22,14 +24,15 @@ use fullpipe::lab::results::{Run, TimedOutcome};
 use fullpipe::lab::scenario::Scenario;
 use fullpipe::lab::sim;
 use fullpipe::lab::stats;
-use fullpipe::lab::trace::NoTrace;
+use fullpipe::lab::trace::{NoTrace, Row};
 use fullpipe::linux::uml::{self, Kernel, Options};
 use fullpipe::units::Duration;
 use fullpipe_fidelity::cells::{self, Verdict};
+use fullpipe_fidelity::classifier_validation::{self, NamedLimit};
 use serde::{Deserialize, Serialize};
 
-use crate::args::FidelityArgs;
-use crate::kernel::{RunRequest, keep, kept};
+use crate::args::{FidelityArgs, KernelWorld};
+use crate::kernel::{RunDetail, RunRequest, Runs, keep, kept};
 use crate::progress::bar;
 
 /// Name of the file that stores the guests' runs.
@@ -51,9 +54,69 @@ struct GuestRecord {
     scenario: String,
     /// Kernel of the guest.
     kernel: String,
-    /// First packet that differed from the simulated run when the run was stored.
+    /// First packet that differed from the simulated run when the run was stored; `None` if they were not
+    /// compared.
     parting: Option<String>,
+    /// Limit that the classifier reported for the run, if a classification was requested.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    named: Option<NamedLimit>,
     run: Run,
+}
+
+/// Which results of a run are requested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum GuestDetail {
+    /// The metrics of the run, and perhaps the limit that the classifier reports.
+    Run(RunDetail),
+    /// The metrics of the run, and the first packet that differs from the simulated run.
+    Parting,
+}
+
+impl GuestRecord {
+    fn answers(&self, asked: GuestDetail) -> bool {
+        match asked {
+            GuestDetail::Run(RunDetail::Figures) => true,
+            GuestDetail::Run(RunDetail::Limit) => self.named.is_some(),
+            GuestDetail::Parting => self.parting.is_some(),
+        }
+    }
+}
+
+fn options(args: &FidelityArgs) -> Options {
+    Options { kernel: args.kernel.clone(), ..Options::default() }
+}
+
+/// Returns the points as the simulator has to run them to be compared with the kernel that `args` select: if
+/// that is the kernel of a guest, with its receive-window rules, and without the points that are too fast.
+pub(crate) fn points(experiment: &Experiment, args: &FidelityArgs) -> Result<Vec<Point>, Error> {
+    if args.world != KernelWorld::Uml {
+        return Ok(experiment.points().to_vec());
+    }
+    let kernel = Kernel::find(&options(args))?;
+    let on_guest =
+        |point: &Point| Point { scenario: uml::simulated(&kernel, &point.scenario), ..point.clone() };
+    let wanted = experiment
+        .points()
+        .iter()
+        .filter(|point| args.max_rate.is_none_or(|most| point.scenario.path.forward.rate <= most));
+    Ok(wanted.map(on_guest).collect())
+}
+
+/// Returns the requested runs on guests.
+pub(crate) fn runs<'w>(
+    wanted: &'w [RunRequest],
+    args: &FidelityArgs,
+    asked: RunDetail,
+) -> Result<Runs<'w>, Error> {
+    let options = options(args);
+    let kernel = Kernel::find(&options)?;
+    for wanted in wanted {
+        uml::check(&kernel, wanted.point())?;
+    }
+    let records = records(wanted, &kernel, &options, GuestDetail::Run(asked), args)?;
+    let name = records.first().map_or_else(|| kernel.release.clone(), |record| record.kernel.clone());
+    let made = records.into_iter().map(|record| (record.run, record.named)).collect();
+    Ok(Runs::of_guests(wanted, made, name))
 }
 
 /// Returns the table of all cells, and whether all of them agree.
@@ -63,12 +126,12 @@ pub(crate) fn table(
     command: &str,
     args: &FidelityArgs,
 ) -> Result<(String, Verdict), Error> {
-    let options = Options { kernel: args.kernel.clone(), modules: None, logged: true };
+    let options = Options { logged: true, ..options(args) };
     let kernel = Kernel::find(&options)?;
     for point in experiment.points() {
         uml::check(&kernel, point)?;
     }
-    let records = records(wanted, &kernel, &options, args)?;
+    let records = records(wanted, &kernel, &options, GuestDetail::Parting, args)?;
     let simulated = simulated(wanted, &kernel)?;
     let name = records.first().map_or("none", |record| &record.kernel);
     let mut text = format!("Guest: {name}; {} runs; `{command}` makes this table.\n\n", records.len());
@@ -134,6 +197,7 @@ fn records(
     wanted: &[RunRequest],
     kernel: &Kernel,
     options: &Options,
+    asked: GuestDetail,
     args: &FidelityArgs,
 ) -> Result<Vec<GuestRecord>, Error> {
     let dir = &args.out;
@@ -145,7 +209,9 @@ fn records(
         let same_kernel = record.kernel.split([' ', ',']).any(|word| word == kernel.release);
         same_kernel && record.scenario == wanted.scenario().identity()
     };
-    let known = |wanted: &RunRequest| stored.iter().rev().find(|record| is(record, wanted)).cloned();
+    let known = |wanted: &RunRequest| {
+        stored.iter().rev().find(|record| record.answers(asked) && is(record, wanted)).cloned()
+    };
     let mut made: Vec<Option<GuestRecord>> = wanted.iter().map(known).collect();
     let missing: Vec<usize> = (0..made.len()).filter(|&nth| made[nth].is_none()).collect();
     let jobs: Vec<Job> = missing
@@ -156,7 +222,7 @@ fn records(
     let writing = Mutex::new(());
     let run = |scenario: &Scenario| {
         let label = wanted.iter().find(|wanted| wanted.scenario() == scenario).map(RunRequest::label);
-        let record = record(kernel, options, scenario, label.unwrap_or_default())?;
+        let record = record(kernel, options, scenario, label.unwrap_or_default(), asked)?;
         let _guard = writing.lock().unwrap_or_else(PoisonError::into_inner);
         keep(&file, &record)?;
         Ok::<_, Error>(record)
@@ -170,22 +236,32 @@ fn records(
     Ok(made.into_iter().flatten().collect())
 }
 
-/// Runs a scenario on a guest, and compares its packets with those of the simulator.
+/// Runs a scenario on a guest, and determines what is asked for.
 fn record(
     kernel: &Kernel,
     options: &Options,
     scenario: &Scenario,
     label: &str,
+    asked: GuestDetail,
 ) -> Result<GuestRecord, Error> {
-    let of_guest = uml::run(kernel, scenario, options, &mut NoTrace).map_err(Error::from)?;
-    let mut log = PacketLog::default();
-    sim::run_tapped(&uml::simulated(kernel, scenario), &mut NoTrace, &mut log);
-    let parting = parting(&log.into_records(), &of_guest.packets, TOLERANCE);
+    let mut rows: Vec<Row> = Vec::new();
+    let of_guest = match asked {
+        GuestDetail::Run(RunDetail::Limit) => uml::run(kernel, scenario, options, &mut rows),
+        _ => uml::run(kernel, scenario, options, &mut NoTrace),
+    }
+    .map_err(Error::from)?;
+    let parting = (asked == GuestDetail::Parting).then(|| {
+        let mut log = PacketLog::default();
+        sim::run_tapped(&uml::simulated(kernel, scenario), &mut NoTrace, &mut log);
+        let parting = parting(&log.into_records(), &of_guest.packets, TOLERANCE);
+        parting.as_ref().map_or_else(|| "none".into(), describe)
+    });
     let timed = TimedOutcome { outcome: of_guest.outcome, wall_s: 0.0, validity: None };
     Ok(GuestRecord {
         scenario: scenario.identity(),
         kernel: of_guest.kernel,
-        parting: parting.as_ref().map(describe),
+        parting,
+        named: classifier_validation::named(&rows, scenario),
         run: Run::of(label.into(), scenario.seed, &timed),
     })
 }

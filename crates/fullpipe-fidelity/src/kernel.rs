@@ -30,7 +30,8 @@ use fullpipe_fidelity::classifier_validation::{self, NamedLimit};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::args::FidelityArgs;
+use crate::args::{FidelityArgs, KernelWorld};
+use crate::guest;
 use crate::progress::{Notes, bar};
 
 /// Maximum number of attempts for a run that is disturbed by other load on the machine.
@@ -59,6 +60,10 @@ impl RunRequest {
     pub(crate) fn new(point: &Point, seed: u64) -> Self {
         let scenario = Scenario { seed, ..point.scenario.clone() };
         Self { point: Point { scenario, ..point.clone() } }
+    }
+
+    pub(crate) fn point(&self) -> &Point {
+        &self.point
     }
 
     pub(crate) fn label(&self) -> &str {
@@ -140,9 +145,21 @@ pub(crate) struct Runs<'w> {
     wanted: &'w [RunRequest],
     /// Stored run for each request; `None` if every attempt was disturbed.
     made: Vec<Option<RunRecord>>,
+    /// Kernel of the guests; `None` if the host's kernel ran on the emulator.
+    guest: Option<String>,
 }
 
-impl Runs<'_> {
+impl<'w> Runs<'w> {
+    /// Returns the runs that guests have made for all requests. They are never disturbed.
+    pub(crate) fn of_guests(
+        wanted: &'w [RunRequest],
+        made: Vec<(Run, Option<NamedLimit>)>,
+        kernel: String,
+    ) -> Self {
+        let record = |(run, named)| Some(RunRecord { scenario: None, named, run });
+        Self { wanted, made: made.into_iter().map(record).collect(), guest: Some(kernel) }
+    }
+
     /// Returns the valid kernel runs, in the order of the requests.
     pub(crate) fn valid(&self) -> Vec<Run> {
         let made = self.wanted.iter().zip(&self.made);
@@ -161,6 +178,9 @@ impl Runs<'_> {
     /// Returns the heading of a result table: the kernel, the number of valid runs, and the command.
     pub(crate) fn heading(&self, command: &str) -> String {
         let valid = self.made.iter().flatten().count();
+        if let Some(guest) = &self.guest {
+            return format!("Guest: {guest}; {valid} runs; `{command}` makes this table.\n\n");
+        }
         format!(
             "Kernel {}, {valid} valid runs of {}; `{command}` makes this table.\n\n",
             release(),
@@ -195,6 +215,9 @@ pub(crate) fn runs<'w>(
     args: &FidelityArgs,
     asked: RunDetail,
 ) -> Result<Runs<'w>, Error> {
+    if args.world == KernelWorld::Uml {
+        return guest::runs(wanted, args, asked);
+    }
     let dir = &args.out;
     let file = dir.join(KEPT);
     let mut stored: Vec<RunRecord> = kept(&file)?;
@@ -206,7 +229,7 @@ pub(crate) fn runs<'w>(
     let mut made: Vec<Option<RunRecord>> = wanted.iter().map(known).collect();
     let missing = made.iter().filter(|run| run.is_none()).count();
     if missing == 0 {
-        return Ok(Runs { wanted, made });
+        return Ok(Runs { wanted, made, guest: None });
     }
     let to_run = wanted.iter().zip(&made).filter(|(_, made)| made.is_none());
     prepare(to_run.map(|(wanted, _)| (&wanted.point, wanted.datapath())), &Notes)?;
@@ -258,7 +281,7 @@ pub(crate) fn runs<'w>(
         }
     }
     bar.finish_and_clear();
-    Ok(Runs { wanted, made })
+    Ok(Runs { wanted, made, guest: None })
 }
 
 /// Returns the maximum number of concurrent runs in an attempt. Runs that were disturbed side by side are

@@ -9,6 +9,7 @@ use fullpipe_fidelity::rung_runs::{CellLadder, Period, Step};
 
 use crate::Comparison;
 use crate::args::FidelityArgs;
+use crate::guest;
 use crate::kernel::{self, RunDetail, RunRequest, Runs};
 use crate::progress::with_ladder;
 
@@ -23,10 +24,11 @@ const MEASUREMENTS: u64 = 19;
 pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<Comparison, Error> {
     let seeds = experiment.seeds();
     let climb = |point| climb(point, &seeds);
-    let ladders: Vec<CellLadder> = experiment.points().iter().map(climb).collect::<Result<_, _>>()?;
+    let cells = guest::points(experiment, args)?;
+    let ladders: Vec<CellLadder> = cells.iter().map(climb).collect::<Result<_, _>>()?;
     let wanted = crate::wanted(&points(&ladders), &seeds);
     let compared = Compared::run(&ladders, &wanted, args)?;
-    let command = crate::command("--ladder ", args);
+    let command = crate::command(&format!("--ladder {}", args.world_option()), args);
     let holds = compared.has_all_rungs() && ladder_validation::is_proven(&compared.rungs);
     // The table names the runs that are missing, so it is complete without them.
     Ok((compared.table(&command), holds).into())

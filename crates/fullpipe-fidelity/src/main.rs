@@ -11,7 +11,8 @@
 //!      └─► kernel runs ─► the classifier ─────┴──► one line per point, with --situations (situations.md)
 //!      └─► fullpipe iperf3 ─► iperf3 -s ──────┴──► one line per point, with --live       (live.md)
 //!   points ──► simulated ─────────────────────┐
-//!      └─► guests in virtual time ────────────┴──► one cell per point, with --world uml  (guests.md)
+//!      └─► guests in virtual time ────────────┴──► one cell per point, with --world uml  (guests.md),
+//!                                                  which also runs the rungs and the situations
 //! ```
 //!
 //! Kernel runs are ordered by seed, then by cell, so that a page already contains all cells when half of the
@@ -119,9 +120,11 @@ fn compare(args: &FidelityArgs) -> Result<ExitCode, Error> {
     fullpipe::linux::command::end_at_signals()?;
     const LADDER: &str = "The ladder against the kernel";
     const TABLE: &str = "table";
-    let section = match (args.golden, args.logs) {
-        (true, _) => "golden ladder",
-        (_, true) => "ladders from logs",
+    let section = match (args.golden, args.logs, args.world) {
+        (true, ..) => "golden ladder",
+        (_, true, _) => "ladders from logs",
+        (.., KernelWorld::Uml) if args.ladder => "ladders",
+        (.., KernelWorld::Uml) if args.situations => "situations",
         _ => TABLE,
     };
     args.page.as_deref().map_or(Ok(()), |page| page::check(page, section))?;
@@ -137,7 +140,7 @@ fn compare(args: &FidelityArgs) -> Result<ExitCode, Error> {
         ("Situations on the kernel", situations::table(&experiment, args)?.into())
     } else if args.world == KernelWorld::Uml {
         let wanted = wanted(experiment.points(), &experiment.seeds());
-        let command = command("--world uml ", args);
+        let command = command(args.world_option(), args);
         ("The simulator compared with a guest", guest::table(&experiment, &wanted, &command, args)?.into())
     } else {
         ("Fidelity", cells(&experiment, args)?.into())
@@ -159,7 +162,11 @@ fn compare(args: &FidelityArgs) -> Result<ExitCode, Error> {
 /// Returns the command that recreates the same table from the stored runs.
 fn command(mode: &str, args: &FidelityArgs) -> String {
     let repeat = args.repeat.map(|repeat| format!(" --repeat {repeat}")).unwrap_or_default();
-    format!("fullpipe-fidelity {mode}{}{repeat}", args.file.display())
+    let most = args
+        .max_rate
+        .map(|most| format!(" --max-rate {}mbit", most.as_bps() / 1_000_000))
+        .unwrap_or_default();
+    format!("fullpipe-fidelity {mode}{}{repeat}{most}", args.file.display())
 }
 
 /// Returns the table of cells, and whether simulator and kernel agree in every cell.

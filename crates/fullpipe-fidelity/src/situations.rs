@@ -5,21 +5,25 @@ use fullpipe::Limit;
 use fullpipe::lab::experiment::{Experiment, Point};
 use fullpipe_fidelity::classifier_validation::{self, Situation};
 
-use crate::args::FidelityArgs;
+use crate::args::{FidelityArgs, KernelWorld};
+use crate::guest;
 use crate::kernel::{self, RunDetail, RunRequest};
 use fullpipe::Error;
 
-/// Returns the table of situations, and whether the classifier is right often enough. Every seed is run, even
-/// if nothing on the path is random, because the kernel's timing varies.
+/// Returns the table of situations, and whether the classifier is right often enough. On the emulator, every
+/// seed is run, even if nothing on the path is random, because the kernel's timing varies.
 pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<(String, bool), Error> {
-    let points = experiment.points();
+    let points = guest::points(experiment, args)?;
     let expected = points.iter().map(expected).collect::<Result<Vec<_>, _>>()?;
     let of_seed = |seed: u64| points.iter().map(move |point| RunRequest::new(point, seed));
-    let wanted: Vec<RunRequest> = experiment.seeds().into_iter().flat_map(of_seed).collect();
+    let wanted: Vec<RunRequest> = match args.world {
+        KernelWorld::Emu => experiment.seeds().into_iter().flat_map(of_seed).collect(),
+        KernelWorld::Uml => crate::wanted(&points, &experiment.seeds()),
+    };
     let kernel = kernel::runs(&wanted, args, RunDetail::Limit)?;
     let situation = |(point, expected)| Situation { point, expected, named: kernel.named(&point.label) };
     let situations: Vec<_> = points.iter().zip(expected).map(situation).collect();
-    let command = crate::command("--situations ", args);
+    let command = crate::command(&format!("--situations {}", args.world_option()), args);
     // A missing run counts as a failure of the comparison.
     let holds = classifier_validation::holds(&situations) && kernel.valid().len() == wanted.len();
     Ok((kernel.heading(&command) + &classifier_validation::table(&situations) + &kernel.missing(), holds))
