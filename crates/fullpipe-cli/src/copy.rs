@@ -1,7 +1,6 @@
 //! `fullpipe copy` and `fullpipe relay`: files over several TLS connections.
 
 use std::env;
-use std::ffi::OsStr;
 use std::fs;
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
@@ -26,18 +25,30 @@ use crate::output;
 
 pub(crate) fn copy(args: &CopyArgs) -> Result<ExitCode, Failure> {
     let target = End::parse(&args.target).map_err(fullpipe::Error::from)?;
-    let identity = match target {
-        End::Ssh { .. } if args.peer.is_some() || args.key.is_some() => {
+    let sources = sources(args)?;
+    let is_ssh = |end: &End| matches!(end, End::Ssh { .. });
+    let is_over_ssh = match &sources {
+        Sources::Remote(ends) => ends.iter().any(is_ssh),
+        Sources::Files(_) | Sources::Pipe(_) => is_ssh(&target),
+    };
+    let identity = match is_over_ssh {
+        true if args.peer.is_some() || args.key.is_some() => {
             return Err(Failure::usage(
-                "--peer and --key belong to relay://, and the target is reached over ssh",
+                "--peer and --key belong to relay://, and the other host is reached over ssh",
                 "leave them out: copies over ssh make their own keys",
             ));
         }
-        End::Ssh { .. } => Identity::temporary().map_err(fullpipe::Error::from)?,
-        _ => identity(args.key.as_deref())?,
+        true => Identity::temporary().map_err(fullpipe::Error::from)?,
+        false => identity(args.key.as_deref())?,
     };
+    if matches!(sources, Sources::Remote(_)) && args.limit.is_some() {
+        return Err(Failure::usage(
+            "--limit applies to the end that sends, and the files are on another host",
+            "leave it out, or run fullpipe copy on the other host",
+        ));
+    }
     let options = CopyOptions {
-        sources: sources(args)?,
+        sources,
         target,
         connections: args.connections.parse().map_err(fullpipe::Error::from)?,
         identity,
@@ -95,20 +106,30 @@ fn sources(args: &CopyArgs) -> Result<Sources, Failure> {
             "--stream, --spool and --progress-fd belong to a pipe, and the sources are files",
             "leave them out: the same command continues an interrupted copy of files",
         )),
-        files => Ok(Sources::Files(files.iter().map(|source| local(source)).collect::<Result<_, _>>()?)),
+        files => {
+            let ends = files.iter().map(|source| End::parse(source)).collect::<Result<Vec<_>, _>>();
+            of_ends(ends.map_err(fullpipe::Error::from)?)
+        }
     }
 }
 
-/// Returns the path of a source, which has to be on this host.
-fn local(source: &OsStr) -> Result<PathBuf, Failure> {
-    match End::parse(source).map_err(fullpipe::Error::from)? {
-        End::Local(path) => Ok(path),
-        End::Pipe => {
-            Err(Failure::usage("standard input is copied alone", "copy the other files with another command"))
-        }
-        End::Relay { .. } | End::Ssh { .. } => Err(Failure::usage(
-            format!("{} is on another host, from which copy does not read yet", source.to_string_lossy()),
-            "run fullpipe copy on the host that has the file",
+/// Returns sources that are all on this host, or all on another one.
+fn of_ends(ends: Vec<End>) -> Result<Sources, Failure> {
+    if ends.contains(&End::Pipe) {
+        let hint = "copy the other files with another command";
+        return Err(Failure::usage("standard input is copied alone", hint));
+    }
+    let local = |end: &End| match end {
+        End::Local(path) => Some(path.clone()),
+        End::Pipe | End::Relay { .. } | End::Ssh { .. } => None,
+    };
+    let paths: Vec<PathBuf> = ends.iter().filter_map(local).collect();
+    match paths.len() {
+        0 => Ok(Sources::Remote(ends)),
+        count if count == ends.len() => Ok(Sources::Files(paths)),
+        _ => Err(Failure::usage(
+            "some of the sources are on this host, and some on another one",
+            "copy them with two commands",
         )),
     }
 }

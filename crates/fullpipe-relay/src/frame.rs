@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::BLOCK;
 use crate::hex::Hex;
-use crate::name::{LinkContent, RelativePath, StreamName};
+use crate::name::{LinkContent, PathText, RelativePath, StreamName};
 
 /// Version of the protocol that this program speaks.
 pub const VERSION: u32 = 1;
@@ -187,6 +187,18 @@ pub struct Source {
     pub inode: u64,
 }
 
+/// Files that a client asks a relay to send. Both ends then exchange their roles: the relay announces files,
+/// and the client answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fetch {
+    /// Paths of files and folders, each with the name that it gets at the client.
+    pub sources: Vec<(PathText, PathText)>,
+    /// Compare hashes instead of trusting size and modification time, and read what was written back from
+    /// the disk.
+    #[serde(default)]
+    pub verify: bool,
+}
+
 /// Announcement of a pipe.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PipeSource {
@@ -224,6 +236,9 @@ pub enum Request {
         transfer: Hex<16>,
         /// Number of the connection; connection 0 carries the messages.
         connection: u32,
+        /// The client asks for files. Only on connection 0.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        fetch: Option<Fetch>,
     },
     /// Announces a file.
     Open {
@@ -274,6 +289,13 @@ pub enum Request {
         /// First block of a pipe that the sender has seen. An earlier process sent those before.
         #[serde(default)]
         from: u64,
+    },
+    /// Reports a failure of a relay that sends, which ends the transfer.
+    Failed {
+        /// One-line message.
+        message: String,
+        /// Hint that suggests a remedy; may be empty.
+        hint: String,
     },
     /// Ends the transfer.
     Bye,

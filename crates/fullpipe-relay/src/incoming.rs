@@ -251,6 +251,11 @@ impl Incoming {
         placed
     }
 
+    /// Returns the hash of the whole content.
+    pub(crate) fn root(&self) -> Option<Hex<32>> {
+        locked(&self.progress).root
+    }
+
     /// Returns size and hash of a complete pipe.
     pub(crate) fn placed_pipe(&self) -> Option<PlacedPipe> {
         let progress = locked(&self.progress);

@@ -152,11 +152,37 @@ fn not_a_key(path: &Path) -> Error {
     )
 }
 
+/// What a client may do below its root.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Access {
+    /// Copy files to the relay and from it.
+    #[default]
+    ReadWrite,
+    /// Copy files to the relay.
+    WriteOnly,
+    /// Copy files from the relay.
+    ReadOnly,
+}
+
 /// Rights of a client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rights {
-    /// Folder to which the client may copy, instead of the root of the relay.
+    /// Folder of the client, instead of the root of the relay.
     pub root: Option<PathBuf>,
+    /// What the client may do there.
+    pub access: Access,
+}
+
+impl Rights {
+    /// Returns whether the client may copy files from the relay.
+    pub(crate) fn may_read(&self) -> bool {
+        self.access != Access::WriteOnly
+    }
+
+    /// Returns whether the client may copy files to the relay.
+    pub(crate) fn may_write(&self) -> bool {
+        self.access != Access::ReadOnly
+    }
 }
 
 /// Clients that a relay accepts, with their rights.
@@ -189,12 +215,22 @@ impl AllowList {
             for word in words {
                 match word.split_once('=') {
                     Some(("root", folder)) if !folder.is_empty() => rights.root = Some(folder.into()),
-                    // No client can read from a relay yet, so each of them may only write.
-                    None if word == "write-only" => {}
+                    None if word == "write-only" && rights.access != Access::ReadOnly => {
+                        rights.access = Access::WriteOnly;
+                    }
+                    None if word == "read-only" && rights.access != Access::WriteOnly => {
+                        rights.access = Access::ReadOnly;
+                    }
+                    None if ["write-only", "read-only"].contains(&word) => {
+                        return Err(Error::usage(
+                            format!("line {number}: a client is either read-only or write-only"),
+                            "without either, it may read and write",
+                        ));
+                    }
                     _ => {
                         return Err(Error::usage(
                             format!("line {number}: the right '{word}' is not known"),
-                            "the rights are root=FOLDER and write-only",
+                            "the rights are root=FOLDER, read-only and write-only",
                         ));
                     }
                 }
@@ -266,12 +302,25 @@ mod tests {
     fn an_allow_file_gives_each_client_its_rights() {
         let (one, two) = (Fingerprint(Hex([1; 32])), Fingerprint(Hex([2; 32])));
         let mut allowed = AllowList::default();
-        let text = format!("# clients\n\n{one} root=/srv/in write-only # the office\n  {two}\n");
+        let three = Fingerprint(Hex([3; 32]));
+        let text =
+            format!("# clients\n\n{one} root=/srv/in write-only # the office\n  {two}\n{three} read-only\n");
         allowed.add_file(&text).expect("valid");
-        assert_eq!(allowed.rights(one), Some(&Rights { root: Some("/srv/in".into()) }));
+        assert_eq!(
+            allowed.rights(one),
+            Some(&Rights { root: Some("/srv/in".into()), access: Access::WriteOnly })
+        );
         assert_eq!(allowed.rights(two), Some(&Rights::default()));
-        assert_eq!(allowed.rights(Fingerprint(Hex([3; 32]))), None);
-        for wrong in ["sha256:12", "md5:00", &format!("{one} limit=10mbit"), &format!("{one} root=")] {
+        let rights = allowed.rights(three).expect("listed");
+        assert!(rights.may_read() && !rights.may_write());
+        assert_eq!(allowed.rights(Fingerprint(Hex([4; 32]))), None);
+        for wrong in [
+            "sha256:12",
+            "md5:00",
+            &format!("{one} limit=10mbit"),
+            &format!("{one} root="),
+            &format!("{one} read-only write-only"),
+        ] {
             let error = allowed.add_file(&format!("\n{wrong}")).expect_err(wrong);
             assert!(error.message.starts_with("line 2: "), "{error}");
         }

@@ -15,6 +15,7 @@
 //! | `store` | temporary files, journal, and the order of writes that survives a crash |
 //! | `send`, `sources` | the client: files to copy, connections |
 //! | `serve`, `pending`, `session`, `incoming` | the relay: connections, transfers, files |
+//! | `fetch` | a client that receives files from a relay |
 //! | `ssh` | a relay for one copy, started over ssh |
 //! | `target`, `name` | ends on the command line, names below a root |
 //! | `report` | the result as text and JSON |
@@ -25,6 +26,7 @@
 
 mod engine;
 mod error;
+mod fetch;
 pub mod frame;
 mod hash;
 mod hex;
@@ -50,8 +52,8 @@ use fullpipe_units::Duration;
 pub use engine::Room;
 pub use error::{Error, Kind};
 pub use hex::{Hex, NotHex};
-pub use keys::{AllowList, Fingerprint, Identity, Rights};
-pub use name::{LinkContent, NameError, RelativePath, StreamName};
+pub use keys::{Access, AllowList, Fingerprint, Identity, Rights};
+pub use name::{LinkContent, NameError, PathText, RelativePath, StreamName};
 pub use report::{ConnectionReport, CopyReport, PipeReport};
 pub use send::{
     Connections, CopyObserver, CopyOptions, Pacer, Pipe, PipeOptions, RateLimit, Sampler, SocketSample,

@@ -130,11 +130,11 @@ pub(crate) fn folder_of(path: &Path) -> &Path {
 /// Any path as text, written as in a [`RelativePath`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub(crate) struct PathText(PathBuf);
+pub struct PathText(PathBuf);
 
 impl PathText {
     /// Returns the path.
-    pub(crate) fn as_path(&self) -> &Path {
+    pub fn as_path(&self) -> &Path {
         &self.0
     }
 }

@@ -9,18 +9,23 @@ use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{mpsc, oneshot};
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::error::Error;
-use crate::frame::{MOST_CONNECTIONS, Reply, Request, VERSION};
+use crate::frame::{Fetch, MOST_CONNECTIONS, Reply, Request, VERSION};
 use crate::hex::Hex;
-use crate::keys::{AllowList, Fingerprint, Identity};
+use crate::keys::{AllowList, Fingerprint, Identity, Rights};
 use crate::pending::Pending;
+use crate::send::{Joined, deliver};
 use crate::session::{MOST_REPLIES, Session};
+use crate::sources::{Tree, Walk};
 use crate::store::FileStore;
+use crate::wire::Readiness;
 use crate::{locked, runtime, tls, wire};
 
 /// Time in which a client has to complete the handshake and its first message.
@@ -29,8 +34,6 @@ const GREETING: Duration = Duration::from_secs(10);
 const FAREWELL: Duration = Duration::from_secs(5);
 /// Maximum number of transfers at the same time.
 const MOST_TRANSFERS: usize = 64;
-/// Maximum number of replies that are written at once.
-const MOST_TOGETHER: usize = 256;
 /// Time in which the transfers of a client have to end that has gone: that of a connection without an answer,
 /// and some more.
 const LAST: Duration = Duration::from_secs(40);
@@ -62,6 +65,19 @@ pub trait ServeObserver: Send + Sync + 'static {
 
 type Transfer = (Fingerprint, Hex<16>);
 
+/// A transfer that other connections may join.
+#[derive(Clone, Debug)]
+enum Active {
+    /// The client sends.
+    Receiving(Arc<Session>),
+    /// The relay sends.
+    Sending {
+        joins: mpsc::UnboundedSender<Joined<TlsStream<TcpStream>>>,
+        /// Ends the transfer.
+        end: Arc<Notify>,
+    },
+}
+
 /// A relay with its roots and transfers.
 pub(crate) struct Relay {
     acceptor: TlsAcceptor,
@@ -69,15 +85,19 @@ pub(crate) struct Relay {
     root: PathBuf,
     stores: BTreeMap<PathBuf, Arc<FileStore>>,
     pending: Mutex<Pending<oneshot::Sender<()>>>,
-    transfers: Mutex<BTreeMap<Transfer, Arc<Session>>>,
+    transfers: Mutex<BTreeMap<Transfer, Active>>,
+    /// The paths that clients ask for may lead anywhere on this host.
+    is_open: bool,
     observer: Arc<dyn ServeObserver>,
 }
 
 /// A connection whose key has been accepted.
 struct Greeting {
     tls: TlsStream<TcpStream>,
+    readiness: Readiness,
     transfer: Transfer,
     connection: u32,
+    fetch: Option<Fetch>,
 }
 
 /// Serves until the process ends.
@@ -171,6 +191,25 @@ impl Relay {
             stores,
             pending: Mutex::default(),
             transfers: Mutex::default(),
+            is_open: false,
+            observer,
+        }))
+    }
+
+    /// Creates a relay from which a client reads what the user of this process may read. It writes nothing.
+    pub(crate) fn open(
+        identity: &Identity,
+        allow: AllowList,
+        observer: Arc<dyn ServeObserver>,
+    ) -> Result<Arc<Self>, Error> {
+        Ok(Arc::new(Self {
+            acceptor: TlsAcceptor::from(tls::server(identity, allow.clone())?),
+            allow,
+            root: PathBuf::from("."),
+            stores: BTreeMap::new(),
+            pending: Mutex::default(),
+            transfers: Mutex::default(),
+            is_open: true,
             observer,
         }))
     }
@@ -186,7 +225,10 @@ impl Relay {
         };
         locked(&self.pending).leave(peer.ip(), number);
         let served = match greeting {
-            Ok(greeting) if greeting.connection == 0 => self.transfer(greeting, peer).await,
+            Ok(greeting) if greeting.connection == 0 => match greeting.fetch.clone() {
+                None => self.transfer(greeting, peer).await,
+                Some(fetch) => self.send(greeting, fetch, peer).await,
+            },
             Ok(greeting) => self.join(greeting).await,
             Err(error) => Err(error),
         };
@@ -199,11 +241,12 @@ impl Relay {
     async fn greet(&self, tcp: TcpStream) -> io::Result<Greeting> {
         let invalid = |message: &'static str| io::Error::new(io::ErrorKind::InvalidData, message);
         wire::prepare(&tcp)?;
+        let (tcp, readiness) = Readiness::of(tcp)?;
         let mut tls = self.acceptor.accept(tcp).await?;
         let key = tls.get_ref().1.peer_certificates().and_then(|keys| keys.first());
         let client = key.map(|key| Fingerprint::of(key)).ok_or_else(|| invalid("the client has no key"))?;
         let hello = wire::next_message::<Request>(&mut tls).await?;
-        let Some(Request::Hello { versions, transfer, connection }) = hello else {
+        let Some(Request::Hello { versions, transfer, connection, fetch }) = hello else {
             return Err(invalid("the first message is not a hello"));
         };
         if !versions.contains(&VERSION) {
@@ -216,7 +259,7 @@ impl Relay {
         if connection >= MOST_CONNECTIONS {
             return Err(invalid("the number of the connection is too high"));
         }
-        Ok(Greeting { tls, transfer: (client, transfer), connection })
+        Ok(Greeting { tls, readiness, transfer: (client, transfer), connection, fetch })
     }
 
     /// Returns the store of a client.
@@ -226,11 +269,11 @@ impl Relay {
     }
 
     /// Adds a transfer; returns whether its name is free, and the relay has room for it.
-    fn enter(&self, transfer: Transfer, session: &Arc<Session>) -> bool {
+    fn enter(&self, transfer: Transfer, active: Active) -> bool {
         let mut transfers = locked(&self.transfers);
         let has_room = transfers.len() < MOST_TRANSFERS && !transfers.contains_key(&transfer);
         if has_room {
-            transfers.insert(transfer, Arc::clone(session));
+            transfers.insert(transfer, active);
         }
         has_room
     }
@@ -238,8 +281,10 @@ impl Relay {
     /// Ends an earlier attempt at the same transfer, of which the client has lost connection 0.
     async fn displace(&self, transfer: Transfer) {
         let Some(earlier) = locked(&self.transfers).get(&transfer).cloned() else { return };
-        earlier.close();
-        drop(earlier);
+        match earlier {
+            Active::Receiving(session) => session.close(),
+            Active::Sending { end, .. } => end.notify_one(),
+        }
         let ended = async {
             while locked(&self.transfers).contains_key(&transfer) {
                 tokio::time::sleep(CHECKS).await;
@@ -249,42 +294,42 @@ impl Relay {
         let _ = timeout(FAREWELL, ended).await;
     }
 
+    /// Refuses a transfer, and states the reason to the client.
+    async fn refuse(
+        mut tls: TlsStream<TcpStream>,
+        (message, hint): (String, &str),
+        temporary: bool,
+    ) -> io::Result<()> {
+        let reply = Reply::Failed { message: message.clone(), hint: hint.to_owned(), temporary };
+        wire::write_message(&mut tls, &reply).await?;
+        tls.shutdown().await?;
+        Err(io::Error::other(message))
+    }
+
+    fn is_full() -> (String, &'static str) {
+        (format!("the relay has {MOST_TRANSFERS} transfers already"), "run the same command again later")
+    }
+
     /// Serves connection 0 of a transfer, and with it the transfer.
     async fn transfer(&self, greeting: Greeting, peer: SocketAddr) -> io::Result<()> {
-        let Greeting { mut tls, transfer, .. } = greeting;
+        let Greeting { tls, transfer, readiness, .. } = greeting;
+        // Only a sender needs it.
+        drop(readiness);
+        if !self.allow.rights(transfer.0).is_some_and(Rights::may_write) {
+            let message = "the key of this host may only read from the relay".to_owned();
+            return Self::refuse(tls, (message, "remove read-only in the allow file of the relay"), false)
+                .await;
+        }
         let store =
             self.store(transfer.0).ok_or_else(|| io::Error::other("the root of the client is gone"))?;
         self.displace(transfer).await;
-        let (replies, mut outgoing) = mpsc::channel(MOST_REPLIES);
+        let (replies, outgoing) = mpsc::channel(MOST_REPLIES);
         let session = Arc::new(Session::new(store, replies));
-        if !self.enter(transfer, &session) {
-            let message = format!("the relay has {MOST_TRANSFERS} transfers already");
-            let hint = "run the same command again later".to_owned();
-            wire::write_message(&mut tls, &Reply::Failed { message, hint, temporary: true }).await?;
-            tls.shutdown().await?;
-            return Err(io::Error::other("too many transfers"));
+        if !self.enter(transfer, Active::Receiving(Arc::clone(&session))) {
+            return Self::refuse(tls, Self::is_full(), true).await;
         }
         session.reply(Reply::Welcome { version: VERSION });
-        let (mut reader, mut writer) = tokio::io::split(tls);
-        let sending = tokio::spawn(async move {
-            let mut replies = Vec::new();
-            // Several replies share a record of TLS and a packet.
-            while outgoing.recv_many(&mut replies, MOST_TOGETHER).await > 0 {
-                let mut buffer = Vec::new();
-                for reply in replies.drain(..) {
-                    wire::push_message(&mut buffer, &reply)?;
-                }
-                writer.write_all(&buffer).await?;
-                writer.flush().await?;
-            }
-            writer.shutdown().await
-        });
-        let keeping = tokio::spawn(Arc::clone(&session).keep_durable());
-        let settling = tokio::spawn(Arc::clone(&session).keep_settled());
-        let served = session.read(&mut reader).await;
-        session.end().await;
-        // An error of a task would be a panic, which it has reported.
-        let _ = (keeping.await, settling.await);
+        let (served, sending) = session.receive(tokio::io::split(tls), outgoing).await;
         locked(&self.transfers).remove(&transfer);
         let totals = session.totals();
         drop(session);
@@ -295,17 +340,77 @@ impl Relay {
         served
     }
 
+    /// Sends files to a client that asks for them.
+    async fn send(&self, greeting: Greeting, fetch: Fetch, peer: SocketAddr) -> io::Result<()> {
+        let Greeting { mut tls, readiness, transfer, .. } = greeting;
+        let rights = self.allow.rights(transfer.0).filter(|rights| rights.may_read());
+        let Some(rights) = rights else {
+            let message = "the key of this host may only write to the relay".to_owned();
+            return Self::refuse(tls, (message, "remove write-only in the allow file of the relay"), false)
+                .await;
+        };
+        let tree = match self.is_open {
+            true => Tree::Host,
+            false => Tree::below(rights.root.as_ref().unwrap_or(&self.root))?,
+        };
+        self.displace(transfer).await;
+        let (joins, joined) = mpsc::unbounded_channel();
+        let end = Arc::new(Notify::new());
+        if !self.enter(transfer, Active::Sending { joins, end: Arc::clone(&end) }) {
+            return Self::refuse(tls, Self::is_full(), true).await;
+        }
+        let welcome = wire::write_message(&mut tls, &Reply::Welcome { version: VERSION }).await;
+        let delivered = match welcome {
+            Err(error) => Err(error),
+            Ok(()) => {
+                // The future of a delivery is not `Send`, because its observer is not.
+                let runtime = Handle::current();
+                let sending = spawn_blocking(move || {
+                    let sources = fetch.sources.iter();
+                    let sources =
+                        sources.map(|(source, target)| (source.as_path().into(), target.as_path().into()));
+                    let walk = Walk::below(tree, sources.collect());
+                    let delivery = deliver(walk, fetch.verify, peer.to_string(), (tls, readiness), joined);
+                    runtime.block_on(async {
+                        tokio::select! {
+                            delivered = delivery => delivered,
+                            () = end.notified() => Err(Error::network("the client began the transfer anew", "")),
+                        }
+                    })
+                });
+                sending.await.map_err(io::Error::other)
+            }
+        };
+        locked(&self.transfers).remove(&transfer);
+        match delivered? {
+            Ok((files, sent)) => {
+                let plural = if files == 1 { "" } else { "s" };
+                self.observer.report(&format!("{peer}: sent {files} file{plural}, {sent}"));
+                Ok(())
+            }
+            Err(error) => Err(io::Error::other(error.message)),
+        }
+    }
+
     /// Serves another connection of a transfer.
     async fn join(&self, greeting: Greeting) -> io::Result<()> {
-        let Greeting { mut tls, transfer, connection } = greeting;
-        let session = locked(&self.transfers).get(&transfer).cloned();
-        let session = session.ok_or_else(|| io::Error::other("the transfer has ended, or has not begun"))?;
+        let Greeting { mut tls, readiness, transfer, connection, .. } = greeting;
+        let active = locked(&self.transfers).get(&transfer).cloned();
+        let active = active.ok_or_else(|| io::Error::other("the transfer has ended, or has not begun"))?;
+        let session = match active {
+            Active::Receiving(session) => session,
+            Active::Sending { joins, .. } => {
+                wire::write_message(&mut tls, &Reply::Welcome { version: VERSION }).await?;
+                let joined = Joined { number: connection, stream: tls, readiness };
+                return joins.send(joined).map_err(|_| io::Error::other("the transfer has ended"));
+            }
+        };
         if !session.enter(connection) {
             return Err(io::Error::other("the transfer has a connection of this number already"));
         }
         let welcome = wire::write_message(&mut tls, &Reply::Welcome { version: VERSION }).await;
         let served = match welcome {
-            Ok(()) => session.read(&mut tls).await,
+            Ok(()) => session.read(connection, &mut tls).await,
             Err(error) => Err(error),
         };
         session.leave(connection);
@@ -338,14 +443,15 @@ mod tests {
             stores: BTreeMap::new(),
             pending: Mutex::default(),
             transfers: Mutex::default(),
+            is_open: false,
             observer: Arc::new(Nothing),
         };
-        let session = || Arc::new(Session::new(Arc::clone(&store), mpsc::channel(1).0));
+        let session = || Active::Receiving(Arc::new(Session::new(Arc::clone(&store), mpsc::channel(1).0)));
         let name = |number: usize| (identity.fingerprint(), Hex([number as u8; 16]));
-        assert!(relay.enter(name(0), &session()) && !relay.enter(name(0), &session()), "one connection 0");
-        assert!((1..MOST_TRANSFERS).all(|number| relay.enter(name(number), &session())));
-        assert!(!relay.enter(name(MOST_TRANSFERS), &session()), "full");
+        assert!(relay.enter(name(0), session()) && !relay.enter(name(0), session()), "one connection 0");
+        assert!((1..MOST_TRANSFERS).all(|number| relay.enter(name(number), session())));
+        assert!(!relay.enter(name(MOST_TRANSFERS), session()), "full");
         locked(&relay.transfers).remove(&name(7));
-        assert!(relay.enter(name(MOST_TRANSFERS), &session()));
+        assert!(relay.enter(name(MOST_TRANSFERS), session()));
     }
 }

@@ -6,14 +6,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use fullpipe_units::{Bytes, Duration, Instant};
-use tokio::io::{AsyncRead, BufReader};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
-use tokio::task::spawn_blocking;
+use tokio::task::{JoinHandle, spawn_blocking};
 
-use crate::engine::{BLOCK, Groups, MOST_SIZE};
+use crate::engine::{BLOCK, Groups, MOST_SIZE, block_range};
 use crate::error::Error;
-use crate::frame::{DataHeader, HASH, Header, PipeSource, Reply, Request, Source};
+use crate::frame::{DataHeader, HASH, Header, MOST_CONNECTIONS, PipeSource, Reply, Request, Source};
+use crate::hex::Hex;
 use crate::incoming::{DIFFERS, Decision, Incoming};
 use crate::name::{LinkContent, RelativePath, StreamName};
 use crate::store::{Announced, FileStore, Lease, Opened, Whole};
@@ -27,6 +28,8 @@ const MOST_ANNOUNCED: usize = 32_768;
 const MOST_RANGES: usize = 2000;
 /// Maximum number of replies that wait to be sent. A client that does not read them ends its transfer.
 pub(crate) const MOST_REPLIES: usize = 2 * MOST_ANNOUNCED;
+/// Maximum number of replies that are written at once.
+const MOST_TOGETHER: usize = 256;
 /// Number of files that are placed at the same time. Each waits for several writes to the disk, which a disk
 /// and its file system combine.
 const PLACING: u32 = 16;
@@ -54,6 +57,11 @@ pub(crate) struct Session {
     closed: watch::Sender<bool>,
     started: tokio::time::Instant,
     totals: Mutex<Totals>,
+    /// Of a client that asked for files: the targets that the relay may write to.
+    expected: Option<Vec<PathBuf>>,
+    /// Links that are created at the end.
+    links: Mutex<Vec<(RelativePath, LinkContent)>>,
+    failure: Mutex<Option<Error>>,
 }
 
 /// Amounts of a transfer.
@@ -61,6 +69,19 @@ pub(crate) struct Session {
 pub(crate) struct Totals {
     pub(crate) files: u64,
     pub(crate) received: Bytes,
+    /// Files that were there already.
+    pub(crate) same: u64,
+    /// Sizes of all files.
+    pub(crate) bytes: Bytes,
+    /// What an earlier transfer has made durable.
+    pub(crate) resumed: Bytes,
+    /// Payload of each connection.
+    pub(crate) connections: [u64; MOST_CONNECTIONS as usize],
+    pub(crate) first_byte: Option<tokio::time::Instant>,
+    /// Hash of the file that was placed last.
+    pub(crate) hash: Option<Hex<HASH>>,
+    /// The sender has ended the transfer.
+    pub(crate) is_complete: bool,
 }
 
 fn invalid(message: &'static str) -> io::Error {
@@ -84,7 +105,67 @@ impl Session {
             closed: watch::Sender::new(false),
             started: tokio::time::Instant::now(),
             totals: Mutex::default(),
+            expected: None,
+            links: Mutex::default(),
+            failure: Mutex::default(),
         }
+    }
+
+    /// Restricts the sender to the targets `expected` and what is below them, without the way through
+    /// symbolic links. A client trusts the relay that it fetches files from with nothing else.
+    pub(crate) fn expecting(self, expected: Vec<PathBuf>) -> Self {
+        Self { expected: Some(expected), ..self }
+    }
+
+    /// Returns the error that ended the transfer.
+    pub(crate) fn failure(&self) -> Option<Error> {
+        locked(&self.failure).take()
+    }
+
+    /// Returns whether a target is one of those that were asked for.
+    fn check_target(&self, target: &RelativePath) -> Result<(), Error> {
+        let Some(expected) = &self.expected else { return Ok(()) };
+        let path = target.as_path();
+        if !expected.iter().any(|expected| path.starts_with(expected)) {
+            return Err(Error::network(format!("the relay sends {target}, which was not asked for"), ""));
+        }
+        let passes = self.store.passes_link(target);
+        if passes.map_err(|error| Error::system(format_args!("write {target}"), &error))? {
+            return Err(Error::runtime(
+                format!("{target} leads through a symbolic link"),
+                "remove the link, or choose another target",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Receives a transfer on connection 0 until it ends. Returns the task that writes the last replies, which
+    /// ends when the session is dropped.
+    pub(crate) async fn receive(
+        self: &Arc<Self>,
+        (mut reader, mut writer): (impl AsyncRead + Unpin, impl AsyncWrite + Unpin + Send + 'static),
+        mut outgoing: mpsc::Receiver<Reply>,
+    ) -> (io::Result<()>, JoinHandle<io::Result<()>>) {
+        let sending = tokio::spawn(async move {
+            let mut replies = Vec::new();
+            // Several replies share a record of TLS and a packet.
+            while outgoing.recv_many(&mut replies, MOST_TOGETHER).await > 0 {
+                let mut buffer = Vec::new();
+                for reply in replies.drain(..) {
+                    wire::push_message(&mut buffer, &reply)?;
+                }
+                writer.write_all(&buffer).await?;
+                writer.flush().await?;
+            }
+            writer.shutdown().await
+        });
+        let keeping = tokio::spawn(Arc::clone(self).keep_durable());
+        let settling = tokio::spawn(Arc::clone(self).keep_settled());
+        let served = self.read(0, &mut reader).await;
+        self.end().await;
+        // An error of a task would be a panic, which it has reported.
+        let _ = (keeping.await, settling.await);
+        (served, sending)
     }
 
     pub(crate) fn totals(&self) -> Totals {
@@ -110,6 +191,7 @@ impl Session {
 
     /// Reports a failure to the client, and ends the transfer.
     pub(crate) fn fail(&self, error: Error) {
+        locked(&self.failure).get_or_insert_with(|| error.clone());
         let Error { message, hint, is_temporary: temporary, .. } = error;
         self.reply(Reply::Failed { message, hint, temporary });
         self.close();
@@ -125,7 +207,11 @@ impl Session {
     }
 
     /// Handles the frames of a connection until the connection or the transfer ends.
-    pub(crate) async fn read(self: &Arc<Self>, reader: &mut (impl AsyncRead + Unpin)) -> io::Result<()> {
+    pub(crate) async fn read(
+        self: &Arc<Self>,
+        connection: u32,
+        reader: &mut (impl AsyncRead + Unpin),
+    ) -> io::Result<()> {
         let mut reader = BufReader::with_capacity(BUFFER, reader);
         let mut closed = self.closed.subscribe();
         loop {
@@ -140,10 +226,12 @@ impl Session {
                 None => return Ok(()),
                 Some(Header::Data(data)) => {
                     let bytes = wire::read_content(&mut reader, data.carried()).await?;
+                    self.count(connection, bytes.len());
                     self.block(data, bytes).await?;
                 }
                 Some(Header::Whole { stream, length, sparse }) => {
                     let bytes = wire::read_content(&mut reader, length).await?;
+                    self.count(connection, length - HASH);
                     self.whole(stream, bytes, sparse).await?;
                 }
                 Some(Header::Control { length }) => {
@@ -159,6 +247,15 @@ impl Session {
         }
     }
 
+    /// Counts the payload of a frame.
+    fn count(&self, connection: u32, length: usize) {
+        let mut totals = locked(&self.totals);
+        totals.first_byte.get_or_insert_with(tokio::time::Instant::now);
+        if let Some(received) = totals.connections.get_mut(connection as usize) {
+            *received += length as u64;
+        }
+    }
+
     /// Handles messages that arrived together; returns whether the transfer has ended.
     async fn requests(self: &Arc<Self>, requests: Vec<Request>) -> io::Result<bool> {
         let mut files = Vec::new();
@@ -169,8 +266,14 @@ impl Session {
             }
             self.open(std::mem::take(&mut files)).await?;
             match request {
+                Request::Failed { message, hint } => {
+                    locked(&self.failure).get_or_insert(Error::runtime(message, hint));
+                    return Ok(true);
+                }
                 Request::Bye => {
                     self.forget_pipes().await?;
+                    self.create_links().await?;
+                    locked(&self.totals).is_complete = true;
                     return Ok(true);
                 }
                 Request::Hello { .. } => return Err(invalid("a second hello on a connection")),
@@ -234,6 +337,11 @@ impl Session {
 
     fn open_one(self: &Arc<Self>, file: OpenedFile) -> Result<(), Error> {
         let OpenedFile { stream, target, source, mode, verify, replace, pipe } = file;
+        self.check_target(&target)?;
+        if !replace {
+            // A file that differs is announced a second time.
+            locked(&self.totals).bytes += Bytes::new(source.size);
+        }
         if source.size <= BLOCK && pipe.is_none() {
             match self.store.announce(&target, source, mode, (verify, replace))? {
                 Whole::Same => self.same(stream, &target, source.size, verify)?,
@@ -263,6 +371,10 @@ impl Session {
             Opened::Unfinished { file, restarted } => (file, restarted),
         };
         let durable = file.durable().to_vec();
+        let ranges = durable.iter().flat_map(|(start, end)| *start..*end);
+        let resumed: u64 =
+            ranges.filter_map(|index| block_range(source.size, index)).map(|(_, n)| n as u64).sum();
+        locked(&self.totals).resumed += Bytes::new(resumed);
         let name = target.to_string();
         let size = pipe.is_none().then_some(source.size);
         let incoming = Arc::new(Incoming::new(stream, name, size, (mode, verify), file));
@@ -295,7 +407,10 @@ impl Session {
     /// Reports a target that has the size and the modification time of its source.
     fn same(&self, stream: u64, target: &RelativePath, size: u64, verify: bool) -> Result<(), Error> {
         let reply = match verify {
-            false => Reply::Same { stream },
+            false => {
+                locked(&self.totals).same += 1;
+                Reply::Same { stream }
+            }
             true => {
                 let hash = self.store.hash(target, size);
                 let blake3 = hash.map_err(|error| Error::system(format_args!("read {target}"), &error))?;
@@ -308,6 +423,12 @@ impl Session {
 
     /// Creates a symbolic link.
     async fn link(self: &Arc<Self>, stream: u64, target: RelativePath, to: LinkContent) -> io::Result<()> {
+        if self.expected.is_some() {
+            // A link that existed earlier could redirect what follows.
+            locked(&self.links).push((target, to));
+            self.reply(Reply::Placed { stream, pipe: None });
+            return Ok(());
+        }
         let store = Arc::clone(&self.store);
         match spawn_blocking(move || store.link(&target, to.as_path())).await? {
             Ok(None) => self.reply(Reply::Same { stream }),
@@ -316,6 +437,31 @@ impl Session {
                 self.has_renamed.notify_one();
             }
             Err(error) => self.fail(error),
+        }
+        Ok(())
+    }
+
+    /// Creates the links that were announced, after all files.
+    async fn create_links(self: &Arc<Self>) -> io::Result<()> {
+        let links = std::mem::take(&mut *locked(&self.links));
+        let session = Arc::clone(self);
+        let created = spawn_blocking(move || {
+            for (target, to) in links {
+                session.check_target(&target)?;
+                let created = session.store.link(&target, to.as_path())?;
+                let mut totals = locked(&session.totals);
+                match created {
+                    None => totals.same += 1,
+                    Some(_) => totals.files += 1,
+                }
+                drop(totals);
+                let settled = session.store.settle_renames(target.folder());
+                settled.map_err(|error| Error::system(format_args!("create the link {target}"), &error))?;
+            }
+            Ok(())
+        });
+        if let Err(error) = created.await.map_err(io::Error::other)? {
+            self.fail(error);
         }
         Ok(())
     }
@@ -341,7 +487,10 @@ impl Session {
             };
             match placed {
                 Ok(()) => {
-                    locked(&session.totals).received += Bytes::new(file.size());
+                    let mut totals = locked(&session.totals);
+                    totals.received += Bytes::new(file.size());
+                    totals.hash = bytes.first_chunk().map(|hash| Hex(*hash));
+                    drop(totals);
                     locked(&session.renamed).push((stream, file.into_lease()));
                     session.has_renamed.notify_one();
                 }
@@ -401,6 +550,10 @@ impl Session {
     }
 
     async fn folder(&self, stream: u64, target: RelativePath) -> io::Result<()> {
+        if let Err(error) = self.check_target(&target) {
+            self.fail(error);
+            return Ok(());
+        }
         let store = Arc::clone(&self.store);
         match spawn_blocking(move || store.create(&target)).await? {
             Ok(()) => self.reply(Reply::Placed { stream, pipe: None }),
@@ -454,7 +607,10 @@ impl Session {
             locked(&session.streams).remove(&incoming.stream);
             match placed {
                 Ok(()) => {
-                    locked(&session.totals).files += 1;
+                    let mut totals = locked(&session.totals);
+                    totals.files += 1;
+                    totals.hash = incoming.root().or(totals.hash);
+                    drop(totals);
                     let pipe = incoming.placed_pipe();
                     session.reply(Reply::Placed { stream: incoming.stream, pipe });
                 }
@@ -529,125 +685,4 @@ fn flat<T>(result: Result<io::Result<T>, tokio::task::JoinError>) -> io::Result<
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::frame::Storage;
-    use crate::hash::{BlockValues, OPEN_END, block_value};
-
-    /// Returns a session with room for `replies`, in a new folder.
-    fn session(replies: usize) -> (tempfile::TempDir, Arc<Session>, mpsc::Receiver<Reply>) {
-        let folder = tempfile::tempdir().expect("a folder");
-        let store = FileStore::open_root(folder.path()).expect("empty");
-        let (sender, receiver) = mpsc::channel(replies);
-        (folder, Arc::new(Session::new(Arc::new(store), sender)), receiver)
-    }
-
-    #[test]
-    fn a_client_that_does_not_read_its_replies_ends_its_transfer() {
-        let (_folder, session, mut receiver) = session(2);
-        for stream in 1..=2 {
-            session.reply(Reply::Placed { stream, pipe: None });
-        }
-        assert!(!*session.closed.borrow(), "there was room");
-        session.reply(Reply::Placed { stream: 3, pipe: None });
-        assert!(*session.closed.borrow());
-        assert_eq!(receiver.try_recv(), Ok(Reply::Placed { stream: 1, pipe: None }));
-    }
-
-    #[test]
-    fn a_transfer_has_one_connection_of_each_number() {
-        let (_folder, session, _receiver) = session(1);
-        assert!(session.enter(1) && session.enter(2) && !session.enter(1));
-        session.leave(1);
-        assert!(session.enter(1));
-    }
-
-    fn announced(stream: u64, target: RelativePath, size: u64) -> OpenedFile {
-        let source = Source { size, mtime_ns: 0, inode: stream };
-        OpenedFile { stream, target, source, mode: 0o600, verify: false, replace: false, pipe: None }
-    }
-
-    #[test]
-    fn a_client_cannot_open_more_than_the_limits() {
-        let (folder, session, mut receiver) = session(MOST_REPLIES);
-        let file = |stream: u64, size: u64| {
-            let target = RelativePath::new(Path::new(&stream.to_string())).expect("a path");
-            announced(stream, target, size)
-        };
-        crate::runtime().expect("a runtime").block_on(async {
-            let open = async |stream: u64, size: u64| session.open(vec![file(stream, size)]).await;
-            open(1, 2 * BLOCK).await.expect("opened");
-            assert!(open(1, 5).await.is_err(), "the same stream");
-            assert!(open(2, MOST_SIZE).await.is_err(), "too large together with the first");
-            assert!(open(2, u64::MAX).await.is_err(), "the sum overflows");
-            let count = MOST_OPEN as u64;
-            for stream in 2..=count {
-                open(stream, 2 * BLOCK).await.expect("opened");
-            }
-            assert!(open(1000, 2 * BLOCK).await.is_err(), "too many streams");
-            open(1000, 5).await.expect("a small file needs less");
-            let many = (2000..).take(MOST_ANNOUNCED).map(|stream| file(stream, 5)).collect();
-            assert!(session.open(many).await.is_err(), "too many small files");
-            session.whole(1000, vec![0; HASH + 4], false).await.expect_err("another size than was announced");
-            session.end().await;
-        });
-        let opened = Reply::Opened { stream: 1, durable: Vec::new(), restarted: false };
-        assert_eq!(receiver.try_recv(), Ok(opened));
-        assert!(!folder.path().join("1000").exists());
-    }
-
-    /// With a short block before its end, a pipe would become a file with a gap, whatever its hash says.
-    #[test]
-    fn only_the_last_block_of_a_pipe_is_short() {
-        let (folder, session, _receiver) = session(MOST_REPLIES);
-        let long = BLOCK as usize;
-        crate::runtime().expect("a runtime").block_on(async {
-            for (stream, lengths) in [(1, [long, 5]), (2, [5, long])] {
-                let target = RelativePath::new(Path::new(&stream.to_string())).expect("a path");
-                let name = StreamName::try_from(format!("{stream}")).expect("a name");
-                let pipe = PipeSource { name, group: BLOCK, holds: false, remember: false };
-                let pipe = OpenedFile { pipe: Some(pipe), ..announced(stream, target, 0) };
-                session.open(vec![pipe]).await.expect("opened");
-                let block =
-                    |index, length, storage| DataHeader { stream, offset: index * BLOCK, length, storage };
-                assert!(session.block(block(0, 5, Storage::Hole), Vec::new()).await.is_err(), "a hole");
-                let mut values = BlockValues::new(OPEN_END);
-                for (index, length) in (0..).zip(lengths) {
-                    let bytes = vec![7; length];
-                    values.set(index, block_value(OPEN_END, index * BLOCK, &bytes));
-                    session.block(block(index, length, Storage::Full), bytes).await.expect("written");
-                }
-                assert!(values.end(BLOCK + 5));
-                let blake3 = values.root().expect("complete");
-                let finish = Request::Finish { stream, blake3, size: Some(BLOCK + 5), from: 0 };
-                session.requests(vec![finish]).await.expect("read");
-                while locked(&session.streams).contains_key(&stream) {
-                    tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-                }
-            }
-            session.end().await;
-        });
-        let placed = |name: &str| std::fs::read(folder.path().join(name)).ok().map(|content| content.len());
-        assert_eq!((placed("1"), placed("2")), (Some(long + 5), None));
-    }
-
-    #[test]
-    fn a_small_file_with_a_wrong_hash_is_not_placed() {
-        let (folder, session, mut receiver) = session(MOST_REPLIES);
-        crate::runtime().expect("a runtime").block_on(async {
-            for (stream, hash) in [(1, *blake3::hash(b"12345").as_bytes()), (2, [7; HASH])] {
-                let target = RelativePath::new(Path::new(&stream.to_string())).expect("a path");
-                session.open(vec![announced(stream, target, 5)]).await.expect("opened");
-                session.whole(stream, [&hash[..], b"12345"].concat(), false).await.expect("read");
-                session.whole(stream, vec![0; HASH + 5], false).await.expect("a second copy is dropped");
-            }
-            session.end().await;
-        });
-        let mut replies = std::iter::from_fn(|| receiver.try_recv().ok());
-        assert!(replies.any(|reply| matches!(reply, Reply::Failed { message, .. }
-            if message.contains("place 2") && message.contains(DIFFERS))));
-        assert_eq!(std::fs::read(folder.path().join("1")).expect("placed"), b"12345");
-        let left = std::fs::read_dir(folder.path()).expect("a folder").count();
-        assert_eq!(left, 2, "the file, and the folder of the journal");
-    }
-}
+mod tests;

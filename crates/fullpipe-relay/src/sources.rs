@@ -4,25 +4,152 @@
 //! it can be repeated after a crash. Folders are read while the copy runs, so that the memory that a copy
 //! needs does not grow with the number of files.
 
-use std::fs::{self, Metadata, ReadDir};
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::fs::{self, File, Metadata};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 use std::vec;
+
+use cap_std::ambient_authority;
+use cap_std::fs::{Dir, MetadataExt as _};
 
 use crate::engine::MOST_SIZE;
 use crate::error::Error;
 use crate::frame::Source;
-use crate::name::{LinkContent, RelativePath};
+use crate::name::{JOURNAL_FOLDER, LinkContent, RelativePath, TEMPORARY};
 use crate::store::nanos;
 
 /// Depth below which folders are kept open while those in them are read. A folder that is deeper is read as a
 /// whole first, so that the number of open files is bounded.
 const MOST_LEVELS: usize = 100;
 
+/// Where the paths of sources lead.
+#[derive(Clone, Debug)]
+pub(crate) enum Tree {
+    /// Anywhere on this host.
+    Host,
+    /// Into a folder, and never out of it, not even through symbolic links.
+    Below(Arc<Dir>),
+}
+
+/// What a path leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    File,
+    Folder,
+    Link,
+    Special,
+}
+
+/// Attributes of a path.
+#[derive(Clone, Copy, Debug)]
+struct Status {
+    kind: Kind,
+    source: Source,
+    mode: u32,
+}
+
+impl From<Metadata> for Status {
+    fn from(found: Metadata) -> Self {
+        let kind = match found.file_type() {
+            kind if kind.is_file() => Kind::File,
+            kind if kind.is_dir() => Kind::Folder,
+            kind if kind.is_symlink() => Kind::Link,
+            _ => Kind::Special,
+        };
+        Self { kind, source: source_of(&found), mode: MetadataExt::mode(&found) }
+    }
+}
+
+impl From<cap_std::fs::Metadata> for Status {
+    fn from(found: cap_std::fs::Metadata) -> Self {
+        let kind = match found.file_type() {
+            kind if kind.is_file() => Kind::File,
+            kind if kind.is_dir() => Kind::Folder,
+            kind if kind.is_symlink() => Kind::Link,
+            _ => Kind::Special,
+        };
+        let mtime_ns = nanos(found.mtime(), found.mtime_nsec());
+        Self { kind, source: Source { size: found.len(), mtime_ns, inode: found.ino() }, mode: found.mode() }
+    }
+}
+
+/// Name and attributes of an entry of a folder.
+type Entry = Result<(OsString, Status), Error>;
+/// Entries of a folder.
+type Entries = Box<dyn Iterator<Item = Entry> + Send>;
+
+/// Returns whether a file or folder belongs to the relay itself.
+fn is_relays_own(name: &OsStr) -> bool {
+    let name = name.as_bytes();
+    let (begin, end) = (TEMPORARY.0.as_bytes(), TEMPORARY.1.as_bytes());
+    name == JOURNAL_FOLDER.as_bytes() || (name.starts_with(begin) && name.ends_with(end))
+}
+
+impl Tree {
+    /// Opens a folder that no path leads out of.
+    pub(crate) fn below(folder: &Path) -> io::Result<Self> {
+        Ok(Self::Below(Arc::new(Dir::open_ambient_dir(folder, ambient_authority())?)))
+    }
+
+    /// Opens a file for reading.
+    pub(crate) fn open(&self, path: &Path) -> io::Result<File> {
+        match self {
+            Self::Host => File::open(path),
+            Self::Below(folder) => Ok(folder.open(path)?.into_std()),
+        }
+    }
+
+    /// Returns the attributes of what a path leads to, through symbolic links.
+    fn status(&self, path: &Path) -> io::Result<Status> {
+        match self {
+            Self::Host => fs::metadata(path).map(Status::from),
+            Self::Below(folder) => folder.metadata(path).map(Status::from),
+        }
+    }
+
+    fn read_link(&self, path: &Path) -> io::Result<PathBuf> {
+        match self {
+            Self::Host => fs::read_link(path),
+            Self::Below(folder) => folder.read_link_contents(path),
+        }
+    }
+
+    /// Returns the entries of the folder at `path`. Symbolic links among them are not followed.
+    fn entries(&self, path: &Path) -> io::Result<Entries> {
+        let path = path.to_path_buf();
+        match self {
+            Self::Host => {
+                let entries = fs::read_dir(&path)?;
+                Ok(Box::new(entries.map(move |entry| -> Entry {
+                    let entry = entry.map_err(|error| unreadable(&path, &error))?;
+                    let metadata = entry.metadata().map_err(|error| unreadable(&entry.path(), &error))?;
+                    Ok((entry.file_name(), Status::from(metadata)))
+                })))
+            }
+            Self::Below(folder) => {
+                let entries = folder.read_dir(&path)?;
+                let entries = entries.map(move |entry| -> Entry {
+                    let entry = entry.map_err(|error| unreadable(&path, &error))?;
+                    let name = entry.file_name();
+                    let metadata = entry.metadata().map_err(|error| unreadable(&path.join(&name), &error))?;
+                    Ok((name, Status::from(metadata)))
+                });
+                let is_own = |entry: &Entry| entry.as_ref().is_ok_and(|(name, _)| is_relays_own(name));
+                Ok(Box::new(entries.filter(move |entry| !is_own(entry))))
+            }
+        }
+    }
+}
+
 /// A file to copy.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct SourceFile {
+    pub(crate) tree: Tree,
     pub(crate) path: PathBuf,
     pub(crate) target: RelativePath,
     pub(crate) source: Source,
@@ -30,7 +157,7 @@ pub(crate) struct SourceFile {
 }
 
 /// What a copy creates below the root of the relay.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) enum Found {
     /// A file.
     File(SourceFile),
@@ -51,27 +178,27 @@ pub(crate) fn source_of(metadata: &Metadata) -> Source {
     }
 }
 
-/// Entries of a folder.
-#[derive(Debug)]
-enum Entries {
-    Open(ReadDir),
-    Listed(vec::IntoIter<fs::DirEntry>),
-}
-
 /// A folder whose entries are being read.
-#[derive(Debug)]
 struct Level {
     path: PathBuf,
     target: PathBuf,
     entries: Entries,
+    /// The entries are in memory, and the folder is not open.
+    is_listed: bool,
     is_empty: bool,
 }
 
 /// The files of the sources, one after another. Ends after an error.
-#[derive(Debug)]
 pub(crate) struct Walk {
+    tree: Tree,
     sources: vec::IntoIter<(PathBuf, PathBuf)>,
     levels: Vec<Level>,
+}
+
+impl fmt::Debug for Walk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Walk").field("sources", &self.sources).finish_non_exhaustive()
+    }
 }
 
 impl Walk {
@@ -85,17 +212,38 @@ impl Walk {
         let mut pairs = Vec::new();
         for source in sources {
             let target = if into { target.join(name(source)?) } else { target.to_path_buf() };
-            let metadata = fs::metadata(source).map_err(|error| unreadable(source, &error))?;
-            if !metadata.is_dir() && !metadata.is_file() {
+            pairs.push((source.clone(), target));
+        }
+        Self::of(Tree::Host, pairs)
+    }
+
+    /// Lists the files in the folder `root`, of `sources` with their targets, which a client asks for.
+    ///
+    /// # Errors
+    /// As [`Walk::new`].
+    pub(crate) fn below(tree: Tree, sources: Vec<(PathBuf, PathBuf)>) -> Result<Self, Error> {
+        for (source, _) in &sources {
+            let own = |part: Component<'_>| part.as_os_str() == JOURNAL_FOLDER;
+            if matches!(tree, Tree::Below(_)) && source.components().any(own) {
+                return Err(unreadable(source, &io::ErrorKind::NotFound.into()));
+            }
+        }
+        let root = |path: PathBuf| if path.as_os_str().is_empty() { PathBuf::from(".") } else { path };
+        Self::of(tree, sources.into_iter().map(|(source, target)| (root(source), target)).collect())
+    }
+
+    fn of(tree: Tree, pairs: Vec<(PathBuf, PathBuf)>) -> Result<Self, Error> {
+        for (source, target) in &pairs {
+            let status = tree.status(source).map_err(|error| unreadable(source, &error))?;
+            if !matches!(status.kind, Kind::Folder | Kind::File) {
                 return Err(Error::usage(
                     format!("{} is neither a file nor a folder", source.display()),
                     "copy reads files, folders and links",
                 ));
             }
-            if metadata.is_file() || !target.as_os_str().is_empty() {
-                checked(&target)?;
+            if status.kind == Kind::File || !target.as_os_str().is_empty() {
+                checked(target)?;
             }
-            pairs.push((source.clone(), target));
         }
         // Each source has one name below the target, so that different names have different files below them.
         let mut targets: Vec<&PathBuf> = pairs.iter().map(|(_, target)| target).collect();
@@ -106,7 +254,7 @@ impl Walk {
                 "copy them with two commands, to different folders",
             ));
         }
-        Ok(Self { sources: pairs.into_iter(), levels: Vec::new() })
+        Ok(Self { tree, sources: pairs.into_iter(), levels: Vec::new() })
     }
 
     /// Returns what is next; `None` at the end.
@@ -116,17 +264,13 @@ impl Walk {
             let Some(level) = self.levels.last_mut() else {
                 let Some((path, target)) = self.sources.next() else { return Ok(None) };
                 // A link that the user names is followed, as by scp.
-                let metadata = fs::metadata(&path).map_err(|error| unreadable(&path, &error))?;
-                if let Some(found) = self.enter(path, target, &metadata)? {
+                let status = self.tree.status(&path).map_err(|error| unreadable(&path, &error))?;
+                if let Some(found) = self.enter(path, target, status)? {
                     return Ok(Some(found));
                 }
                 continue;
             };
-            let entry = match &mut level.entries {
-                Entries::Open(entries) => entries.next().transpose(),
-                Entries::Listed(entries) => Ok(entries.next()),
-            };
-            let Some(entry) = entry.map_err(|error| unreadable(&level.path, &error))? else {
+            let Some(entry) = level.entries.next() else {
                 let level = self.levels.pop();
                 // The target of an empty folder may be the root of the relay, which exists.
                 let empty = level.filter(|level| level.is_empty && !level.target.as_os_str().is_empty());
@@ -135,48 +279,46 @@ impl Walk {
                     None => continue,
                 }
             };
+            let (name, status) = entry?;
             level.is_empty = false;
-            if depth > MOST_LEVELS
-                && let Entries::Open(entries) = &mut level.entries
-            {
-                let rest = entries.collect::<io::Result<Vec<_>>>();
-                let rest = rest.map_err(|error| unreadable(&level.path, &error))?;
-                level.entries = Entries::Listed(rest.into_iter());
+            if depth > MOST_LEVELS && !std::mem::replace(&mut level.is_listed, true) {
+                let rest: Vec<_> = level.entries.by_ref().collect();
+                level.entries = Box::new(rest.into_iter());
             }
-            let (path, target) = (entry.path(), level.target.join(entry.file_name()));
+            let (path, target) = (level.path.join(&name), level.target.join(&name));
             // Symbolic links are not followed here, because a link may lead out of the folder, or in a
             // circle.
-            let metadata = entry.metadata().map_err(|error| unreadable(&path, &error))?;
-            if let Some(found) = self.enter(path, target, &metadata)? {
+            if let Some(found) = self.enter(path, target, status)? {
                 return Ok(Some(found));
             }
         }
     }
 
     /// Returns the file at `path`, or begins to read the folder there.
-    fn enter(&mut self, path: PathBuf, target: PathBuf, metadata: &Metadata) -> Result<Option<Found>, Error> {
-        if metadata.is_dir() {
-            let entries = fs::read_dir(&path).map_err(|error| unreadable(&path, &error))?;
-            self.levels.push(Level { path, target, entries: Entries::Open(entries), is_empty: true });
-            return Ok(None);
-        }
-        if metadata.is_symlink() {
-            let to = fs::read_link(&path).map_err(|error| unreadable(&path, &error))?;
-            let to = LinkContent::new(to.as_os_str())
-                .map_err(|error| Error::usage(format!("{}: {error}", path.display()), ""))?;
-            return Ok(Some(Found::Link { target: checked(&target)?, to }));
-        }
-        if !metadata.is_file() {
-            return Ok(Some(Found::Special(path)));
-        }
-        if metadata.len() > MOST_SIZE {
-            return Err(Error::usage(
-                format!("{} has {} bytes; the limit is {MOST_SIZE}", path.display(), metadata.len()),
+    fn enter(&mut self, path: PathBuf, target: PathBuf, status: Status) -> Result<Option<Found>, Error> {
+        let Status { kind, source, mode } = status;
+        match kind {
+            Kind::Folder => {
+                let entries = self.tree.entries(&path).map_err(|error| unreadable(&path, &error))?;
+                self.levels.push(Level { path, target, entries, is_listed: false, is_empty: true });
+                Ok(None)
+            }
+            Kind::Link => {
+                let to = self.tree.read_link(&path).map_err(|error| unreadable(&path, &error))?;
+                let to = LinkContent::new(to.as_os_str())
+                    .map_err(|error| Error::usage(format!("{}: {error}", path.display()), ""))?;
+                Ok(Some(Found::Link { target: checked(&target)?, to }))
+            }
+            Kind::Special => Ok(Some(Found::Special(path))),
+            Kind::File if source.size > MOST_SIZE => Err(Error::usage(
+                format!("{} has {} bytes; the limit is {MOST_SIZE}", path.display(), source.size),
                 "copy it in parts",
-            ));
+            )),
+            Kind::File => {
+                let (tree, target) = (self.tree.clone(), checked(&target)?);
+                Ok(Some(Found::File(SourceFile { tree, path, target, source, mode })))
+            }
         }
-        let (target, source, mode) = (checked(&target)?, source_of(metadata), metadata.mode());
-        Ok(Some(Found::File(SourceFile { path, target, source, mode })))
     }
 }
 
@@ -186,7 +328,7 @@ impl Iterator for Walk {
     fn next(&mut self) -> Option<Self::Item> {
         let found = self.advance();
         if found.is_err() {
-            *self = Self { sources: Vec::new().into_iter(), levels: Vec::new() };
+            *self = Self { tree: Tree::Host, sources: Vec::new().into_iter(), levels: Vec::new() };
         }
         found.transpose()
     }

@@ -44,6 +44,9 @@ struct Call {
     client: String,
     /// Folder that receives the files, absolute or relative to the home folder. It is created.
     folder: PathText,
+    /// The client reads files instead, anywhere on this host.
+    #[serde(default)]
+    reads: bool,
 }
 
 /// Answer of the relay.
@@ -104,6 +107,15 @@ pub(crate) struct Remote {
 impl Remote {
     /// Starts a relay for `folder` on `host`, as a user of ssh writes it.
     pub(crate) fn start(host: &str, folder: &Path, client: Fingerprint) -> Result<Self, Error> {
+        Self::call(host, (folder, false), client)
+    }
+
+    /// Starts a relay on `host` that sends files.
+    pub(crate) fn start_reading(host: &str, client: Fingerprint) -> Result<Self, Error> {
+        Self::call(host, (Path::new("."), true), client)
+    }
+
+    fn call(host: &str, (folder, reads): (&Path, bool), client: Fingerprint) -> Result<Self, Error> {
         let mut ssh = Command::new("ssh")
             // Data goes over other connections, and the channel carries a few hundred bytes.
             .args(["-T", "-o", "ClearAllForwardings=yes", "--", host])
@@ -117,7 +129,7 @@ impl Remote {
         let (Some(mut input), Some(output)) = (ssh.stdin.take(), ssh.stdout.take()) else {
             return Err(Error::runtime("cannot start ssh: it has no pipes", ""));
         };
-        let call = Call { versions: vec![VERSION], client: client.to_string(), folder: folder.into() };
+        let call = Call { versions: vec![VERSION], client: client.to_string(), folder: folder.into(), reads };
         // If ssh has ended already, it has stated the reason on standard error.
         let written = to_line(&call).and_then(|line| input.write_all(line.as_bytes()));
         let answer = written.and_then(|()| read_answer(output));
@@ -218,11 +230,14 @@ pub fn serve_once(
         drop(ended);
     });
     let served = serve::until(relay, listener, end);
-    crate::store::FileStore::clean(&folder);
+    if let Some(folder) = folder {
+        crate::store::FileStore::clean(&folder);
+    }
     served
 }
 
-type Prepared = (Arc<serve::Relay>, std::net::TcpListener, PathBuf, Fingerprint);
+/// Relay, listener, folder that is written to, and fingerprint of the key.
+type Prepared = (Arc<serve::Relay>, std::net::TcpListener, Option<PathBuf>, Fingerprint);
 
 fn prepare(input: &mut impl BufRead, observer: Arc<dyn ServeObserver>) -> Result<Prepared, Error> {
     let mut line = String::new();
@@ -240,6 +255,14 @@ fn prepare(input: &mut impl BufRead, observer: Arc<dyn ServeObserver>) -> Result
             "install the same version of fullpipe at both ends",
         ));
     }
+    let identity = Identity::temporary()?;
+    let fingerprint = identity.fingerprint();
+    let mut allow = AllowList::default();
+    allow.add(call.client.parse()?);
+    if call.reads {
+        let relay = serve::Relay::open(&identity, allow, observer)?;
+        return Ok((relay, listen()?, None, fingerprint));
+    }
     let folder = call.folder.as_path().to_path_buf();
     fs::create_dir_all(&folder).map_err(|error| {
         let error = Error::system(format_args!("create the folder {}", folder.display()), &error);
@@ -248,10 +271,6 @@ fn prepare(input: &mut impl BufRead, observer: Arc<dyn ServeObserver>) -> Result
             false => error,
         }
     })?;
-    let identity = Identity::temporary()?;
-    let fingerprint = identity.fingerprint();
-    let mut allow = AllowList::default();
-    allow.add(call.client.parse()?);
     let listener = listen()?;
     let options = ServeOptions {
         listen: listener.local_addr().map_err(|error| Error::system("listen", &error))?,
@@ -259,7 +278,7 @@ fn prepare(input: &mut impl BufRead, observer: Arc<dyn ServeObserver>) -> Result
         identity,
         allow,
     };
-    Ok((serve::Relay::new(&options, observer)?, listener, folder, fingerprint))
+    Ok((serve::Relay::new(&options, observer)?, listener, Some(folder), fingerprint))
 }
 
 /// Listens on a free port, over IPv6 and IPv4 where the host has both.

@@ -17,6 +17,8 @@ Examples:
   fullpipe copy logs relay://ny.example.com/logs --peer sha256:... --connections 8
   fullpipe copy logs relay://ny.example.com/logs --peer sha256:... --limit 100mbit
   pg_dump db | fullpipe copy - ny.example.com:in/db.sql
+  fullpipe copy relay://ny.example.com/logs backup/ --peer sha256:...
+  fullpipe copy ny.example.com:in/db.sql .
   feed --resume-from 3 | fullpipe copy - relay://ny.example.com/feed --stream monday --progress-fd 3
 
 With several SRC, or if DEST ends with /, the names of the sources are added to DEST; otherwise
@@ -42,11 +44,12 @@ Exit codes:
 #[derive(Debug, ClapArgs)]
 #[command(after_help = COPY_EXAMPLE)]
 pub(crate) struct CopyArgs {
-    /// Files and folders of this host, or - for standard input
+    /// Files and folders: PATH of this host, HOST:PATH, relay://HOST[:PORT]/PATH, or - for standard input
     #[arg(required = true, value_name = "SRC")]
     pub(crate) sources: Vec<OsString>,
 
-    /// Target: HOST:PATH over ssh, or relay://HOST[:PORT]/PATH on a running relay
+    /// Target: HOST:PATH over ssh, relay://HOST[:PORT]/PATH on a running relay, or PATH if SRC is on another
+    /// host
     #[arg(value_name = "DEST")]
     pub(crate) target: OsString,
 
@@ -118,7 +121,7 @@ pub(crate) struct RelayArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RelayAction {
-    /// Receive files from fullpipe copy
+    /// Receive files from fullpipe copy, and send files to it
     Serve(RelayServeArgs),
     /// Receive the files of one copy, as fullpipe copy starts it over ssh
     #[command(hide = true)]
@@ -133,7 +136,7 @@ Examples:
   fullpipe relay serve --root /srv/in --allow /etc/fullpipe/clients
 
 A file for --allow has one client per line: a fingerprint, followed by root=FOLDER to give the
-client a folder of its own. # begins a comment. The relay runs until it is stopped; clients then
+client a folder of its own, and by read-only or write-only. # begins a comment. The relay runs until it is stopped; clients then
 continue with the next one. Unfinished files are in .fullpipe-*.partial beside their targets.
 
 Exit codes:
@@ -148,7 +151,7 @@ pub(crate) struct RelayServeArgs {
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:9581")]
     pub(crate) listen: SocketAddr,
 
-    /// Folder to which clients copy; no path leads out of it
+    /// Folder to and from which clients copy; no path leads out of it
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub(crate) root: PathBuf,
 

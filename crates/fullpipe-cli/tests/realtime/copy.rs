@@ -129,6 +129,7 @@ fn survives(test: &str, kills: u64, large: usize, files: u64) {
     for number in 0..kills {
         let client = Command::new(crate::PROGRAM)
             .args(ends.arguments("out", "out"))
+            .args(["--retry", "0s"])
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
@@ -302,6 +303,19 @@ fn a_copy_over_ssh_starts_the_other_end() {
         assert!(placed == fs::read(path("out").join(name)).expect("a file"), "{name}");
     }
     assert_eq!(fs::read_dir(path("home/new dir")).expect("a folder").count(), 1, "no journal is left");
+    // And back.
+    let back = path("back");
+    let arguments = ["copy", "me@ny:~/new dir/out", back.to_str().expect("UTF-8"), "--json"];
+    let output =
+        Command::new(crate::PROGRAM).args(arguments).env("PATH", &search).output().expect("it starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!((&report["files"], &report["same_files"]), (&2.into(), &0.into()));
+    assert!(fs::read(back.join("large")).expect("placed") == fs::read(path("out/large")).expect("a file"));
+    assert!(
+        !path("home/.fullpipe").exists() && !path(".fullpipe").exists(),
+        "no journal is left at either end"
+    );
     fs::write(path("home/file"), "").expect("written");
     let (error, _) = refusal(1, copy(&search, "me@ny:file/a"));
     assert!(error.starts_with("me@ny: cannot create the folder file"), "{error}");
@@ -353,7 +367,9 @@ fn errors_of_copies_are_one_line_and_a_hint() {
     let (error, _) = refusal(1, ends.copy("absent", "a"));
     assert!(error.starts_with("cannot read ") && error.contains("absent"), "{error}");
     let (error, _) = refusal(2, fullpipe(&["copy", "host:b", "relay://h/a"]));
-    assert!(error.contains("from which copy does not read yet"), "{error}");
+    assert_eq!(error, "neither end is on this host");
+    let (error, _) = refusal(2, fullpipe(&["copy", "host:b", &ends.path("a"), "c"]));
+    assert!(error.starts_with("some of the sources are on this host"), "{error}");
     let (error, _) = refusal(2, fullpipe(&["copy", "a", "host:b", "--peer", &ends.relay]));
     assert!(error.starts_with("--peer and --key belong to relay://"), "{error}");
     let (_, hint) = refusal(2, fullpipe(&["copy", &ends.path("a"), "b", "--key", &ends.path("client.key")]));

@@ -13,7 +13,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::error::Error;
-use crate::frame::{Reply, Request, VERSION};
+use crate::frame::{Fetch, Reply, Request, VERSION};
 use crate::hex::Hex;
 use crate::keys::{Fingerprint, Identity};
 use crate::tls::{self, SeenKey};
@@ -23,24 +23,26 @@ use crate::wire::{self, Readiness};
 const GREETING: Duration = Duration::from_secs(15);
 
 /// An open connection.
-pub(super) type Opened = (TlsStream<TcpStream>, Readiness);
+pub(crate) type Opened = (TlsStream<TcpStream>, Readiness);
 
 /// The relay as a client sees it.
-pub(super) struct Relay {
+pub(crate) struct Relay {
     host: String,
     port: u16,
-    pub(super) name: String,
+    pub(crate) name: String,
     config: Arc<ClientConfig>,
     transfer: Hex<16>,
     own: Fingerprint,
     expected: Option<Fingerprint>,
     seen: SeenKey,
     advice: &'static str,
+    /// Files that the relay is to send.
+    fetch: Option<Fetch>,
 }
 
 impl Relay {
     /// Describes a relay; `advice` is the hint for the user if it cannot be reached.
-    pub(super) fn new(
+    pub(crate) fn new(
         (host, port): (&str, u16),
         identity: &Identity,
         expected: Option<Fingerprint>,
@@ -62,11 +64,17 @@ impl Relay {
             expected,
             seen,
             advice,
+            fetch: None,
         })
     }
 
+    /// Asks the relay to send files.
+    pub(crate) fn fetching(self, fetch: Fetch) -> Self {
+        Self { fetch: Some(fetch), ..self }
+    }
+
     /// Opens a connection, and waits until the relay has accepted it.
-    pub(super) async fn connect(&self, connection: u32) -> Result<Opened, Error> {
+    pub(crate) async fn connect(&self, connection: u32) -> Result<Opened, Error> {
         let mut opened = self.open(connection).await?;
         self.accepted(&mut opened.0).await?;
         Ok(opened)
@@ -91,7 +99,8 @@ impl Relay {
         })
     }
 
-    fn failed(&self, error: &io::Error) -> Error {
+    /// Returns the error for a connection that has failed.
+    pub(crate) fn failed(&self, error: &io::Error) -> Error {
         tls::handshake_error(&self.name, error, self.own, self.expected, &self.seen)
     }
 
@@ -104,7 +113,8 @@ impl Relay {
         let (tcp, readiness) = Readiness::of(tcp).map_err(failed)?;
         let connector = TlsConnector::from(Arc::clone(&self.config));
         let mut tls = connector.connect(tls::no_name()?, tcp).await.map_err(failed)?;
-        let hello = Request::Hello { versions: vec![VERSION], transfer: self.transfer, connection };
+        let fetch = self.fetch.clone().filter(|_| connection == 0);
+        let hello = Request::Hello { versions: vec![VERSION], transfer: self.transfer, connection, fetch };
         if let Err(error) = wire::write_message(&mut tls, &hello).await {
             // A relay that does not accept the key ends the connection, because the client ends its handshake
             // first. The reason is then there to read, even if the message can no longer be written.

@@ -404,6 +404,7 @@ impl<'a> Driver<'a> {
         if !self.links.lose(connection) {
             return Ok(());
         }
+        let error = closed(error);
         if connection == 0 {
             let hint = match &self.pipe {
                 None => "run the same command again to continue the copy",
@@ -642,6 +643,13 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
+    /// Reports a failure to the peer, and ends the connections.
+    pub(super) fn fail(&self, error: &Error) {
+        let Error { message, hint, .. } = error.clone();
+        self.request(Request::Failed { message, hint });
+        self.shared.work.send_replace(Work::Ended);
+    }
+
     /// Ends the connections.
     pub(super) fn end(&self) {
         self.request(Request::Bye);
@@ -690,6 +698,14 @@ impl<'a> Driver<'a> {
             pipe,
             reconnects: carried.reconnects,
         }
+    }
+}
+
+/// Returns the reason for the loss of a connection. That of TLS for a peer that was killed refers to its manual.
+fn closed(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => "the other end closed the connection".into(),
+        _ => error.to_string(),
     }
 }
 

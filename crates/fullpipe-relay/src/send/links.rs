@@ -22,6 +22,12 @@ impl Connections {
     /// Any number that the protocol permits, beginning with one.
     pub const AUTO: Self = Self { least: 1, most: MOST_CONNECTIONS };
 
+    /// Returns the number of connections of a copy that does not choose it: the largest of the range, or four
+    /// of any.
+    pub(crate) fn fixed(self) -> u32 {
+        if self == Self::AUTO { 4 } else { self.most }
+    }
+
     /// Creates a range.
     ///
     /// # Errors
@@ -162,22 +168,25 @@ impl Links {
         std::mem::replace(&mut link.state, State::Lost) != State::Lost
     }
 
+    /// Returns the open connections with their numbers.
+    fn open(&self) -> impl Iterator<Item = (u32, &Link)> {
+        (0..).zip(&self.links).filter(|(_, link)| link.state == State::Open)
+    }
+
     /// Returns the connections that get no blocks: those beyond the number that is wanted.
     pub(super) fn resting(&self) -> BTreeSet<u32> {
-        let open = (0..).zip(&self.links).filter(|(_, link)| link.state == State::Open);
-        open.skip(self.wanted as usize).map(|(number, _)| number).collect()
+        self.open().skip(self.wanted as usize).map(|(number, _)| number).collect()
     }
 
     /// Returns what each open connection asks for of a rate limit.
     pub(super) fn demands(&self) -> Vec<Demand> {
         let resting = self.resting();
-        let open = (0..).zip(&self.links).filter(|(_, link)| link.state == State::Open);
         let demand = |(connection, link): (u32, &Link)| Demand {
             connection,
             used: link.rate,
             is_resting: resting.contains(&connection),
         };
-        open.map(demand).collect()
+        self.open().map(demand).collect()
     }
 
     /// Adds an interval of all sockets; returns the number of connections if it changes.

@@ -6,8 +6,9 @@
 //!             └─► Dispatcher ◄────── next ── connections 0 to N-1
 //! ```
 
-mod connect;
+pub(crate) mod connect;
 mod connection;
+mod deliver;
 mod driver;
 mod links;
 mod outgoing;
@@ -27,6 +28,7 @@ use tokio::time::{Instant, timeout};
 
 use self::connect::{Opened, Relay};
 use self::connection::{Sender, Shared, SharedSampler, receive, receive_first, sample};
+pub(crate) use self::deliver::{Joined, deliver};
 use self::driver::Driver;
 use self::links::Links;
 pub use self::links::{Connections, Sampler, SocketSample};
@@ -35,6 +37,7 @@ pub use self::pacing::{Pacer, RateLimit};
 use self::pipe::Held;
 pub use self::pipe::{Pipe, PipeOptions};
 use crate::error::{Error, Kind};
+use crate::fetch::fetch;
 use crate::frame::MOST_CONNECTIONS;
 use crate::keys::{Fingerprint, Identity};
 use crate::report::CopyReport;
@@ -44,16 +47,16 @@ use crate::ssh::{self, Remote};
 use crate::target::End;
 
 /// Hint if a relay cannot be reached.
-const START: &str = "start fullpipe relay serve there, and permit the port in the firewall";
+pub(crate) const START: &str = "start fullpipe relay serve there, and permit the port in the firewall";
 /// Hint if a relay that ssh has started cannot be reached.
-const PERMIT: &str = "permit TCP connections from here in the firewall of the host, or start fullpipe relay \
+pub(crate) const PERMIT: &str = "permit TCP connections from here in the firewall of the host, or start fullpipe relay \
                       serve there on a port that is permitted, and copy to relay://HOST:PORT/PATH";
 /// Time in which the relay has to close the connections after the last file.
 const FAREWELL: Duration = Duration::from_secs(5);
 /// Time between the first two attempts at a copy that has lost its relay; it doubles with each.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
+pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// Longest time between two attempts.
-const MOST_PAUSE: Duration = Duration::from_secs(2);
+pub(crate) const MOST_PAUSE: Duration = Duration::from_secs(2);
 /// Number of files that are found ahead of their announcement.
 const AHEAD: usize = 1024;
 /// Number of events that are handled before the connections are woken.
@@ -64,6 +67,8 @@ const EVENTS: usize = 256;
 pub enum Sources {
     /// Files and folders of this host.
     Files(Vec<PathBuf>),
+    /// Files and folders of a relay, or of a host that ssh reaches. The target is on this host.
+    Remote(Vec<End>),
     /// A pipe, which becomes one file.
     Pipe(Pipe),
 }
@@ -124,6 +129,9 @@ pub fn copy(
     sampler: Option<Box<dyn Sampler>>,
     observer: &dyn CopyObserver,
 ) -> Result<CopyReport, Error> {
+    if let Sources::Remote(sources) = &options.sources {
+        return fetch(options, sources, observer);
+    }
     match &options.target {
         End::Relay { host, port, path, is_folder } => {
             let copy = Copy::new(options, path, *is_folder, sampler, observer)?;
@@ -178,6 +186,49 @@ struct Carried {
     resumed: u64,
 }
 
+/// When a copy that has failed is attempted again.
+pub(crate) struct Retry {
+    total: fullpipe_units::Duration,
+    since: Option<Instant>,
+    pause: Duration,
+    /// Number of times that a relay was lost.
+    pub(crate) losses: u64,
+}
+
+impl Retry {
+    /// Tries again for `total` without success.
+    pub(crate) fn new(total: fullpipe_units::Duration) -> Self {
+        Self { total, since: None, pause: FIRST_PAUSE, losses: 0 }
+    }
+
+    /// Returns the time to wait before the next attempt after `error`, or the error if there is none. Only a
+    /// relay that has accepted a connection before is tried again.
+    pub(crate) fn pause(
+        &mut self,
+        error: Error,
+        (was_accepted, has_progressed): (bool, bool),
+        observer: &dyn CopyObserver,
+    ) -> Result<Duration, Error> {
+        if has_progressed {
+            (self.since, self.pause) = (None, FIRST_PAUSE);
+        }
+        let is_lost = error.kind == Kind::Network && was_accepted;
+        let is_new = self.since.is_none();
+        let since = *self.since.get_or_insert_with(Instant::now);
+        let pause = self.pause;
+        let most = Duration::from_nanos(self.total.as_nanos());
+        if (!is_lost && !error.is_temporary) || since.elapsed() + pause > most {
+            return Err(error);
+        }
+        if is_new {
+            observer.note(&format!("{error}; trying again for {}", self.total));
+            self.losses += u64::from(is_lost);
+        }
+        self.pause = (pause * 2).min(MOST_PAUSE);
+        Ok(pause)
+    }
+}
+
 /// A copy that continues when it has lost its relay.
 struct Copy<'a> {
     options: &'a CopyOptions,
@@ -203,6 +254,7 @@ impl<'a> Copy<'a> {
                 Walk::new(sources, target, into)?;
                 None
             }
+            Sources::Remote(_) => return Err(Error::usage("the files are not on this host", "")),
             Sources::Pipe(_) if into => {
                 let hint = "write the name of the file at the end of the target";
                 return Err(Error::usage("a pipe has no name", hint));
@@ -230,8 +282,8 @@ impl<'a> Copy<'a> {
         mut reach: impl FnMut() -> Result<Arc<Relay>, Error>,
     ) -> Result<CopyReport, Error> {
         let started = Instant::now();
-        let (mut carried, mut failing, mut pause) = (Carried::default(), None, FIRST_PAUSE);
-        let retry = Duration::from_nanos(self.options.retry.as_nanos());
+        let mut carried = Carried::default();
+        let mut retry = Retry::new(self.options.retry);
         loop {
             let before = (carried.placed, carried.durable);
             let attempted = match reach() {
@@ -242,24 +294,10 @@ impl<'a> Copy<'a> {
                 Ok(report) => return Ok(report),
                 Err(error) => error,
             };
-            if (carried.placed, carried.durable) != before {
-                (failing, pause) = (None, FIRST_PAUSE);
-            }
-            let is_lost = error.kind == Kind::Network && carried.was_accepted;
-            if !is_lost && !error.is_temporary {
-                return Err(error);
-            }
-            let is_new = failing.is_none();
-            let since = *failing.get_or_insert_with(Instant::now);
-            if since.elapsed() + pause > retry {
-                return Err(error);
-            }
-            if is_new {
-                self.observer.note(&format!("{error}; trying again for {}", self.options.retry));
-            }
+            let has_progressed = (carried.placed, carried.durable) != before;
+            let pause = retry.pause(error, (carried.was_accepted, has_progressed), self.observer)?;
             self.meanwhile(tokio::time::sleep(pause)).await;
-            pause = (pause * 2).min(MOST_PAUSE);
-            carried.reconnects += u64::from(is_lost && is_new);
+            carried.reconnects = retry.losses;
         }
     }
 
@@ -282,7 +320,7 @@ impl<'a> Copy<'a> {
             (Sources::Files(sources), None) => {
                 Walk::new(sources, self.target, self.into).map(Announced::Files)
             }
-            (Sources::Pipe(_), None) => Err(Error::usage("a pipe has no name", "")),
+            (Sources::Pipe(_) | Sources::Remote(_), None) => Err(Error::usage("the source has no files", "")),
         }
     }
 

@@ -126,7 +126,7 @@ pub(super) fn hash_file(source: &SourceFile) -> io::Result<Hex<HASH>> {
 
 /// Opens a file; returns whether it occupies less than its size, and so has holes.
 fn open(source: &SourceFile) -> io::Result<(File, bool)> {
-    let file = File::open(&source.path)?;
+    let file = source.tree.open(&source.path)?;
     let metadata = file.metadata()?;
     if source_of(&metadata) != source.source {
         return Err(changed());

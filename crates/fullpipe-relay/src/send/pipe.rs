@@ -37,7 +37,7 @@ use crate::frame::{PipeSource, Source};
 use crate::hex::Hex;
 use crate::name::{RelativePath, StreamName};
 use crate::report::PipeReport;
-use crate::sources::{SourceFile, source_of};
+use crate::sources::{SourceFile, Tree, source_of};
 use crate::{locked, span};
 
 /// Smallest memory for a pipe: the groups that the relay makes durable are a quarter of it, and at least a
@@ -188,7 +188,7 @@ impl Held {
         };
         // The size is not known, and the other facts say nothing.
         let source = Source { size: 0, ..source_of(&file.metadata().map_err(failed)?) };
-        let source = SourceFile { path: "-".into(), target, source, mode: MODE };
+        let source = SourceFile { tree: Tree::Host, path: "-".into(), target, source, mode: MODE };
         Ok(Self {
             pipe: pipe.clone(),
             name,

@@ -228,6 +228,16 @@ impl<D: Disk, J: Journal> Store<D, J> {
         Ok(self.disk.status(path)?.map(|status| status.inode))
     }
 
+    /// Returns whether a folder that contains a target is a symbolic link.
+    pub(crate) fn passes_link(&self, target: &RelativePath) -> io::Result<bool> {
+        for folder in target.as_path().ancestors().skip(1).filter(|path| !path.as_os_str().is_empty()) {
+            if self.disk.status(folder)?.is_some_and(|status| status.kind == FileKind::Link) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Takes the exclusive right to write a target.
     fn lease(&self, target: &RelativePath) -> Result<Lease, Error> {
         if !locked(&self.busy).insert(target.clone()) {

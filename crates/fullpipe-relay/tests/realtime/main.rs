@@ -2,6 +2,7 @@
 #![cfg(target_os = "linux")]
 
 mod copies;
+mod fetches;
 mod pipes;
 mod proxy;
 mod refusals;
@@ -43,6 +44,11 @@ impl ServeObserver for Listening {
 impl Fixture {
     /// Starts a relay, whose folder is `in`. The sources of tests are in the folder `out`.
     pub(crate) fn new() -> Self {
+        Self::with_rights("")
+    }
+
+    /// Starts a relay whose client has the rights `rights`, as in an allow file.
+    pub(crate) fn with_rights(rights: &str) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let path = |name: &str| folder.path().join(name);
         for name in ["in", "out"] {
@@ -52,7 +58,7 @@ impl Fixture {
         let (client, identity) = (key("client.key"), key("relay.key"));
         let relay = identity.fingerprint();
         let mut allow = AllowList::default();
-        allow.add(client.fingerprint());
+        allow.add_file(&format!("{} {rights}", client.fingerprint())).expect("valid");
         let listen = "127.0.0.1:0".parse().expect("an address");
         let options = ServeOptions { listen, root: path("in"), identity, allow };
         let (sender, receiver) = mpsc::channel();

@@ -22,8 +22,17 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// Starts a proxy to `relay`.
+    /// Starts a proxy to `relay` that cuts what the client sends.
     pub(crate) fn start(relay: SocketAddr, cut: Cut) -> Self {
+        Self::cutting(relay, cut, false)
+    }
+
+    /// Starts a proxy to `relay` that cuts what the relay sends.
+    pub(crate) fn backwards(relay: SocketAddr, cut: Cut) -> Self {
+        Self::cutting(relay, cut, true)
+    }
+
+    fn cutting(relay: SocketAddr, cut: Cut, backwards: bool) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         thread::spawn(move || {
@@ -33,8 +42,8 @@ impl Proxy {
                 let both = |stream: &TcpStream| stream.try_clone().expect("a second descriptor");
                 let (back, forth) = ((both(&relay), both(&client)), (client, relay));
                 let limit = (number == cut.connection).then_some(cut);
-                thread::spawn(move || forward(back.0, back.1, None));
-                thread::spawn(move || forward(forth.0, forth.1, limit));
+                thread::spawn(move || forward(back.0, back.1, limit.filter(|_| backwards)));
+                thread::spawn(move || forward(forth.0, forth.1, limit.filter(|_| !backwards)));
             }
         });
         Self { address }

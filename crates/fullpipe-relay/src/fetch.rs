@@ -1,0 +1,333 @@
+//! Copies from a relay: the client asks for files, and then receives them as a relay does.
+//!
+//! ```text
+//!   hello with fetch ──connection 0──► relay: Walk ─► Driver
+//!   Session ◄── open, blocks ────────── connections 0 to N-1
+//!   Session ─── opened, durable, placed ──────────────────► Driver
+//! ```
+//!
+//! The order of writes, the journal and the continuation are those of the relay, on this host. The relay
+//! decides neither the names of the targets nor where symbolic links lead: every target is one that was asked
+//! for, or below it, and links are created after the files.
+
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use fullpipe_units::{Bytes, Rate};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{Duration, Instant, interval, timeout};
+
+use crate::error::Error;
+use crate::frame::Fetch;
+use crate::name::PathText;
+use crate::report::{ConnectionReport, CopyReport};
+use crate::send::connect::Relay;
+use crate::send::{CopyObserver, CopyOptions, PERMIT, Retry, START};
+use crate::session::{MOST_REPLIES, Session, Totals};
+use crate::ssh::Remote;
+use crate::store::FileStore;
+use crate::target::End;
+use crate::{runtime, span};
+
+/// Time between two reports of the progress.
+const SHOWN: Duration = Duration::from_millis(100);
+/// Time in which the last replies have to be sent.
+const FAREWELL: Duration = Duration::from_secs(5);
+/// Maximum number of sources: the message that names them has 64 KiB.
+const MOST_SOURCES: usize = 256;
+
+/// Copies files from another host to this one.
+pub(crate) fn fetch(
+    options: &CopyOptions,
+    sources: &[End],
+    observer: &dyn CopyObserver,
+) -> Result<CopyReport, Error> {
+    let End::Local(target) = &options.target else {
+        return Err(Error::usage("neither end is on this host", "run fullpipe copy on one of the two hosts"));
+    };
+    let plan = Plan::new(sources, target, options.verify)?;
+    let fetching = Fetching { options, plan: &plan, observer };
+    match sources.first() {
+        Some(End::Relay { host, port, .. }) => {
+            let relay = Relay::new((host, *port), &options.identity, options.peer, START)?;
+            let relay = Arc::new(relay.fetching(plan.fetch.clone()));
+            fetching.run(|| Ok(Arc::clone(&relay)))
+        }
+        Some(End::Ssh { host, .. }) => {
+            let mut started = None;
+            let fetched = fetching.run(|| {
+                // An earlier one ends first.
+                drop(started.take());
+                let remote = Remote::start_reading(host, options.identity.fingerprint())?;
+                let address = (remote.host.as_str(), remote.port);
+                let relay = Relay::new(address, &options.identity, Some(remote.fingerprint), PERMIT)?;
+                started = Some(remote);
+                Ok(Arc::new(relay.fetching(plan.fetch.clone())))
+            });
+            if let Some(remote) = started {
+                remote.end();
+            }
+            fetched
+        }
+        _ => Err(Error::usage("the files are on this host", "use cp -a")),
+    }
+}
+
+/// What is fetched, and where it goes.
+#[derive(Debug, PartialEq, Eq)]
+struct Plan {
+    /// Folder of this host that receives the files. It is created.
+    folder: PathBuf,
+    fetch: Fetch,
+    /// Targets below the folder.
+    expected: Vec<PathBuf>,
+}
+
+impl Plan {
+    fn new(sources: &[End], target: &Path, verify: bool) -> Result<Self, Error> {
+        if sources.len() > MOST_SOURCES {
+            let message = format!("{} sources are too many; the limit is {MOST_SOURCES}", sources.len());
+            return Err(Error::usage(message, "copy the folder that contains them, or use several commands"));
+        }
+        let first = sources.first().and_then(place);
+        if sources.iter().any(|source| place(source) != first) {
+            return Err(Error::usage(
+                "the sources are on different hosts",
+                "copy from each host with a command of its own",
+            ));
+        }
+        let is_folder = target.as_os_str().as_bytes().ends_with(b"/") || target.file_name().is_none();
+        let into = is_folder || sources.len() > 1;
+        let (folder, name) = match (into, target.parent(), target.file_name()) {
+            (false, Some(folder), Some(name)) if folder.as_os_str().is_empty() => {
+                (Path::new("."), Some(name))
+            }
+            (false, Some(folder), Some(name)) => (folder, Some(name)),
+            _ => (target, None),
+        };
+        let mut pairs = Vec::new();
+        let mut expected: Vec<PathBuf> = Vec::new();
+        for source in sources {
+            let (End::Relay { path, .. } | End::Ssh { path, .. }) = source else { continue };
+            // There is no shell that would replace it.
+            let path = path.strip_prefix("~").unwrap_or(path);
+            let own = path.components().next_back().and_then(|part| match part {
+                Component::Normal(name) => Some(name),
+                _ => None,
+            });
+            let target = PathBuf::from(name.or(own).ok_or_else(|| {
+                Error::usage(
+                    "the source has no name",
+                    "write the name of the target at its end, without a slash",
+                )
+            })?);
+            if expected.contains(&target) {
+                return Err(Error::usage(
+                    format!("two sources have the target {}", target.display()),
+                    "copy them with two commands, to different folders",
+                ));
+            }
+            pairs.push((PathText::from(path), PathText::from(target.as_path())));
+            expected.push(target);
+        }
+        Ok(Self { folder: folder.into(), fetch: Fetch { sources: pairs, verify }, expected })
+    }
+}
+
+/// Returns the host of a source, and its port.
+fn place(source: &End) -> Option<(&str, u16)> {
+    match source {
+        End::Relay { host, port, .. } => Some((host, *port)),
+        End::Ssh { host, .. } => Some((host, 0)),
+        End::Local(_) | End::Pipe => None,
+    }
+}
+
+struct Fetching<'a> {
+    options: &'a CopyOptions,
+    plan: &'a Plan,
+    observer: &'a dyn CopyObserver,
+}
+
+impl Fetching<'_> {
+    fn run(&self, mut reach: impl FnMut() -> Result<Arc<Relay>, Error>) -> Result<CopyReport, Error> {
+        let folder = &self.plan.folder;
+        fs::create_dir_all(folder)
+            .map_err(|error| Error::system(format_args!("create the folder {}", folder.display()), &error))?;
+        let store = Arc::new(FileStore::open_root(folder)?);
+        let runtime = runtime()?;
+        let fetched = runtime.block_on(async {
+            let started = Instant::now();
+            let (mut retry, mut sums) = (Retry::new(self.options.retry), Sums::default());
+            loop {
+                let before = sums;
+                let attempted = match reach() {
+                    Ok(relay) => self.attempt(&relay, &store, &mut sums).await,
+                    Err(error) => Err(error),
+                };
+                match attempted {
+                    Ok(totals) => return Ok(report(&totals, before, (started, retry.losses))),
+                    Err(error) => {
+                        let has_progressed = sums.received > before.received;
+                        let pause = retry.pause(error, (sums.was_accepted, has_progressed), self.observer)?;
+                        tokio::time::sleep(pause).await;
+                    }
+                }
+            }
+        });
+        // Threads of a failed attempt may still write.
+        drop(runtime);
+        drop(store);
+        FileStore::clean(folder);
+        fetched
+    }
+
+    async fn attempt(
+        &self,
+        relay: &Arc<Relay>,
+        store: &Arc<FileStore>,
+        sums: &mut Sums,
+    ) -> Result<Totals, Error> {
+        let (replies, outgoing) = mpsc::channel(MOST_REPLIES);
+        let session = Session::new(Arc::clone(store), replies).expecting(self.plan.expected.clone());
+        let session = Arc::new(session);
+        let (tls, _) = relay.connect(0).await?;
+        sums.was_accepted = true;
+        // Dropped, and with them their tasks, when the attempt ends.
+        let mut joining = JoinSet::new();
+        for number in 1..self.options.connections.fixed() {
+            let (relay, session) = (Arc::clone(relay), Arc::clone(&session));
+            joining.spawn(async move {
+                // The others carry what a lost connection had.
+                if let Ok((mut tls, _)) = relay.connect(number).await {
+                    let _ = session.read(number, &mut tls).await;
+                }
+            });
+        }
+        let mut ticks = interval(SHOWN);
+        let (read, sending) = {
+            let received = session.receive(tokio::io::split(tls), outgoing);
+            let mut received = std::pin::pin!(received);
+            loop {
+                tokio::select! {
+                    ended = &mut received => break ended,
+                    _ = ticks.tick() => {
+                        let totals = session.totals();
+                        self.observer.progress(totals.received + totals.resumed, totals.bytes);
+                    }
+                }
+            }
+        };
+        let (totals, failure) = (session.totals(), session.failure());
+        joining.shutdown().await;
+        drop(session);
+        let _ = timeout(FAREWELL, sending).await;
+        if let Some(error) = failure {
+            sums.add(&totals);
+            return Err(error);
+        }
+        match read {
+            Ok(()) if totals.is_complete => Ok(totals),
+            read => {
+                sums.add(&totals);
+                let error = read.err().unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into());
+                Err(Error::network(
+                    format!("lost the connection to {}: {error}", relay.name),
+                    "run the same command again to continue the copy",
+                ))
+            }
+        }
+    }
+}
+
+/// Sums of the attempts that failed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    was_accepted: bool,
+    received: u64,
+    files: u64,
+}
+
+impl Sums {
+    fn add(&mut self, totals: &Totals) {
+        self.received += totals.connections.iter().sum::<u64>();
+        self.files += totals.files;
+    }
+}
+
+fn report(totals: &Totals, earlier: Sums, (started, reconnects): (Instant, u64)) -> CopyReport {
+    let wall = span(started.elapsed());
+    let rate = |bytes: u64| Rate::mean(Bytes::new(bytes), wall).as_bps();
+    let received = earlier.received + totals.connections.iter().sum::<u64>();
+    let files = totals.files + totals.same;
+    let used = totals.connections.iter().filter(|bytes| **bytes > 0);
+    let connections: Vec<ConnectionReport> = used
+        .map(|bytes| ConnectionReport {
+            bytes: *bytes,
+            goodput_bps: rate(*bytes),
+            rtt_ms: None,
+            retransmits: None,
+            limit: Default::default(),
+            lost: false,
+        })
+        .collect();
+    CopyReport {
+        schema: CopyReport::SCHEMA,
+        files,
+        // What an earlier attempt has placed is the same now.
+        same_files: totals.same.saturating_sub(earlier.files),
+        skipped_files: 0,
+        bytes: totals.bytes.get(),
+        sent_bytes: received,
+        resumed_bytes: totals.resumed.get().saturating_sub(earlier.received),
+        wall_s: wall.as_secs_f64(),
+        first_byte_s: totals.first_byte.map(|at| span(at - started).as_secs_f64()),
+        goodput_bps: rate(received),
+        blake3: totals.hash.filter(|_| files == 1).map(|hash| hash.to_string()),
+        most_connections: connections.len() as u64,
+        connections,
+        limit: None,
+        limit_share: None,
+        pipe: None,
+        reconnects,
+        advice: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+
+    use super::*;
+
+    fn plan(sources: &[&str], target: &str) -> Result<(PathBuf, Vec<PathBuf>), Error> {
+        let sources: Vec<End> =
+            sources.iter().map(|text| End::parse(OsStr::new(text)).expect("an end")).collect();
+        Plan::new(&sources, Path::new(target), false).map(|plan| (plan.folder, plan.expected))
+    }
+
+    #[test]
+    fn targets_follow_from_the_command_alone() {
+        let expected =
+            |folder: &str, names: &[&str]| Ok((folder.into(), names.iter().map(PathBuf::from).collect()));
+        assert_eq!(plan(&["relay://h/dir/a"], "x"), expected(".", &["x"]));
+        assert_eq!(plan(&["relay://h/dir/a"], "in/x"), expected("in", &["x"]));
+        assert_eq!(plan(&["relay://h/dir/a"], "in/"), expected("in/", &["a"]));
+        assert_eq!(plan(&["h:dir/a", "h:b"], "in"), expected("in", &["a", "b"]));
+        assert_eq!(plan(&["h:~/a"], "."), expected(".", &["a"]));
+        assert_eq!(plan(&["relay://h/"], "/backup"), expected("/", &["backup"]));
+        for (sources, target) in [
+            (&["relay://h/"][..], "in/"),
+            (&["h:.."], "in/"),
+            (&["h:a", "g:b"], "in"),
+            (&["h:a", "relay://h/b"], "in"),
+            (&["h:a", "h:b/a"], "in"),
+        ] {
+            assert!(plan(sources, target).is_err(), "{sources:?}");
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Copies from a relay.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use fullpipe_relay::{Connections, CopyOptions, CopyReport, End, Error, Kind, Sources, copy};
+use fullpipe_units::Duration;
+
+use crate::proxy::{Cut, Proxy};
+use crate::{Fixture, Notes};
+
+const MIB: usize = 1 << 20;
+
+impl Fixture {
+    /// Returns the options of a copy from the relay at `address` to `target`, below the folder `out`.
+    fn fetching(&self, sources: &[&str], target: &str, address: std::net::SocketAddr) -> CopyOptions {
+        let end = |source: &&str| End::parse(format!("relay://{address}/{source}").as_ref()).expect("an end");
+        // Joined as text, so that a slash at the end is kept.
+        let target = format!("{}/out/{target}", self.folder.path().display());
+        CopyOptions {
+            sources: Sources::Remote(sources.iter().map(end).collect()),
+            target: End::Local(target.into()),
+            ..self.options(Path::new("-"), "-", address)
+        }
+    }
+
+    fn fetch(&self, sources: &[&str], target: &str) -> Result<CopyReport, Error> {
+        copy(&self.fetching(sources, target, self.address), None, &Notes)
+    }
+
+    /// Writes a file of the relay, and returns its content.
+    fn stored(&self, name: &str, size: usize) -> Vec<u8> {
+        let source = self.source(&format!("../in/{name}"), size);
+        fs::read(source).expect("a file")
+    }
+
+    fn fetched(&self, name: &str) -> PathBuf {
+        self.folder.path().join("out").join(name)
+    }
+}
+
+#[test]
+fn files_arrive_with_their_attributes() {
+    let fixture = Fixture::new();
+    for size in [0, 1, MIB, MIB + 1, 9 * MIB + 77] {
+        let name = format!("dir/file-{size}");
+        let content = fixture.stored(&name, size);
+        fs::set_permissions(fixture.placed(&name), fs::Permissions::from_mode(0o640)).expect("the owner may");
+        for same in [0, 1] {
+            let report = fixture.fetch(&[&name], &format!("new/{size}")).expect("copied");
+            assert_eq!((report.files, report.same_files, report.bytes), (1, same, size as u64), "{report:?}");
+            assert_eq!(report.sent_bytes, if same == 0 { size as u64 } else { 0 });
+            let hash = blake3::hash(&content).to_hex().to_string();
+            assert_eq!(report.blake3, (same == 0).then_some(hash));
+        }
+        let target = fixture.fetched(&format!("new/{size}"));
+        assert!(fs::read(&target).expect("placed") == content, "{size} bytes");
+        let (from, to) = (fs::metadata(fixture.placed(&name)), fs::metadata(&target));
+        let (from, to) = (from.expect("a file"), to.expect("a file"));
+        assert_eq!(
+            (to.mtime(), to.mtime_nsec(), to.mode() & 0o777),
+            (from.mtime(), from.mtime_nsec(), 0o640)
+        );
+    }
+    assert_eq!(fs::read_dir(fixture.fetched("new")).expect("a folder").count(), 5, "no journal is left");
+}
+
+#[test]
+fn folders_arrive_with_links_and_without_the_journal() {
+    let fixture = Fixture::new();
+    for number in 0..120 {
+        fixture.stored(&format!("dir/{}/{number}", number % 3), 500 + number);
+    }
+    let large = fixture.stored("dir/large", 3 * MIB);
+    fs::create_dir_all(fixture.placed("dir/empty")).expect("a folder");
+    symlink("large", fixture.placed("dir/link")).expect("a link");
+    fixture.stored("other", 5);
+    let report = fixture.fetch(&["dir", "other"], "both").expect("copied");
+    assert_eq!((report.files, report.same_files), (123, 0), "{report:?}");
+    assert!(fs::read(fixture.fetched("both/dir/large")).expect("placed") == large);
+    assert_eq!(fs::read_link(fixture.fetched("both/dir/link")).expect("a link"), Path::new("large"));
+    assert!(fixture.fetched("both/dir/empty").is_dir() && fixture.fetched("both/other").is_file());
+    let again = fixture.fetch(&["dir", "other"], "both").expect("nothing to do");
+    assert_eq!((again.files, again.same_files, again.sent_bytes), (123, 123, 0));
+    let all = fixture.fetch(&[""], "all").expect("copied");
+    assert_eq!(all.files, 123, "the journal of the relay is not sent");
+}
+
+#[test]
+fn a_fetch_continues_where_it_was_durable() {
+    let fixture = Fixture::new();
+    let content = fixture.stored("large", 20 * MIB);
+    let cut = Cut { connection: 0, after: 6 * MIB as u64, stall_ms: 1800 };
+    let proxy = Proxy::backwards(fixture.address, cut);
+    let mut options = fixture.fetching(&["large"], "large", proxy.address);
+    options.connections = Connections::new(1, 1).expect("a range");
+    let error = copy(&options, None, &Notes).expect_err("cut");
+    assert_eq!(
+        (error.kind, error.message.starts_with("lost the connection")),
+        (Kind::Network, true),
+        "{error}"
+    );
+    assert!(!fixture.fetched("large").exists());
+    let report = fixture.fetch(&["large"], "large").expect("copied");
+    assert!(report.resumed_bytes >= 3 * MIB as u64, "{report:?}");
+    assert_eq!(report.resumed_bytes + report.sent_bytes, 20 * MIB as u64, "nothing is sent twice");
+    assert!(fs::read(fixture.fetched("large")).expect("placed") == content);
+    // A second interruption is continued by the same command.
+    fs::remove_file(fixture.fetched("large")).expect("removed");
+    let proxy = Proxy::backwards(fixture.address, cut);
+    let options = CopyOptions { retry: Duration::from_secs(10), ..options };
+    let options =
+        CopyOptions { sources: fixture.fetching(&["large"], "large", proxy.address).sources, ..options };
+    let report = copy(&options, None, &Notes).expect("copied");
+    assert_eq!((report.reconnects, report.same_files), (1, 0), "{report:?}");
+    assert!(fs::read(fixture.fetched("large")).expect("placed") == content);
+}
+
+#[test]
+fn rights_are_those_of_the_allow_file() {
+    let fixture = Fixture::with_rights("write-only");
+    fixture.stored("a", 5);
+    let error = fixture.fetch(&["a"], "a").expect_err("write-only");
+    assert!(error.message.contains("may only write"), "{error}");
+    assert!(!fixture.fetched("a").exists());
+    fixture.copy(&fixture.source("b", 5), "b").expect("it may write");
+    let fixture = Fixture::with_rights("read-only");
+    fixture.stored("a", 5);
+    fixture.fetch(&["a"], "a").expect("it may read");
+    let error = fixture.copy(&fixture.source("b", 5), "b").expect_err("read-only");
+    assert!(error.message.contains("may only read") && !fixture.placed("b").exists(), "{error}");
+}
+
+/// No path leads out of the root, and a link that exists here does not lead the files elsewhere.
+#[test]
+fn neither_end_leaves_its_folder() {
+    let fixture = Fixture::new();
+    let outside = tempfile::tempdir().expect("a folder");
+    fs::write(outside.path().join("secret"), "kept").expect("written");
+    symlink(outside.path(), fixture.placed("out")).expect("a link");
+    symlink(outside.path().join("secret"), fixture.placed("link")).expect("a link");
+    for source in ["../out/a", "out/secret", "link", "/etc/hostname", ".fullpipe/journal", "absent"] {
+        let error = fixture.fetch(&[source], "target").expect_err(source);
+        assert!(!error.message.is_empty() && !fixture.fetched("target").exists(), "{source}");
+    }
+    fixture.stored("dir/inner/file", 5);
+    fs::create_dir(fixture.fetched("dir")).expect("a folder");
+    fs::create_dir(fixture.fetched("elsewhere")).expect("a folder");
+    symlink("../elsewhere", fixture.fetched("dir/inner")).expect("a link");
+    let error = fixture.fetch(&["dir"], "dir").expect_err("a link on the way");
+    assert!(error.message.ends_with("leads through a symbolic link"), "{error}");
+    assert_eq!(fs::read_dir(fixture.fetched("elsewhere")).expect("a folder").count(), 0);
+}
