@@ -67,6 +67,7 @@ const LAB: [(&str, &[&str]); 4] = [
         &[
             "bootstrap",
             "capture",
+            "columns",
             "host",
             "nearest",
             "outcome",
