@@ -207,7 +207,11 @@ fn what_cannot_race_gets_one_line_and_a_hint() {
     for (from, to, problem) in [
         ("app = { request = '200B' }\n", "", "has a flow without a request"),
         ("bytes = '60kB'\n", "", "has a flow without an end"),
-        ("[[flow]]\n", "[[flow]]\ncount = 2\n", "has more than one flow"),
+        (
+            "[[flow]]\n",
+            "[[flow]]\ncount = 2\n",
+            "has flows that are not the same download, one after the other",
+        ),
         ("rtt = '50ms'", "rtt = '50m'", "line 5, column 7: time '50m' has an unknown unit"),
         ("", "", "a race needs at least two pairs, and the experiment has one seed"),
     ] {
