@@ -164,7 +164,8 @@ impl Tunables {
     }
 }
 
-fn within<T: PartialOrd + fmt::Display>(
+/// Checks that a setting is in its range; `allowed` is the range as text.
+pub(crate) fn within<T: PartialOrd + fmt::Display>(
     key: &'static str,
     value: T,
     range: RangeInclusive<T>,

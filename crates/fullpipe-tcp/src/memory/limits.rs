@@ -1,9 +1,8 @@
 //! Limits of path memory, which a configuration may lower.
 
-use core::fmt;
-use core::ops::RangeInclusive;
-
 use fullpipe_units::{Bytes, Rate};
+
+use crate::tunables::{TunableError, within};
 
 /// Size of the memory, and octets beyond ten segments that may be launched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +36,7 @@ impl MemoryLimits {
     ///
     /// # Errors
     /// Returns an error that names the first limit out of its range, and the range.
-    pub fn check(&self) -> Result<(), LimitError> {
+    pub fn check(&self) -> Result<(), TunableError> {
         let kib = Bytes::from_kib;
         within("prefixes", self.prefixes, 1_024..=65_536, "1024 to 65536")?;
         within("client_budget", self.client, Bytes::ZERO..=kib(64), "0B to 64KiB")?;
@@ -52,38 +51,3 @@ impl Default for MemoryLimits {
         Self::DEFAULT
     }
 }
-
-fn within<T: PartialOrd + fmt::Display>(
-    key: &'static str,
-    value: T,
-    range: RangeInclusive<T>,
-    allowed: &'static str,
-) -> Result<(), LimitError> {
-    if range.contains(&value) {
-        return Ok(());
-    }
-    Err(LimitError { key, value: value.to_string(), allowed })
-}
-
-/// Error for a limit that is out of its range.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LimitError {
-    key: &'static str,
-    value: String,
-    allowed: &'static str,
-}
-
-impl LimitError {
-    /// Returns the range of the limit, as text.
-    pub const fn allowed(&self) -> &'static str {
-        self.allowed
-    }
-}
-
-impl fmt::Display for LimitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} is out of range", self.key, self.value)
-    }
-}
-
-impl std::error::Error for LimitError {}

@@ -30,7 +30,7 @@ mod limits;
 mod table;
 
 pub use kill_switch::{KillSwitch, SenderTotals, TripReason};
-pub use limits::{LimitError, MemoryLimits};
+pub use limits::MemoryLimits;
 use table::Table;
 
 /// Streams of the keyed hash: the set of an entry, and its tag.
