@@ -15,6 +15,7 @@ mod outgoing;
 mod pacing;
 mod pipe;
 mod spool;
+mod tasks;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,11 +24,11 @@ use std::time::Duration;
 
 use fullpipe_units::Bytes;
 use tokio::sync::{mpsc, watch};
-use tokio::task::{JoinSet, spawn_blocking};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 use self::connect::{Opened, Relay};
-use self::connection::{Sender, Shared, SharedSampler, receive, receive_first, sample};
+use self::connection::{SharedSampler, receive_first, sample};
 pub(crate) use self::deliver::{Joined, deliver};
 use self::driver::Driver;
 use self::links::Links;
@@ -36,9 +37,9 @@ use self::pacing::Pacing;
 pub use self::pacing::{Pacer, RateLimit};
 use self::pipe::Held;
 pub use self::pipe::{Pipe, PipeOptions};
+use self::tasks::{Tasks, find};
 use crate::error::{Error, Kind};
 use crate::fetch::fetch;
-use crate::frame::MOST_CONNECTIONS;
 use crate::keys::{Fingerprint, Identity};
 use crate::report::CopyReport;
 use crate::runtime;
@@ -332,31 +333,22 @@ impl<'a> Copy<'a> {
     ) -> Result<CopyReport, Error> {
         let options = self.options;
         let announced = self.announced()?;
-        let shared = Arc::new(Shared::default());
-        *crate::locked(&shared.sent) = vec![0; MOST_CONNECTIONS as usize];
         let (events, mut reported) = mpsc::unbounded_channel();
         let (requests, outgoing) = mpsc::unbounded_channel();
-        let mut tasks = JoinSet::new();
-        let begin = |tasks: &mut JoinSet<()>, driver: &mut Driver<'_>, number, opened, requests| {
-            let (tls, readiness): Opened = opened;
-            let (reader, writer) = tokio::io::split(tls);
-            let readiness = Arc::new(readiness);
-            let wait = driver.opened_connection(number, &readiness)?;
-            let start = Instant::now() + Duration::from_nanos(wait.as_nanos());
-            let shared = Arc::clone(&shared);
-            let sender = Sender { number, readiness, start, shared, events: events.clone() };
-            tasks.spawn(sender.run(writer, requests));
+        let mut tasks = Tasks::new(events.clone());
+        let begin = |tasks: &mut Tasks, driver: &mut Driver<'_>, number, opened: Opened, requests| {
+            let reader = tasks.send(driver, number, opened, requests)?;
             match number {
-                0 => tasks.spawn(receive_first(Arc::clone(relay), reader, events.clone())),
-                _ => tasks.spawn(receive(number, reader, events.clone())),
-            };
+                0 => tasks.spawn(receive_first(Arc::clone(relay), reader, tasks.events.clone())),
+                _ => tasks.receive(number, reader),
+            }
             Ok::<(), Error>(())
         };
         let mut links = Links::new(options.connections);
         links.next_to_open();
         let mut driver = Driver::new(
             relay.name.clone(),
-            Arc::clone(&shared),
+            Arc::clone(&tasks.shared),
             requests,
             events.clone(),
             (started, links, options.limit.as_ref().map(Pacing::new)),
@@ -366,15 +358,7 @@ impl<'a> Copy<'a> {
         let (found, mut sources) = mpsc::channel(AHEAD);
         let mut piped = None;
         match announced {
-            Announced::Files(walk) => {
-                spawn_blocking(move || {
-                    for source in walk {
-                        if found.blocking_send(source).is_err() {
-                            break;
-                        }
-                    }
-                });
-            }
+            Announced::Files(walk) => find(walk, found),
             // Nothing else is found.
             Announced::Pipe(held) => {
                 piped = Some(held.changes());
@@ -431,10 +415,7 @@ impl<'a> Copy<'a> {
         })
         .await;
         driver.end();
-        // The connections end when the relay has read the last message. One that hangs is not waited for,
-        // because every file has been placed.
-        let ending = async { while tasks.join_next().await.is_some() {} };
-        let _ = timeout(FAREWELL, ending).await;
+        tasks.end().await;
         Ok(driver.report(carried))
     }
 }
