@@ -8,9 +8,9 @@ use fullpipe_lab::sim;
 use fullpipe_units::Draws;
 
 /// Number of simulated downloads from which the races draw their times.
-const DOWNLOADS: u64 = 10_000;
+const DOWNLOADS: u64 = 20_000;
 /// Number of pairs of a race with downloads of this size.
-const PAIRS: u64 = 400;
+const PAIRS: u64 = 1_000;
 
 /// Returns the share of the races between a sender and itself whose interval contains 1. The two sides of a pair
 /// are different downloads, because identical downloads would have no spread.
