@@ -19,8 +19,9 @@ use super::number::Number;
 use super::point_table::{MOST_POINTS, PointTable};
 use super::profiles::resolved;
 use super::resolve::scenario;
+use super::seeds::Seeds;
 use super::swept::{Choice, Picker, Row, Sweep};
-use super::{Experiment, ExperimentError, MOST_REPEATS, MOST_RESULTS, Point};
+use super::{Experiment, ExperimentError, MOST_RESULTS, Point};
 use crate::columns::{Cell, Kind};
 use crate::nearest::nearest_name;
 use crate::profile::Profiles;
@@ -93,8 +94,7 @@ pub(super) struct Settings<'d> {
 pub struct Design {
     name: String,
     description: String,
-    repeat: u64,
-    seed: u64,
+    pub(super) seeds: Seeds,
     duration: Sweep<Duration>,
     sample_every: Duration,
     tables: Vec<Tables>,
@@ -164,9 +164,7 @@ impl Design {
         if file.name.trim().is_empty() {
             return refused("the name is empty".into(), "add name = \"weak-network\"");
         }
-        if !(1..=MOST_REPEATS).contains(&file.repeat) {
-            return refused(format!("repeat {} is out of range", file.repeat), "allowed: 1 to 10000");
-        }
+        let seeds = Seeds::new(file.seed, file.repeat)?;
         if file.flow.is_empty() {
             return refused("the experiment has no flow".into(), "add a [[flow]] with cc = \"cubic\"");
         }
@@ -188,19 +186,17 @@ impl Design {
         };
         let (name, description, duration) =
             (file.name.clone(), file.description.clone(), file.duration.clone());
-        let (repeat, seed, points) = (file.repeat, file.seed, 0);
         let mut design = Self {
             name,
             description,
-            repeat,
-            seed,
+            seeds,
             duration,
             sample_every,
             tables,
             rows,
             traces,
             profiles,
-            points,
+            points: 0,
         };
         design.count()?;
         Ok(design)
@@ -265,39 +261,39 @@ impl Design {
 
     /// Returns the number of seeds per point.
     pub const fn repeat(&self) -> u64 {
-        self.repeat
+        self.seeds.count()
     }
 
     /// Returns the first seed.
     pub const fn seed(&self) -> u64 {
-        self.seed
+        self.seeds.first()
     }
 
     /// Returns the number of runs: points x seeds.
     pub const fn runs(&self) -> u64 {
-        self.points.saturating_mul(self.repeat)
+        self.seeds.runs(self.points)
     }
 
     /// Returns the seed of a run.
     pub const fn seed_of(&self, run: u64) -> u64 {
-        self.seed.wrapping_add(run % self.repeat)
+        self.seeds.of_run(run)
     }
 
     /// Returns the number of the point of a run.
     pub const fn point_of(&self, run: u64) -> u64 {
-        run / self.repeat
+        self.seeds.point_of_run(run)
     }
 
     /// Replaces the first seed.
     #[must_use]
     pub fn with_seed(self, seed: u64) -> Self {
-        Self { seed, ..self }
+        Self { seeds: self.seeds.with_first(seed), ..self }
     }
 
-    /// Sets the number of seeds per point, at least one and at most [`MOST_REPEATS`].
+    /// Sets the number of seeds per point, at least one and at most [`MOST_REPEATS`](super::MOST_REPEATS).
     #[must_use]
     pub fn with_repeat(self, repeat: u64) -> Self {
-        Self { repeat: repeat.clamp(1, MOST_REPEATS), ..self }
+        Self { seeds: self.seeds.with_count(repeat), ..self }
     }
 
     /// Sets the interval between trace rows.
@@ -395,8 +391,7 @@ impl Design {
         Ok(Experiment {
             name: self.name.clone(),
             description: self.description.clone(),
-            repeat: 1,
-            seed: self.seed_of(run),
+            seeds: Seeds::only(self.seed_of(run)),
             points: vec![self.point(self.point_of(run))?.point],
             profiles: self.profiles.clone(),
             expectations: Vec::new(),

@@ -85,6 +85,7 @@ mod point_table;
 mod profiles;
 mod queue;
 mod resolve;
+mod seeds;
 mod swept;
 #[cfg(test)]
 mod tests;
@@ -99,6 +100,7 @@ use file::{ExpectFile, ExperimentFile, HarmFile, RatioFile};
 pub use number::Number;
 pub use point_table::PointTable;
 pub use profiles::{missing_profile, read_profiles};
+use seeds::Seeds;
 pub use value::Amount;
 
 use crate::arm::Arm;
@@ -112,8 +114,7 @@ use crate::victim::Victim;
 pub struct Experiment {
     name: String,
     description: String,
-    repeat: u64,
-    seed: u64,
+    seeds: Seeds,
     points: Vec<Point>,
     profiles: Profiles,
     expectations: Vec<Expectation>,
@@ -232,11 +233,11 @@ impl Experiment {
     /// Returns an error if points x seeds x flows exceed [`MOST_RESULTS`].
     pub fn check_size(&self) -> Result<(), ExperimentError> {
         let flows: u64 = self.points.iter().map(|point| point.scenario.flows.len() as u64).sum();
-        let (runs, results) = (self.runs(), flows.saturating_mul(self.repeat));
+        let (runs, results) = (self.runs(), self.seeds.runs(flows));
         if results <= MOST_RESULTS {
             return Ok(());
         }
-        let (points, seeds) = (self.points.len(), self.repeat);
+        let (points, seeds) = (self.points.len(), self.seeds.count());
         Err(ExperimentError::new(
             format!(
                 "the experiment has {runs} runs with {results} flows in total ({points} points x {seeds} seeds)"
@@ -256,7 +257,8 @@ impl Experiment {
             let Scenario { duration, sample_every, flows, .. } = &point.scenario;
             (duration.as_nanos() / sample_every.as_nanos().max(1)).saturating_mul(flows.len() as u64)
         };
-        let rows = self.points.iter().map(rows).fold(0, u64::saturating_add).saturating_mul(self.repeat);
+        let rows = self.points.iter().map(rows).fold(0, u64::saturating_add);
+        let rows = self.seeds.runs(rows);
         if rows <= MOST_ROWS {
             return Ok(());
         }
@@ -268,7 +270,7 @@ impl Experiment {
 
     /// Returns the number of runs of the experiment: points x seeds.
     pub fn runs(&self) -> u64 {
-        (self.points.len() as u64).saturating_mul(self.repeat)
+        self.seeds.runs(self.points.len() as u64)
     }
 
     /// Checks that every flow of the experiment can run in the simulator.
@@ -327,8 +329,8 @@ impl Experiment {
         });
         let harms = harms.collect::<Result<_, _>>()?;
         let (name, description) = (file.name, file.description);
-        let (repeat, seed, profiles) = (file.repeat, file.seed, design.into_profiles());
-        Ok(Self { name, description, repeat, seed, points, profiles, expectations, ratios, harms })
+        let (seeds, profiles) = (design.seeds, design.into_profiles());
+        Ok(Self { name, description, seeds, points, profiles, expectations, ratios, harms })
     }
 
     /// Returns the name of the experiment.
@@ -377,19 +379,19 @@ impl Experiment {
     /// Returns the random seeds with which every point is run: the first seed, and consecutive numbers for
     /// the repeats.
     pub fn seeds(&self) -> Vec<u64> {
-        (0..self.repeat).map(|i| self.seed.wrapping_add(i)).collect()
+        self.seeds.all().collect()
     }
 
     /// Replaces the first random seed of the experiment.
     #[must_use]
     pub fn with_seed(self, seed: u64) -> Self {
-        Self { seed, ..self }
+        Self { seeds: self.seeds.with_first(seed), ..self }
     }
 
     /// Sets the number of seeds per point, at least one and at most [`MOST_REPEATS`].
     #[must_use]
     pub fn with_repeat(self, repeat: u64) -> Self {
-        Self { repeat: repeat.clamp(1, MOST_REPEATS), ..self }
+        Self { seeds: self.seeds.with_count(repeat), ..self }
     }
 }
 
