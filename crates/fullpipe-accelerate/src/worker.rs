@@ -55,6 +55,9 @@ const FAREWELL: Duration = Duration::from_millis(100);
 /// Time after the death of the keeper in which the table disappears. The answers to probes then reach the
 /// kernel.
 const TABLE_GONE: Duration = Duration::from_millis(300);
+/// Time after which the probe of a new connection is written to the file. Many short connections have ended by
+/// then, and the probes of the others are written together.
+const PROBE_DELAY: Duration = Duration::from_millis(10);
 /// Time by which the timestamps of probes are ahead. A client ignores an ACK that is older than the last segment
 /// (RFC 7323 section 5; Linux answers none since 6.14), and the worker may send segments after it has written a
 /// probe.
@@ -71,7 +74,7 @@ struct Relayed {
     server: Server,
     up: Half,
     down: Half,
-    watched: WaitCondition,
+    watched: Watched,
     /// Whether the client has ended its direction.
     client_ended: bool,
     /// Time at which the connection is reset, if the server has reset its side.
@@ -84,12 +87,36 @@ struct Relayed {
     queued: bool,
 }
 
+/// What epoll reports about the socket to the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Watched {
+    Nothing,
+    Data,
+    DataAndRoom,
+}
+
 /// The client's end of a connection.
 struct Client<'a> {
     stack: &'a mut Stack,
     id: ConnId,
     now: Instant,
     ended: bool,
+}
+
+impl Relayed {
+    /// Watches the socket to the server for at least `wanted`.
+    fn watch(&mut self, sockets: &Sockets<'_>, number: u64, wanted: Watched) -> Result<(), Error> {
+        let fd = self.server.as_fd();
+        match (self.watched, wanted) {
+            (Watched::DataAndRoom, _) | (_, Watched::Nothing) | (Watched::Data, Watched::Data) => {
+                return Ok(());
+            }
+            (Watched::Nothing, Watched::Data) => sockets.watch(fd, number)?,
+            (before, Watched::DataAndRoom) => sockets.watch_room(fd, number, before == Watched::Data)?,
+        }
+        self.watched = wanted;
+        Ok(())
+    }
 }
 
 impl End for Client<'_> {
@@ -137,12 +164,20 @@ struct Worker {
     probe: Option<Probe>,
     pressure: Pressure,
     probes: ProbeFile,
+    /// New connections whose probes are not in the file yet, and the time at which they are written.
+    unprobed: Vec<u64>,
+    next_probes: Instant,
     /// Raw socket for the probes of this worker's clients if the keeper dies, and for ICMP messages about
     /// connections of the kernel.
     raw: Option<Socket>,
     /// Probes that are sent before the worker ends, and those of one report interval.
     last_probes: VecDeque<Vec<(IpAddr, Vec<u8>)>>,
     beat: Beat,
+    /// Bytes of the connections that have ended: from the clients, and from the server.
+    carried: [u64; 2],
+    /// What the connections hold, and a report as text. Both keep their memory.
+    held: Vec<u64>,
+    line: Vec<u8>,
     beats: u64,
     next_beat: Instant,
     /// Time at which the worker ends, once the keeper has asked for it or has ended itself.
@@ -174,9 +209,14 @@ impl Worker {
             probe: None,
             pressure: Pressure::NONE,
             probes,
+            unprobed: Vec::new(),
+            next_probes: Instant::FAR_FUTURE,
             raw,
             last_probes: VecDeque::new(),
             beat: Beat::default(),
+            carried: [0; 2],
+            held: Vec::new(),
+            line: Vec::new(),
             beats: 0,
             next_beat: Instant::ZERO,
             ends_at: None,
@@ -217,21 +257,30 @@ impl Worker {
                 server,
                 up: Half::starting_with(first),
                 down: Half::default(),
-                watched: WaitCondition::Nothing,
+                watched: Watched::Nothing,
                 client_ended: false,
                 reset_by: None,
                 held_back: false,
                 reported: 0,
                 queued: false,
             };
-            if let Some(headers) = stack.probe_packet(now + PROBE_AHEAD, id) {
-                // Without the file, the clients of a dead worker learn late that their connections are lost.
-                let _ = self.probes.append(headers.as_bytes());
+            if self.unprobed.is_empty() {
+                self.next_probes = now + PROBE_DELAY;
             }
+            self.unprobed.push(number);
             self.relayed.insert(number, relayed);
             self.numbers.insert(id, number);
             self.go_on(number);
         }
+    }
+
+    /// Writes the probes of the new connections that still exist.
+    fn write_probes(&mut self, now: Instant, stack: &Stack) {
+        let Self { unprobed, relayed, probes, .. } = self;
+        let open = unprobed.drain(..).filter_map(|number| relayed.get(&number));
+        // Without the file, the clients of a dead worker learn late that their connections are lost.
+        let _ = probes.append(open.filter_map(|open| stack.probe_packet(now + PROBE_AHEAD, open.id)));
+        self.next_probes = Instant::FAR_FUTURE;
     }
 
     fn unreachable(&mut self) {
@@ -281,8 +330,8 @@ impl Worker {
         self.resetting.remove(&number);
         let relayed = self.relayed.remove(&number)?;
         self.numbers.remove(&relayed.id);
-        self.beat.bytes_up += relayed.up.carried();
-        self.beat.bytes_down += relayed.down.carried();
+        self.carried[0] += relayed.up.carried();
+        self.carried[1] += relayed.down.carried();
         Some(relayed)
     }
 
@@ -304,10 +353,7 @@ impl Worker {
     ) -> Result<(), Error> {
         let Some(relayed) = self.relayed.get_mut(&number) else { return Ok(()) };
         if relayed.server.is_connecting() {
-            let connecting = WaitCondition::Room;
-            sockets.change(relayed.server.as_fd(), number, relayed.watched, connecting)?;
-            relayed.watched = connecting;
-            return Ok(());
+            return relayed.watch(sockets, number, Watched::DataAndRoom);
         }
         let id = relayed.id;
         let held = || stack.connection(id).map_or(0, |connection| connection.snapshot().queued);
@@ -341,16 +387,8 @@ impl Worker {
         let goes_on = up_now == Progress::GoesOn
             || down_now == Progress::GoesOn
             || (down_now == Progress::WaitsForRoom && may_read && has_room());
-        let data = down_now == Progress::WaitsForData;
-        let room = up_now == Progress::WaitsForRoom;
-        let wanted = match (data, room) {
-            (false, false) => WaitCondition::Nothing,
-            (true, false) => WaitCondition::Data,
-            (false, true) => WaitCondition::Room,
-            (true, true) => WaitCondition::DataAndRoom,
-        };
-        sockets.change(relayed.server.as_fd(), number, relayed.watched, wanted)?;
-        relayed.watched = wanted;
+        let full = up_now == Progress::WaitsForRoom;
+        relayed.watch(sockets, number, if full { Watched::DataAndRoom } else { Watched::Data })?;
         if goes_on {
             self.go_on(number);
         }
@@ -359,7 +397,7 @@ impl Worker {
 
     /// Handles the sockets that are ready.
     fn ready(&mut self, now: Instant, stack: &mut Stack, sockets: &Sockets<'_>) -> Result<(), Error> {
-        for number in sockets.ready() {
+        for (number, change) in sockets.ready() {
             match number {
                 CONTROL => self.listen_to_keeper(now, stack, sockets)?,
                 PROBE => {
@@ -377,6 +415,9 @@ impl Worker {
                             continue;
                         }
                         self.health.succeeded(now);
+                    }
+                    if let Some(relayed) = self.relayed.get_mut(&number) {
+                        relayed.server.became(change);
                     }
                     self.go_on(number);
                 }
@@ -486,6 +527,9 @@ impl Worker {
     /// Resets the connections whose server has sent a reset, once the client has acknowledged all bytes.
     fn finish_resets(&mut self, now: Instant, stack: &mut Stack) -> Instant {
         let mut next = Instant::FAR_FUTURE;
+        if self.resetting.is_empty() {
+            return next;
+        }
         let mut due = Vec::new();
         for number in &self.resetting {
             let Some(relayed) = self.relayed.get(number) else { continue };
@@ -536,6 +580,9 @@ impl Service for Worker {
         if self.ends_at.is_some_and(|at| at <= now) {
             self.end(now);
         }
+        if now >= self.next_probes {
+            self.write_probes(now, stack);
+        }
         if now >= self.next_beat {
             self.report(now, stack);
             self.next_beat = now + BEAT;
@@ -543,6 +590,6 @@ impl Service for Worker {
         if !self.again.is_empty() {
             return Ok(now);
         }
-        Ok(self.next_beat.min(resets).min(self.health.next(now)))
+        Ok(self.next_beat.min(self.next_probes).min(resets).min(self.health.next(now)))
     }
 }

@@ -82,9 +82,9 @@ impl From<MemorySummary> for PathReport {
 impl Worker {
     /// Samples all connections, and reports to the keeper.
     pub(super) fn report(&mut self, now: Instant, stack: &mut Stack) {
-        let mut held = Vec::with_capacity(self.relayed.len());
+        self.held.clear();
         let mut limits = [Duration::ZERO; SendLimit::ALL.len()];
-        let (mut up, mut down) = (0, 0);
+        let [mut up, mut down] = self.carried;
         for (sampled, relayed) in self.relayed.values_mut().enumerate() {
             up += relayed.up.carried();
             down += relayed.down.carried();
@@ -98,13 +98,13 @@ impl Worker {
             relayed.reported = moved;
             let Some(connection) = stack.connection(relayed.id) else { continue };
             let pending = relayed.up.pending() + relayed.down.pending();
-            held.push(connection.snapshot().queued + connection.readable() + pending as u64);
+            self.held.push(connection.snapshot().queued + connection.readable() + pending as u64);
             if sampled < SAMPLED {
                 let spent = connection.limit_times(now);
                 limits.iter_mut().zip(spent).for_each(|(total, spent)| *total += spent);
             }
         }
-        self.pressure = Pressure::of(Bytes::new(self.settings.memory), &mut held);
+        self.pressure = Pressure::of(Bytes::new(self.settings.memory), &mut self.held);
         // Connections that were held back try again: the level may have risen.
         for (number, relayed) in &mut self.relayed {
             if relayed.held_back && !std::mem::replace(&mut relayed.queued, true) {
@@ -118,35 +118,45 @@ impl Worker {
         if self.beats.is_multiple_of(OBSERVATION_BEATS) {
             self.beat.paths = stack.observe_senders(now).map(PathReport::from);
         }
-        let counters = stack.counters();
-        let beat = Beat {
-            connections: self.relayed.len(),
-            health: self.health.state(now).name().into(),
-            bytes_up: self.beat.bytes_up + up,
-            bytes_down: self.beat.bytes_down + down,
-            held: self.pressure.held.get(),
-            packets_in: counters.packets_in,
-            packets_out: counters.packets_out,
-            syns: counters.syns_in,
-            refused: counters.refused,
-            too_big: counters.complaints,
-            limits: SendLimit::ALL
-                .into_iter()
-                .zip(limits)
-                .map(|(limit, spent)| (limit.name().to_owned(), spent.as_secs_f64()))
-                .collect(),
-            ..self.beat.clone()
-        };
+        self.fill(stack, up, down, limits, self.health.state(now).name());
         self.beats += 1;
         if self.relayed.len() <= SAMPLED || self.beats.is_multiple_of(PROBE_BEATS) {
             let probes =
                 self.relayed.values().filter_map(|relayed| stack.probe_packet(now + PROBE_AHEAD, relayed.id));
-            let _ = self.probes.write(probes.map(|headers| headers.as_bytes().to_vec()));
+            let _ = self.probes.write(probes);
+            self.unprobed.clear();
         }
-        if let Ok(mut line) = serde_json::to_vec(&beat) {
-            line.push(b'\n');
+        self.line.clear();
+        if serde_json::to_writer(&mut self.line, &self.beat).is_ok() {
+            self.line.push(b'\n');
             // A keeper that does not read misses a report. It ignores a line that was cut short.
-            let _ = self.control.write_all(&line);
+            let _ = self.control.write_all(&self.line);
+        }
+    }
+
+    /// Fills in a report. Names that have not changed keep their memory.
+    fn fill(
+        &mut self,
+        stack: &Stack,
+        up: u64,
+        down: u64,
+        limits: [Duration; SendLimit::ALL.len()],
+        health: &'static str,
+    ) {
+        let counters = stack.counters();
+        let beat = &mut self.beat;
+        beat.connections = self.relayed.len();
+        if beat.health != health {
+            beat.health = health.into();
+        }
+        (beat.bytes_up, beat.bytes_down, beat.held) = (up, down, self.pressure.held.get());
+        (beat.packets_in, beat.packets_out) = (counters.packets_in, counters.packets_out);
+        (beat.syns, beat.refused, beat.too_big) = (counters.syns_in, counters.refused, counters.complaints);
+        for (limit, spent) in SendLimit::ALL.into_iter().zip(limits) {
+            match beat.limits.get_mut(limit.name()) {
+                Some(seconds) => *seconds = spent.as_secs_f64(),
+                None => drop(beat.limits.insert(limit.name().to_owned(), spent.as_secs_f64())),
+            }
         }
     }
 }
