@@ -113,8 +113,9 @@ impl Worker {
         }
         // Between 80 % and 90 % of the connections, the state is kept, so that the steering does not flap.
         let share = if self.beat.full { 8 } else { 9 };
+        let connections = stack.connections() - stack.in_time_wait();
         self.beat.full =
-            self.pressure.level.is_some() || 10 * stack.connections() >= share * self.settings.connections;
+            self.pressure.level.is_some() || 10 * connections >= share * self.settings.connections;
         if self.beats.is_multiple_of(OBSERVATION_BEATS) {
             self.beat.paths = stack.observe_senders(now).map(PathReport::from);
         }
