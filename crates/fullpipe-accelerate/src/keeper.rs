@@ -378,7 +378,8 @@ impl<'a> Keeper<'a> {
         if self.beat.full {
             return Some("the limit of connections or memory is reached");
         }
-        let behind = self.overload.lasts(self.clock.now());
+        // Without a listener of the kernel, clients would be refused.
+        let behind = !self.permissions.no_fallback && self.overload.lasts(self.clock.now());
         behind.then_some("the worker does not read its packets in time")
     }
 
