@@ -8,21 +8,24 @@
 //!              └──────────── table removed ◄── 5 s without a report, or the worker has ended
 //! ```
 //!
-//! The phase aside also applies while the worker reports that it has reached a limit. While connections may be
+//! The phase aside also applies while the worker reports that it has reached a limit, or does not read its
+//! packets in time. While connections may be
 //! left to the kernel, the keeper looks for them among the kernel's sockets.
 //!
 //! Silence is counted in the keeper's own ticks: if the whole machine pauses, the keeper pauses too, and the
 //! worker is not blamed for it.
 
+mod running;
+
 use std::collections::VecDeque;
 use std::ffi::OsString;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use fullpipe_linux::device::{self, Drops};
 use fullpipe_linux::namespace::this_namespace;
@@ -38,6 +41,7 @@ use socket2::Socket;
 use crate::config::{ClientAddress, Settings, Upstream};
 use crate::handover::Order;
 use crate::nft::Nft;
+use crate::overload::Overload;
 use crate::preflight::{self, Permissions, Plan};
 use crate::probes::{self, Probes};
 use crate::routes::{NoWay, WayOut, way_out};
@@ -46,6 +50,8 @@ use crate::steering::{LEFT_SECONDS, Phase, Steering};
 use crate::users::user;
 use crate::worker::{BEAT, Beat, PathLimits, WorkerSettings};
 use crate::{forwarding, handover, stranded, system};
+
+use running::{Heard, RunningWorker};
 
 /// Number of ticks without a report after which new connections are left to the kernel (1 s).
 const SILENT: u32 = 10;
@@ -67,8 +73,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const FAREWELL: Duration = Duration::from_secs(1);
 /// Transmit queue length of the TUN device, in packets.
 const TUN_QUEUE: u32 = 4_096;
-/// Longest report that is accepted from the worker, in bytes.
-const MOST_REPORT: usize = 16 << 10;
 /// Share of a device's speed that all connections together may use, so that its queue stays empty: 98 %.
 const SHARE_OF_SPEED: (u64, u64) = (98, 100);
 
@@ -115,26 +119,6 @@ pub fn run(
     result
 }
 
-/// A worker process, and what it has reported.
-struct RunningWorker {
-    child: Child,
-    control: UnixStream,
-    /// Bytes of a report that is not complete yet.
-    line: Vec<u8>,
-    /// Number of ticks since the last report.
-    silent: u32,
-}
-
-/// State of the worker as seen at the socket.
-enum Heard {
-    /// Nothing, or an incomplete report.
-    Nothing,
-    /// A report has arrived.
-    Beat(Box<Beat>),
-    /// The worker has ended.
-    End,
-}
-
 struct Keeper<'a> {
     settings: &'a Settings,
     permissions: Permissions,
@@ -172,6 +156,7 @@ struct Keeper<'a> {
     next_start: Instant,
     /// Drops of the devices at the start of the service, and at the last examination.
     drops: [Drops; 2],
+    overload: Overload,
     probes: Probes,
     /// Raw socket for the probes.
     raw: Socket,
@@ -235,6 +220,7 @@ impl<'a> Keeper<'a> {
             failures: VecDeque::new(),
             next_start: Instant::ZERO,
             drops: [drops; 2],
+            overload: Overload::new(drops.unread),
             probes,
             raw,
             file,
@@ -372,18 +358,29 @@ impl<'a> Keeper<'a> {
                         worker.silent = 0;
                     }
                     self.note_health();
-                    match self.phase {
+                    let why_aside = self.why_aside();
+                    match (self.phase, why_aside) {
                         // No client is taken from the kernel for a server that is down.
-                        None if self.server_answers == Some(true) && self.no_way.is_none() => self.steer()?,
-                        Some(Phase::Steady) if self.beat.full => {
-                            self.set_aside("the limit of connections or memory is reached")?;
+                        (None, _) if self.server_answers == Some(true) && self.no_way.is_none() => {
+                            self.steer()?;
                         }
-                        Some(Phase::Aside) if !self.beat.full => self.resume()?,
+                        (Some(Phase::Steady), Some(why)) => self.set_aside(why)?,
+                        (Some(Phase::Aside), None) => self.resume()?,
                         _ => {}
                     }
                 }
             }
         }
+    }
+
+    /// Returns why new connections are left to the kernel at the moment; `None` if they are not.
+    fn why_aside(&self) -> Option<&'static str> {
+        if self.beat.full {
+            return Some("the limit of connections or memory is reached");
+        }
+        // Without a listener of the kernel, clients would be refused.
+        let behind = !self.permissions.no_fallback && self.overload.lasts(self.clock.now());
+        behind.then_some("the worker does not read its packets in time")
     }
 
     /// Reports that the kill switch of the path memory has acted since the report `before`.
@@ -484,7 +481,11 @@ impl<'a> Keeper<'a> {
     }
 
     fn tick(&mut self, ticks: u64) -> Result<(), Error> {
-        self.probes.send(self.clock.now(), &self.raw);
+        let now = self.clock.now();
+        self.probes.send(now, &self.raw);
+        if let Ok(unread) = Drops::unread(&self.steering.tun) {
+            self.overload.observe(now, unread);
+        }
         if let Some(worker) = &mut self.worker {
             worker.silent += 1;
             let silent = worker.silent;
@@ -704,33 +705,6 @@ impl<'a> Keeper<'a> {
     }
 }
 
-impl RunningWorker {
-    /// Reads the next report.
-    fn read(&mut self) -> Heard {
-        let mut room = [0; 4_096];
-        loop {
-            if let Some(end) = self.line.iter().position(|byte| *byte == b'\n') {
-                let line: Vec<u8> = self.line.drain(..=end).collect();
-                // The worker is not trusted: a line that is not a report is ignored.
-                match serde_json::from_slice(&line) {
-                    Ok(beat) => return Heard::Beat(Box::new(beat)),
-                    Err(_) => continue,
-                }
-            }
-            if self.line.len() > MOST_REPORT {
-                return Heard::End;
-            }
-            match self.control.read(&mut room) {
-                Ok(0) => return Heard::End,
-                Ok(len) => self.line.extend_from_slice(&room[..len]),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Heard::Nothing,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return Heard::End,
-            }
-        }
-    }
-}
-
 /// Returns the number in the name of a service's table, for example 3 for `fullpipe_fp3`.
 fn number_of(table: &str) -> u32 {
     table.trim_start_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or_default()
@@ -755,32 +729,5 @@ mod tests {
     fn pauses_double_up_to_a_limit() {
         let pauses: Vec<u64> = (1..=8).map(|failures| pause(failures).as_millis()).collect();
         assert_eq!(pauses, [100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000]);
-    }
-
-    /// Reports come in pieces; lines that are not reports are ignored; the end of the socket is the end of
-    /// the worker.
-    #[test]
-    fn reports_are_read_line_by_line() {
-        let (control, mut worker) = UnixStream::pair().expect("a socket pair");
-        control.set_nonblocking(true).expect("a socket");
-        let child = Command::new("true").spawn().expect("a process");
-        let mut running = RunningWorker { child, control, line: Vec::new(), silent: 0 };
-        let beat = Beat { connections: 7, ..Beat::default() };
-        let line = serde_json::to_vec(&beat).expect("JSON");
-        worker.write_all(b"noise\n").expect("room");
-        worker.write_all(&line[..10]).expect("room");
-        assert!(matches!(running.read(), Heard::Nothing));
-        worker.write_all(&line[10..]).expect("room");
-        worker.write_all(b"\n").expect("room");
-        assert!(matches!(running.read(), Heard::Beat(read) if *read == beat));
-        assert!(matches!(running.read(), Heard::Nothing));
-        drop(worker);
-        // A child of another test may have inherited the descriptor, until it starts its program.
-        let clock = Clock::starting_in(Duration::ZERO);
-        while matches!(running.read(), Heard::Nothing) && clock.now() < Instant::ZERO + FAILURE_WINDOW {
-            clock.sleep_until(clock.now() + Duration::from_millis(1));
-        }
-        assert!(matches!(running.read(), Heard::End));
-        let _ = running.child.wait();
     }
 }

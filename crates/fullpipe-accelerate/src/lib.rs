@@ -28,6 +28,7 @@
 //! | `upstream` | kernel sockets to the server |
 //! | [`health`] | whether the server lives |
 //! | [`memory`] | which connections stop reading when the budget is spent |
+//! | `overload` | whether the worker reads its packets in time |
 //! | `probes` | packets that tell the clients of a dead worker |
 //! | `answers` | resets for the clients that answer these packets |
 //! | `stranded` | SYNs that a dead worker has not read |
@@ -50,6 +51,7 @@ pub mod health;
 pub mod keeper;
 pub mod memory;
 mod nft;
+mod overload;
 pub mod preflight;
 mod probes;
 pub mod proxy;

@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 
 use fullpipe_linux::Error;
 use fullpipe_linux::namespace::this_namespace;
-use fullpipe_tcp::wire::{Checksums, Flags, Packet};
+use fullpipe_tcp::wire::{Checksums, Flags, Headers, Packet};
 use fullpipe_units::{Duration, Instant};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
@@ -50,32 +50,34 @@ const MOST_BYTES: u64 = 64 << 20;
 pub(crate) struct ProbeFile {
     file: File,
     len: u64,
+    /// Slots that are being written. The memory is kept.
+    slots: Vec<u8>,
 }
 
 impl ProbeFile {
     /// Opens the file that the keeper has created.
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
         let file = OpenOptions::new().write(true).open(path);
-        file.map(|file| Self { file, len: 0 })
+        file.map(|file| Self { file, len: 0, slots: Vec::new() })
             .map_err(|error| system(format_args!("open {}", path.display()), error))
     }
 
     /// Replaces the packets in the file.
-    pub(crate) fn write(&mut self, packets: impl Iterator<Item = impl AsRef<[u8]>>) -> io::Result<()> {
-        let mut slots = Vec::new();
-        packets.for_each(|packet| push_slot(&mut slots, packet.as_ref()));
+    pub(crate) fn write(&mut self, packets: impl Iterator<Item = Headers>) -> io::Result<()> {
+        self.len = 0;
         // All slots have the same size, so a file that is only partly replaced is still readable.
-        self.file.write_all_at(&slots, 0)?;
-        self.len = slots.len() as u64;
+        self.append(packets)?;
         self.file.set_len(self.len)
     }
 
-    /// Adds the packet of a new connection.
-    pub(crate) fn append(&mut self, packet: &[u8]) -> io::Result<()> {
-        let mut slot = Vec::with_capacity(SLOT);
-        push_slot(&mut slot, packet);
-        self.file.write_all_at(&slot, self.len)?;
-        self.len += slot.len() as u64;
+    /// Adds the packets of new connections.
+    pub(crate) fn append(&mut self, packets: impl Iterator<Item = Headers>) -> io::Result<()> {
+        self.slots.clear();
+        packets.for_each(|packet| push_slot(&mut self.slots, packet.as_bytes()));
+        if !self.slots.is_empty() {
+            self.file.write_all_at(&self.slots, self.len)?;
+        }
+        self.len += self.slots.len() as u64;
         Ok(())
     }
 }
@@ -258,11 +260,15 @@ mod tests {
         let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let mut probes = Probes::new(folder.path(), listen(), owner, Instant::ZERO).expect("a file");
         let mut file = ProbeFile::open(probes.path()).expect("a file");
-        let one = packet(LISTEN, "198.51.100.7:40000", Flags::ACK);
-        let two = packet(LISTEN, "198.51.100.8:40001", Flags::ACK);
-        file.write([&one, &two, &one].into_iter()).expect("room");
-        file.write([&one].into_iter()).expect("room");
-        file.append(&two).expect("room");
+        let clients = ["198.51.100.7:40000", "198.51.100.8:40001"];
+        let [one, two] = clients.map(|client| packet(LISTEN, client, Flags::ACK));
+        let to = |client: &str| {
+            let segment = test_packets::segment(SeqNum(1), SeqNum(2), Flags::ACK);
+            Headers::between(&segment, listen(), client.parse().expect("an address"))
+        };
+        file.write([clients[0], clients[1], clients[0]].into_iter().filter_map(to)).expect("room");
+        file.write(to(clients[0]).into_iter()).expect("room");
+        file.append(to(clients[1]).into_iter()).expect("room");
         assert_eq!(probes.collect(Instant::ZERO).expect("a file"), 2);
         let expected = [("198.51.100.7:40000", &one), ("198.51.100.8:40001", &two)];
         for ((address, packet), (to, expected)) in probes.waiting.iter().zip(expected) {

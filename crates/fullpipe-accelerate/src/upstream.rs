@@ -4,6 +4,7 @@ use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 
+use fullpipe_linux::Readiness;
 use rustix::io::Errno;
 use socket2::{Domain, SockAddr, Socket, Type};
 
@@ -34,6 +35,8 @@ pub(crate) struct Server {
     socket: Socket,
     /// Whether the server has not accepted the connection yet.
     connecting: bool,
+    /// What epoll has reported and a read has not used up yet.
+    readiness: Readiness,
     /// Whether a write has met a reset. The kernel reports the reset once, and an end in order afterwards.
     was_reset: bool,
 }
@@ -50,8 +53,7 @@ impl Server {
             Upstream::Tcp(address) => (Domain::for_address(*address), SockAddr::from(*address)),
             Upstream::Unix(path) => (Domain::UNIX, SockAddr::unix(path)?),
         };
-        let socket = Socket::new(domain, Type::STREAM, None)?;
-        socket.set_nonblocking(true)?;
+        let socket = Socket::new(domain, Type::STREAM.nonblocking(), None)?;
         if let Upstream::Tcp(address) = upstream {
             // From here on, the kernel resets the connection if this process dies. With an end in order, half
             // an upload would look whole to the server.
@@ -68,10 +70,21 @@ impl Server {
         }
         let connecting = match socket.connect(&address) {
             Ok(()) => false,
-            Err(error) if error.raw_os_error() == Some(Errno::INPROGRESS.raw_os_error()) => true,
+            // Over loopback, the handshake has ended by now, although the call does not report it.
+            Err(error) if error.raw_os_error() == Some(Errno::INPROGRESS.raw_os_error()) => {
+                socket.peer_addr().is_err()
+            }
             Err(error) => return Err(error),
         };
-        Ok(Self { socket, connecting, was_reset: false })
+        // The end of what a read of a local socket returns may be the end of a message instead of the data.
+        let readiness = Readiness { readable: false, ends: matches!(upstream, Upstream::Unix(_)) };
+        Ok(Self { socket, connecting, readiness, was_reset: false })
+    }
+
+    /// Records what epoll has reported about the socket.
+    pub(crate) fn became(&mut self, change: Readiness) {
+        self.readiness.readable |= change.readable;
+        self.readiness.ends |= change.ends;
     }
 
     /// Returns whether the server has not accepted the connection yet.
@@ -125,14 +138,20 @@ pub(crate) fn is_temporary(error: &io::Error) -> bool {
 
 impl End for Server {
     fn read(&mut self, room: &mut [u8]) -> Input {
-        if self.connecting {
+        if self.connecting || !self.readiness.readable {
             return Input::Wait;
         }
         match (&self.socket).read(room) {
             Ok(0) if self.was_reset => Input::Reset,
             Ok(0) => Input::End,
-            Ok(len) => Input::Bytes(len),
-            Err(error) if is_temporary(&error) => Input::Wait,
+            Ok(len) => {
+                self.readiness.readable = len == room.len() || self.readiness.ends;
+                Input::Bytes(len)
+            }
+            Err(error) if is_temporary(&error) => {
+                self.readiness.readable = false;
+                Input::Wait
+            }
             Err(_) => Input::Reset,
         }
     }
@@ -216,7 +235,29 @@ mod tests {
         accepted.write_all(b"half").expect("room");
         Socket::from(accepted).set_linger(Some(std::time::Duration::ZERO)).expect("a socket");
         let mut read = [0; 16];
+        server.became(Readiness { readable: true, ends: true });
         assert_eq!(server.read(&mut read), Input::Bytes(4));
         assert_eq!(server.read(&mut read), Input::Reset);
+    }
+
+    /// A read that returns fewer bytes than requested has taken all, so the socket is not read again before the
+    /// next report. If the end has been reported, it is read without another report.
+    #[test]
+    fn a_socket_is_read_after_a_report() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let upstream = Upstream::Tcp(listener.local_addr().expect("an address"));
+        for ends in [false, true] {
+            let mut server = Server::open(&upstream, &mut Sources::default(), None).expect("it listens");
+            assert!(!server.is_connecting(), "over loopback, the handshake has ended");
+            let (mut accepted, _) = listener.accept().expect("a connection");
+            accepted.write_all(b"all of it").expect("room");
+            drop(accepted);
+            let mut read = [0; 16];
+            assert_eq!(server.read(&mut read), Input::Wait, "nothing has been reported");
+            server.became(Readiness { readable: true, ends });
+            assert_eq!(server.read(&mut read[..4]), Input::Bytes(4));
+            assert_eq!(server.read(&mut read), Input::Bytes(5));
+            assert_eq!(server.read(&mut read), if ends { Input::End } else { Input::Wait });
+        }
     }
 }

@@ -51,8 +51,8 @@ impl Drops {
     /// # Errors
     /// Returns an error if the kernel does not answer, or if there is no device `tun`.
     pub fn read(tun: &str, devices: &[String]) -> Result<Self, Error> {
+        let unread = Self::unread(tun)?;
         let netlink = Netlink::new()?;
-        let unread = netlink.counts(tun)?.tx_dropped;
         let named = netlink.devices()?;
         let index_of =
             |device: &String| named.iter().find(|(_, name)| name == device).map(|(index, _)| *index);
@@ -60,6 +60,14 @@ impl Drops {
         let queues = netlink.queue_drops()?;
         let of_devices = queues.into_iter().filter(|(index, _)| indices.contains(index));
         Ok(Self { unread, queues: of_devices.map(|(_, drops)| u64::from(drops)).sum() })
+    }
+
+    /// Reads the number of packets to the TUN device `tun` that its reader has not read in time.
+    ///
+    /// # Errors
+    /// Returns the same errors as [`Self::read`].
+    pub fn unread(tun: &str) -> Result<u64, Error> {
+        Ok(Netlink::new()?.counts(tun)?.tx_dropped)
     }
 
     /// Returns the drops since `earlier`. The counters of a device that was replaced begin anew.

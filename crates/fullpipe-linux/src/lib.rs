@@ -74,5 +74,5 @@ pub mod watch;
 pub use clock::Clock;
 pub use error::{Error, Kind};
 pub use flows::kernel_name;
-pub use poll::{Stop, WaitCondition};
+pub use poll::{Readiness, Stop, WaitCondition};
 pub use tun::{Datapath, Tun, TunConfig};

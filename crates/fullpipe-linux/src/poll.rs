@@ -44,6 +44,23 @@ impl WaitCondition {
     }
 }
 
+/// What has changed at a socket that is watched for changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Readiness {
+    /// Whether there is something to read: bytes, the end of the stream, or an error.
+    pub readable: bool,
+    /// Whether the socket must be read until it has nothing more, because the end of the stream, an error or
+    /// urgent data has arrived. Otherwise, a read that returns fewer bytes than requested has taken all.
+    pub ends: bool,
+}
+
+impl Readiness {
+    fn of(events: EventFlags) -> Self {
+        let ends = events.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR | EventFlags::PRI);
+        Self { readable: ends || events.contains(EventFlags::IN), ends }
+    }
+}
+
 /// An epoll instance in which each watched descriptor has a number.
 pub(crate) struct Poll {
     fd: OwnedFd,
@@ -94,6 +111,33 @@ impl Poll {
         }
     }
 
+    /// Watches a socket for changes instead of states (`EPOLLET`): arriving data, its end, errors, and with
+    /// `room` also room in a send buffer that was full. The current state is reported as the first change.
+    /// `again` is true if the socket is watched already.
+    pub(crate) fn watch_changes(
+        &self,
+        fd: BorrowedFd<'_>,
+        number: u64,
+        room: bool,
+        again: bool,
+    ) -> Result<(), Error> {
+        let room = if room { EventFlags::OUT } else { EventFlags::empty() };
+        let events = EventFlags::IN | EventFlags::RDHUP | EventFlags::PRI | EventFlags::ET | room;
+        let data = EventData::new_u64(number);
+        let watched = if again {
+            epoll::modify(&self.fd, fd, data, events)
+        } else {
+            epoll::add(&self.fd, fd, data, events)
+        };
+        watched.doing("watch a socket")
+    }
+
+    /// Returns the numbers of the descriptors of the last call of `wait` or `look`, and what has changed.
+    pub(crate) fn changes(&self) -> impl Iterator<Item = (u64, Readiness)> + '_ {
+        // The fields of an epoll event are unaligned (packed), so they are copied before use.
+        self.events.iter().map(|event| ({ event.data }.u64(), Readiness::of(event.flags)))
+    }
+
     pub(crate) fn forget(&self, fd: BorrowedFd<'_>) -> Result<(), Error> {
         epoll::delete(&self.fd, fd).doing("stop watching a file descriptor")
     }
@@ -131,13 +175,29 @@ pub(crate) struct Alarm {
     fd: OwnedFd,
     /// Time for which the timer was last armed.
     at: Cell<Instant>,
+    /// Whether the timer has expired for this time.
+    has_expired: Cell<bool>,
 }
 
 impl Alarm {
     pub(crate) fn new() -> Result<Self, Error> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let fd = timerfd_create(TimerfdClockId::Monotonic, flags).doing("create a timer")?;
-        Ok(Self { fd, at: Cell::new(Instant::FAR_FUTURE) })
+        Ok(Self { fd, at: Cell::new(Instant::FAR_FUTURE), has_expired: Cell::new(false) })
+    }
+
+    /// Arms the timer so that it expires at `at` or earlier. A timer that is armed for an earlier time is kept,
+    /// which saves a system call per round of a loop whose next time moves forward with each packet.
+    pub(crate) fn set_at_latest(&self, clock: &Clock, at: Instant) -> Result<(), Error> {
+        if !self.has_expired.get() && self.at.get() <= at {
+            return Ok(());
+        }
+        self.arm(clock, at)
+    }
+
+    /// Records that epoll has reported the timer. [`Self::set_at_latest`] then arms it again.
+    pub(crate) fn expired(&self) {
+        self.has_expired.set(true);
     }
 
     /// Arms the timer for `at`, or disarms it if `at` is [`Instant::FAR_FUTURE`]. In both cases, clears a
@@ -147,11 +207,16 @@ impl Alarm {
         if self.at.get() == at {
             return Ok(());
         }
+        self.arm(clock, at)
+    }
+
+    fn arm(&self, clock: &Clock, at: Instant) -> Result<(), Error> {
         let never = Timespec { tv_sec: 0, tv_nsec: 0 };
         let it_value = if at.is_never() { never } else { clock.absolute(at) };
         let setting = Itimerspec { it_interval: never, it_value };
         timerfd_settime(&self.fd, TimerfdTimerFlags::ABSTIME, &setting).doing("set a timer")?;
         self.at.set(at);
+        self.has_expired.set(false);
         Ok(())
     }
 }

@@ -29,7 +29,7 @@ use rustix::thread::set_current_timer_slack;
 
 use crate::clock::{Clock, thread_cpu};
 use crate::error::Error;
-use crate::poll::{Alarm, Poll, Stop, WaitCondition};
+use crate::poll::{Alarm, Poll, Readiness, Stop, WaitCondition};
 use crate::sys;
 use crate::tun::{Datapath, Tun, VIRTIO_HEADER};
 
@@ -80,13 +80,33 @@ pub trait Service {
 /// chooses.
 pub struct Sockets<'a> {
     poll: &'a Poll,
-    happened: &'a [u64],
 }
 
 impl Sockets<'_> {
     /// Returns the numbers of the sockets that are ready, or that have failed.
-    pub fn ready(&self) -> impl Iterator<Item = u64> + '_ {
-        self.happened.iter().filter_map(|number| number.checked_sub(FIRST_SOCKET))
+    pub fn ready(&self) -> impl Iterator<Item = (u64, Readiness)> + '_ {
+        self.poll
+            .changes()
+            .filter_map(|(number, readiness)| Some((number.checked_sub(FIRST_SOCKET)?, readiness)))
+    }
+
+    /// Starts to watch a socket for changes until it is closed. The service must read and write until the socket
+    /// has or takes nothing more, because only what happens after that is reported. Room is reported only after
+    /// [`Self::watch_room`].
+    ///
+    /// # Errors
+    /// Returns an error if the kernel cannot watch the socket.
+    pub fn watch(&self, fd: BorrowedFd<'_>, number: u64) -> Result<(), Error> {
+        self.poll.watch_changes(fd, number + FIRST_SOCKET, false, false)
+    }
+
+    /// Also reports when the send buffer of a socket has room again after it was full, or when a connection is
+    /// established. `again` is true if the socket is watched already.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel cannot watch the socket.
+    pub fn watch_room(&self, fd: BorrowedFd<'_>, number: u64, again: bool) -> Result<(), Error> {
+        self.poll.watch_changes(fd, number + FIRST_SOCKET, true, again)
     }
 
     /// Changes the condition for which a socket is watched from `before` to `after`. A socket must be changed
@@ -221,7 +241,7 @@ fn run_loop(
             let more = device.read_all(&mut stack, clock)?;
             let now = clock.now();
             stack.handle_timeout(now);
-            let wakes = attend(now, &mut stack, &Sockets { poll: &poll, happened: &happened })?;
+            let wakes = attend(now, &mut stack, &Sockets { poll: &poll })?;
             device.write_all(&mut stack, now);
             // Sending may make a socket writable, and the application then writes at once.
             (more || stack.has_events(), wakes.min(stack.poll_timeout()).min(device.free_at(now)))
@@ -238,8 +258,11 @@ fn run_loop(
             }
             poll.look(&mut happened)?;
         } else {
-            alarm.set(&clock, next)?;
+            alarm.set_at_latest(&clock, next)?;
             poll.wait(&mut happened)?;
+        }
+        if happened.contains(&AWAKE) {
+            alarm.expired();
         }
         if happened.contains(&STOPPING) {
             return Ok(LoopReport { cpu: thread_cpu(), ..device.report });

@@ -1,16 +1,23 @@
 //! Tests of the worker between a client's stack and a server of the kernel. A socket pair takes the place of
 //! the TUN device, so the tests need no privileges.
 
-use std::io::BufRead;
-use std::net::{Ipv4Addr, TcpListener};
-use std::sync::{Arc, PoisonError};
+use std::io::{BufRead, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use fullpipe_linux::stack_loop::{Application, run as run_client};
+use fullpipe_linux::stack_loop::{Application, Port, run as run_client, serve};
+use fullpipe_linux::{Clock, Datapath};
+use fullpipe_tcp::Config;
+use fullpipe_tcp::memory::MemoryLimits;
+use fullpipe_tcp::stack::siphash::Key;
+use fullpipe_tcp::stack::{IsnClock, StackConfig};
 use fullpipe_tcp::wire::{Checksums, Flags, Headers, Packet, Segment, SeqNum};
 use fullpipe_units::draw;
 
+use super::start::{prepare, stack};
 use super::*;
+use crate::config::Upstream;
 use crate::test_packets;
 
 const LISTEN: ([u8; 4], u16) = ([192, 0, 2, 1], 443);

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use fullpipe_units::Instant;
 
+use super::time_wait::Rest;
 use super::{ConnId, Entry, FourTuple, Owner, Stack};
 use crate::conn::{Connection, HandshakeProgress};
 use crate::wire::{Segment, SeqNum};
@@ -37,6 +38,7 @@ pub(super) enum Place {
     Free,
     Open(Box<Entry>),
     Folded(Box<HalfOpen>),
+    TimeWait(Box<Rest>),
 }
 
 impl Place {

@@ -37,7 +37,8 @@ impl Stack {
         let tuple = FourTuple { local: error.from, remote: error.to };
         let slot = *self.by_tuple.get(&tuple)?;
         self.unfold(slot);
-        let entry = self.slots[slot as usize].1.entry_mut()?;
+        // A connection in TIME-WAIT has nothing left that an error could concern.
+        let Some(entry) = self.slots[slot as usize].1.entry_mut() else { return Some(false) };
         let believed = entry.connection.on_icmp(now, error.error, error.seq);
         self.touched(slot);
         Some(believed)

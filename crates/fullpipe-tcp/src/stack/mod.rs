@@ -20,7 +20,7 @@
 //!
 //! | state | limit |
 //! |---|---|
-//! | connections in any state | [`StackConfig::max_connections`] |
+//! | connections in any state but TIME-WAIT; those in TIME-WAIT | [`StackConfig::max_connections`], each |
 //! | half-open connections of a listener; established ones not yet accepted | its backlog, each |
 //! | SYNs that wait for the admission of a listener | its backlog |
 //! | queued answers that belong to no connection (resets, cookies) | [`MOST_REPLIES`] |
@@ -31,6 +31,7 @@
 
 mod admission;
 mod cookie;
+mod counters;
 mod half_open;
 mod icmp;
 mod isn;
@@ -42,6 +43,7 @@ pub mod siphash;
 pub mod stream;
 #[cfg(test)]
 mod tests;
+mod time_wait;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -54,6 +56,7 @@ use crate::memory::{MemorySummary, PathMemory, SenderTotals};
 use crate::wire::{Checksums, Flags, Packet, PacketError, Segment, SeqNum};
 
 pub use admission::Admission;
+pub use counters::Counters;
 use half_open::{HalfOpen, Place};
 pub use isn::IsnClock;
 use listener::Listener;
@@ -95,7 +98,8 @@ pub struct StackConfig {
     pub key: Key,
     /// Clock for initial sequence numbers.
     pub isn_clock: IsnClock,
-    /// Maximum number of simultaneous connections, including those that are closing.
+    /// Maximum number of simultaneous connections, including those that are closing. Released connections in
+    /// TIME-WAIT are not among them; there are at most as many of these.
     pub max_connections: usize,
     /// Packetization of transmissions, with or without segmentation offload.
     pub cut: Cut,
@@ -129,38 +133,6 @@ impl core::fmt::Display for ConnectError {
 }
 
 impl std::error::Error for ConnectError {}
-
-/// Packet and event counters of a TCP stack.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Number of TCP packets received for an address of the stack, from an address to which the stack may
-    /// reply.
-    pub packets_in: u64,
-    /// Number of received SYNs that belong to no connection, for a local socket that listens.
-    pub syns_in: u64,
-    /// Number of packets sent.
-    pub packets_out: u64,
-    /// Number of packets rejected because they were malformed, had a wrong checksum, or were neither TCP nor
-    /// ICMP.
-    pub refused: u64,
-    /// Number of ignored packets: packets for other addresses, packets from addresses to which the stack may
-    /// not reply, and ICMP messages that were not accepted.
-    pub ignored: u64,
-    /// Number of ICMP messages accepted by a connection.
-    pub complaints: u64,
-    /// Number of resets sent in reply to packets that belong to no connection.
-    pub resets: u64,
-    /// Number of SYN cookies sent.
-    pub cookies_sent: u64,
-    /// Number of connections created from returned SYN cookies.
-    pub cookies_accepted: u64,
-    /// Number of ACKs with an invalid SYN cookie.
-    pub cookies_refused: u64,
-    /// Number of SYNs and final handshake ACKs dropped because the accept queue was full.
-    pub accept_overflows: u64,
-    /// Number of replies dropped because too many were queued.
-    pub replies_dropped: u64,
-}
 
 /// Owner of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,6 +181,8 @@ pub struct Stack {
     slots: Vec<(u32, Place)>,
     free: Vec<u32>,
     by_tuple: BTreeMap<FourTuple, u32>,
+    /// Number of connections of which only the state in TIME-WAIT is left.
+    in_time_wait: usize,
     listeners: BTreeMap<SocketAddr, Listener>,
     timers: BTreeSet<(Instant, u32)>,
     ready: VecDeque<u32>,
@@ -233,6 +207,7 @@ impl Stack {
             slots: Vec::new(),
             free: Vec::new(),
             by_tuple: BTreeMap::new(),
+            in_time_wait: 0,
             listeners: BTreeMap::new(),
             timers: BTreeSet::new(),
             ready: VecDeque::new(),
@@ -464,6 +439,9 @@ impl Stack {
 
     fn deliver(&mut self, now: Instant, slot: u32, segment: &Segment, payload: &[u8]) {
         self.unfold(slot);
+        if let Place::TimeWait(_) = &self.slots[slot as usize].1 {
+            return self.deliver_in_time_wait(now, slot, segment);
+        }
         let Self { slots, listeners, counters, paths, .. } = self;
         let Some(entry) = slots[slot as usize].1.entry_mut() else { return };
         if entry.owner == Owner::HalfOpen
@@ -549,7 +527,8 @@ impl Stack {
             self.counters.accept_overflows += 1;
             return;
         }
-        if listener.is_flooded() || self.by_tuple.len() >= self.config.max_connections {
+        let is_full = self.by_tuple.len() - self.in_time_wait >= self.config.max_connections;
+        if listener.is_flooded() || is_full {
             listener.cookie_sent(now);
             self.answer_with_cookie(now, tuple, segment);
             return;
@@ -603,7 +582,10 @@ impl Stack {
             }
             self.timers.pop_first();
             self.unfold(slot);
-            let Some(entry) = self.slots[slot as usize].1.entry_mut() else { continue };
+            let Some(entry) = self.slots[slot as usize].1.entry_mut() else {
+                self.time_wait_expires(now, slot);
+                continue;
+            };
             entry.armed = Instant::FAR_FUTURE;
             if entry.connection.poll_timeout() <= now {
                 entry.connection.handle_timeout(now);
@@ -621,6 +603,11 @@ impl Stack {
     /// Returns the number of connections in any state.
     pub fn connections(&self) -> usize {
         self.by_tuple.len()
+    }
+
+    /// Returns the number of released connections in TIME-WAIT.
+    pub fn in_time_wait(&self) -> usize {
+        self.in_time_wait
     }
 
     /// Updates the stack after a connection has changed: its owner, events, rings, place in the send queue,
@@ -683,7 +670,7 @@ impl Stack {
     }
 
     fn insert(&mut self, tuple: FourTuple, connection: Connection, owner: Owner) -> Option<u32> {
-        if self.by_tuple.len() >= self.config.max_connections {
+        if self.by_tuple.len() - self.in_time_wait >= self.config.max_connections {
             return None;
         }
         let slot = self.free.pop().unwrap_or_else(|| {
@@ -700,10 +687,17 @@ impl Stack {
 
     fn remove(&mut self, slot: u32) {
         let (generation, place) = &mut self.slots[slot as usize];
-        let Place::Open(entry) = std::mem::replace(place, Place::Free) else { return };
+        let (tuple, armed) = match std::mem::replace(place, Place::Free) {
+            Place::Open(entry) => (entry.tuple, entry.armed),
+            Place::TimeWait(rest) => {
+                self.in_time_wait -= 1;
+                (rest.tuple, rest.armed)
+            }
+            Place::Free | Place::Folded(_) => return,
+        };
         *generation = generation.wrapping_add(1);
-        self.timers.remove(&(entry.armed, slot));
-        self.by_tuple.remove(&entry.tuple);
+        self.timers.remove(&(armed, slot));
+        self.by_tuple.remove(&tuple);
         self.free.push(slot);
     }
 

@@ -90,6 +90,7 @@ impl Stack {
             } else {
                 self.arm(slot);
                 self.fold(slot);
+                self.keep_time_wait(slot);
             }
         }
     }

@@ -117,20 +117,14 @@ fn two_hundred_paced_connections() {
     assert!(per_gigabit <= 0.7, "{per_gigabit} of a core per Gbit/s");
 }
 
-/// Short connections, one after the other on each of some threads: connect, request, answer, end.
-#[test]
-#[ignore = "a measurement: cargo test --release -p fullpipe-cli --test realtime short_connections -- --ignored --nocapture"]
-fn short_connections() {
-    if !can_run() {
-        return;
-    }
-    let scene = Scene::new("accelerate-short", false);
-    let _servers = servers(&scene);
+/// Short connections on `threads` threads, one after the other on each: connect, request, answer, end.
+fn short(scene: &Scene, threads: usize) {
+    let _servers = servers(scene);
     let listen = SocketAddr::new(scene.address(), PORT);
     let service = scene.accelerate(PORT, UPSTREAM, "hidden");
     let (count, begun, busy) = (AtomicU64::new(0), now(), cpu(service.worker));
     thread::scope(|scope| {
-        for _ in 0..4 {
+        for _ in 0..threads {
             scope.spawn(|| {
                 while begun.elapsed() < Duration::from_secs(6) {
                     let stream = peers::connect(&scene.client, listen, Duration::from_secs(5));
@@ -156,4 +150,23 @@ fn short_connections() {
         load()
     );
     assert!(worker > 0.0 && count > 0.0);
+}
+
+/// The clients are in a namespace of the same kernel, so that most of their TCP runs within the worker's writes.
+#[test]
+#[ignore = "a measurement: cargo test --release -p fullpipe-cli --test realtime short_connections -- --ignored --nocapture"]
+fn short_connections() {
+    if can_run() {
+        short(&Scene::new("accelerate-short", false), 4);
+    }
+}
+
+/// A path lies between the worker and the clients, as on a real host: a write ends in the queue of a device.
+#[test]
+#[ignore = "a measurement: cargo test --release -p fullpipe-cli --test realtime short_connections -- --ignored --nocapture"]
+fn short_connections_over_a_path() {
+    if can_run() {
+        let path = "rate = \"1gbit\"\nrtt = \"2ms\"\nqueue = \"10bdp\"";
+        short(&FarScene::new("accelerate-short-path", path).scene, 32);
+    }
 }

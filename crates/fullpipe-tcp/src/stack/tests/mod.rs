@@ -4,6 +4,7 @@ mod admission;
 mod flood;
 mod paths;
 mod probe;
+mod time_wait;
 mod transfer;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,163 @@
+//! Reports of the worker to the keeper, and what the worker does with each of them: it frees the memory of idle
+//! connections, compares the buffers with the budget, and renews the probes.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use fullpipe_tcp::SendLimit;
+use fullpipe_tcp::memory::MemorySummary;
+use fullpipe_tcp::stack::Stack;
+use fullpipe_units::{Bytes, Duration, Instant};
+use serde::{Deserialize, Serialize};
+
+use super::{PROBE_AHEAD, Worker};
+use crate::memory::Pressure;
+
+/// Number of reports between two observations of all connections by the kill switch.
+const OBSERVATION_BEATS: u64 = 10;
+/// Number of reports between two updates of the probes of many connections.
+const PROBE_BEATS: u64 = 10;
+/// Maximum number of connections whose limits are included in a report, and whose probes are updated with
+/// each report.
+const SAMPLED: usize = 1_000;
+
+/// Report of the worker to the keeper.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Beat {
+    /// Number of connections between a client and the server.
+    pub connections: usize,
+    /// Number of connections that were accepted since the start.
+    pub accepted: u64,
+    /// Number of connections whose server could not be reached.
+    pub unreachable: u64,
+    /// Number of connections that ended with a reset.
+    pub resets: u64,
+    /// State of the server: up, unknown or down.
+    pub health: String,
+    /// Whether the limit of connections or of memory is reached, so that new connections are left to the
+    /// kernel.
+    pub full: bool,
+    /// Bytes from clients that the server has accepted.
+    pub bytes_up: u64,
+    /// Bytes from the server that the stack has accepted for the clients.
+    pub bytes_down: u64,
+    /// Bytes in the buffers of all connections.
+    pub held: u64,
+    /// Number of packets from clients.
+    pub packets_in: u64,
+    /// Number of packets to clients.
+    pub packets_out: u64,
+    /// Number of SYNs from clients, retransmitted ones included.
+    pub syns: u64,
+    /// Number of packets that were neither valid nor for this port.
+    pub refused: u64,
+    /// Number of ICMP messages about the path MTU that made the segments of a connection smaller.
+    pub too_big: u64,
+    /// Seconds for which each limit has blocked the connections that are open, for at most 1000 of them.
+    pub limits: BTreeMap<String, f64>,
+    /// State of the path memory; null without one.
+    pub paths: Option<PathReport>,
+}
+
+/// State of the path memory of a worker.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PathReport {
+    /// Number of prefixes that are remembered.
+    pub prefixes: usize,
+    /// Number of connections that launched more than ten segments.
+    pub launches: u64,
+    /// Number of connections that launched fewer segments because a budget was used up.
+    pub over_budget: u64,
+    /// Reason for which the kill switch has acted; null if larger launches are permitted.
+    pub stopped: Option<String>,
+}
+
+impl From<MemorySummary> for PathReport {
+    fn from(summary: MemorySummary) -> Self {
+        let MemorySummary { prefixes, launches, over_budget, tripped } = summary;
+        Self { prefixes, launches, over_budget, stopped: tripped.map(|reason| reason.to_string()) }
+    }
+}
+
+impl Worker {
+    /// Samples all connections, and reports to the keeper.
+    pub(super) fn report(&mut self, now: Instant, stack: &mut Stack) {
+        self.held.clear();
+        let mut limits = [Duration::ZERO; SendLimit::ALL.len()];
+        let [mut up, mut down] = self.carried;
+        for (sampled, relayed) in self.relayed.values_mut().enumerate() {
+            up += relayed.up.carried();
+            down += relayed.down.carried();
+            let moved = relayed.up.carried() + relayed.down.carried();
+            if moved == relayed.reported {
+                // A connection that waits for its next request needs no buffer.
+                stack.free_idle_memory(relayed.id);
+                relayed.up.free_idle_memory();
+                relayed.down.free_idle_memory();
+            }
+            relayed.reported = moved;
+            let Some(connection) = stack.connection(relayed.id) else { continue };
+            let pending = relayed.up.pending() + relayed.down.pending();
+            self.held.push(connection.snapshot().queued + connection.readable() + pending as u64);
+            if sampled < SAMPLED {
+                let spent = connection.limit_times(now);
+                limits.iter_mut().zip(spent).for_each(|(total, spent)| *total += spent);
+            }
+        }
+        self.pressure = Pressure::of(Bytes::new(self.settings.memory), &mut self.held);
+        // Connections that were held back try again: the level may have risen.
+        for (number, relayed) in &mut self.relayed {
+            if relayed.held_back && !std::mem::replace(&mut relayed.queued, true) {
+                self.again.push(*number);
+            }
+        }
+        // Between 80 % and 90 % of the connections, the state is kept, so that the steering does not flap.
+        let share = if self.beat.full { 8 } else { 9 };
+        let connections = stack.connections() - stack.in_time_wait();
+        self.beat.full =
+            self.pressure.level.is_some() || 10 * connections >= share * self.settings.connections;
+        if self.beats.is_multiple_of(OBSERVATION_BEATS) {
+            self.beat.paths = stack.observe_senders(now).map(PathReport::from);
+        }
+        self.fill(stack, up, down, limits, self.health.state(now).name());
+        self.beats += 1;
+        if self.relayed.len() <= SAMPLED || self.beats.is_multiple_of(PROBE_BEATS) {
+            let probes =
+                self.relayed.values().filter_map(|relayed| stack.probe_packet(now + PROBE_AHEAD, relayed.id));
+            let _ = self.probes.write(probes);
+            self.unprobed.clear();
+        }
+        self.line.clear();
+        if serde_json::to_writer(&mut self.line, &self.beat).is_ok() {
+            self.line.push(b'\n');
+            // A keeper that does not read misses a report. It ignores a line that was cut short.
+            let _ = self.control.write_all(&self.line);
+        }
+    }
+
+    /// Fills in a report. Names that have not changed keep their memory.
+    fn fill(
+        &mut self,
+        stack: &Stack,
+        up: u64,
+        down: u64,
+        limits: [Duration; SendLimit::ALL.len()],
+        health: &'static str,
+    ) {
+        let counters = stack.counters();
+        let beat = &mut self.beat;
+        beat.connections = self.relayed.len();
+        if beat.health != health {
+            beat.health = health.into();
+        }
+        (beat.bytes_up, beat.bytes_down, beat.held) = (up, down, self.pressure.held.get());
+        (beat.packets_in, beat.packets_out) = (counters.packets_in, counters.packets_out);
+        (beat.syns, beat.refused, beat.too_big) = (counters.syns_in, counters.refused, counters.complaints);
+        for (limit, spent) in SendLimit::ALL.into_iter().zip(limits) {
+            match beat.limits.get_mut(limit.name()) {
+                Some(seconds) => *seconds = spent.as_secs_f64(),
+                None => drop(beat.limits.insert(limit.name().to_owned(), spent.as_secs_f64())),
+            }
+        }
+    }
+}

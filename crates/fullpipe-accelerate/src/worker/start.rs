@@ -1,0 +1,152 @@
+//! Start of the worker: descriptors and settings from the keeper, privileges, and the stack.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Mutex;
+
+use fullpipe_linux::stack_loop::{Port, serve};
+use fullpipe_linux::{Clock, Datapath, Error, Stop, Tun};
+use fullpipe_tcp::buffers::Buffer;
+use fullpipe_tcp::cc::Algorithm;
+use fullpipe_tcp::memory::Memory;
+use fullpipe_tcp::stack::siphash::Key;
+use fullpipe_tcp::stack::{Admission, IsnClock, Stack, StackConfig};
+use fullpipe_tcp::{Config, KeepAlive};
+use fullpipe_units::{Bytes, Duration, Instant, Rate};
+use rustix::process::{Gid, Uid};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, set_capabilities, set_keep_capabilities, set_no_new_privs,
+    set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+};
+use socket2::Socket;
+
+use super::{Worker, WorkerSettings};
+use crate::config::ClientAddress;
+use crate::probes::ProbeFile;
+use crate::{handover, refused, sandbox, system};
+
+/// Maximum number of half-open connections, and of connections that are not accepted yet.
+const BACKLOG: usize = 4_096;
+/// Unsent data at which the server is no longer read, so that the server's own back-pressure takes effect.
+const UNSENT: Bytes = Bytes::new(128 << 10);
+const SEND_BUFFER: Bytes = Bytes::from_mib(16);
+const RECEIVE_BUFFER: Bytes = Bytes::from_mib(6);
+/// Speed of the device for the budget of launches, if it is not known.
+const ASSUMED_SPEED: Rate = Rate::from_bps(1_000_000_000);
+
+/// Runs the worker until the keeper ends it. Standard input must be the socket to the keeper, and standard
+/// output the TUN device.
+///
+/// # Errors
+/// Returns an error if the process was not started by a keeper, if it cannot give up its privileges, or if a
+/// system call fails.
+pub fn work() -> Result<(), Error> {
+    let inherited = |fd: io::Result<OwnedFd>| fd.map_err(|error| system("take over a descriptor", error));
+    let control = UnixStream::from(inherited(io::stdin().as_fd().try_clone_to_owned())?);
+    let tun = inherited(io::stdout().as_fd().try_clone_to_owned())?;
+    let (settings, raw) = read_settings(&control)?;
+    give_up_privileges(&settings)?;
+    control.set_nonblocking(true).map_err(|error| system("prepare the socket to the keeper", error))?;
+    let port = Port::from(Tun::inherited(tun, Datapath::Offload));
+    let (clock, stop) = (Clock::starting_in(Duration::ZERO), Stop::new()?);
+    let limit = settings.limit.map(Rate::from_bps);
+    let (stack, mut worker) = prepare(&port, settings, control, raw, &stop)?;
+    sandbox::restrict()?;
+    serve(&port, &stack, clock, &mut worker, limit, &stop).map(drop)
+}
+
+/// Creates the stack and the worker for a port, and opens all files.
+pub(super) fn prepare(
+    port: &Port,
+    settings: WorkerSettings,
+    control: UnixStream,
+    raw: Option<Socket>,
+    stop: &Stop,
+) -> Result<(Mutex<Stack>, Worker), Error> {
+    let stack = Mutex::new(stack(&settings, port)?);
+    let probes = ProbeFile::open(&settings.probes)?;
+    Ok((stack, Worker::new(settings, control, raw, stop.clone(), probes)))
+}
+
+/// Gives up all capabilities of the process that it does not need, for itself and for its children. The
+/// process must be single-threaded, because users and capabilities belong to threads.
+fn give_up_privileges(settings: &WorkerSettings) -> Result<(), Error> {
+    let none = CapabilitySet::empty();
+    // Sockets with a client's address require this capability. The restriction of the system calls still
+    // forbids raw sockets.
+    let transparent = settings.client_address == ClientAddress::Transparent;
+    let kept = if transparent { CapabilitySet::NET_RAW } else { none };
+    if let Some(identity) = settings.identity {
+        change_user(identity).map_err(|error| system("change the user of the worker", error))?;
+    }
+    let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: none };
+    set_capabilities(None, sets).map_err(|error| system("give up the capabilities of the worker", error))?;
+    set_no_new_privs(true).map_err(|error| system("set no_new_privs", error))
+}
+
+/// Changes the user and the group of the process, and keeps its permitted capabilities.
+fn change_user((user, group): (u32, u32)) -> io::Result<()> {
+    let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
+    set_keep_capabilities(true)?;
+    set_thread_groups(&[])?;
+    set_thread_res_gid(group, group, group)?;
+    set_thread_res_uid(user, user, user)?;
+    Ok(set_keep_capabilities(false)?)
+}
+
+/// Receives the settings and the raw socket from the keeper.
+fn read_settings(control: &UnixStream) -> Result<(WorkerSettings, Option<Socket>), Error> {
+    let (line, raw) = handover::receive(control).map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => refused("the keeper has ended", "start fullpipe accelerate instead"),
+        _ => system("read from the keeper", error),
+    })?;
+    let settings = serde_json::from_slice(&line)
+        .map_err(|error| refused(format!("the settings of the worker are not valid: {error}"), ""))?;
+    Ok((settings, raw.map(Socket::from)))
+}
+
+/// Returns a stack that listens on the address and port of the service.
+pub(super) fn stack(settings: &WorkerSettings, port: &Port) -> Result<Stack, Error> {
+    let (mut key, mut path_key) = ([0; 16], [0; 8]);
+    let mut random = File::open("/dev/urandom").map_err(|error| system("open /dev/urandom", error))?;
+    let read = random.read_exact(&mut key).and_then(|()| random.read_exact(&mut path_key));
+    read.map_err(|error| system("read random bytes", error))?;
+    let mut stack = Stack::new(StackConfig {
+        key: Key::new(key),
+        isn_clock: IsnClock::Linux,
+        max_connections: settings.connections,
+        cut: port.cut(),
+    });
+    let cc: Algorithm = settings
+        .cc
+        .parse()
+        .map_err(|error: fullpipe_tcp::cc::UnknownAlgorithm| refused(error.to_string(), ""))?;
+    let config = Config {
+        mtu: settings.mtu.into(),
+        cc,
+        // Some routers drop large packets without an ICMP message. The segment size then shrinks after
+        // timeouts.
+        mtu_probing: true,
+        notsent_lowat: Some(UNSENT),
+        sndbuf: Buffer::Auto { max: SEND_BUFFER },
+        rcvbuf: Buffer::Auto { max: RECEIVE_BUFFER },
+        // The server has decided which segments it wants to send at once.
+        nodelay: true,
+        keep_alive: Some(KeepAlive::default()),
+        ..Config::default()
+    };
+    if let Some(limits) = settings.paths {
+        let device = settings.limit.map_or(ASSUMED_SPEED, Rate::from_bps);
+        let memory = Memory::with_limits(u64::from_le_bytes(path_key), device, limits.into());
+        stack.set_path_memory(Box::new(memory));
+    }
+    stack.add_address(settings.listen.ip());
+    stack
+        .listen(settings.listen, config, BACKLOG)
+        .map_err(|error| refused(format!("cannot listen on {}: {error}", settings.listen), ""))?;
+    // The loop reads packets before the worker has asked the server for the first time.
+    stack.set_admission(Instant::ZERO, settings.listen, Admission::Held);
+    Ok(stack)
+}
