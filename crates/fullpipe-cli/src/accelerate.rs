@@ -16,7 +16,7 @@ use crate::args::{
     AccelerateAction, AccelerateArgs, AccelerateStatusArgs, ClientAddressName, FirewallAction, Format,
 };
 use crate::failure::{EXPECTATION, Failure};
-use crate::{interrupt, output};
+use crate::{interrupt, invocation, output};
 
 pub(crate) fn accelerate(args: &AccelerateArgs) -> Result<ExitCode, Failure> {
     match &args.action {
@@ -42,6 +42,7 @@ fn serve(args: &AccelerateArgs) -> Result<ExitCode, Failure> {
         let objections = args.check && !report.objections.is_empty();
         return Ok(if objections { ExitCode::from(EXPECTATION) } else { ExitCode::SUCCESS });
     }
+    invocation::require_program("accelerate")?;
     let stop = Stop::new()?;
     let stopped = stop.clone();
     interrupt::at_signal(move || stopped.stop())?;

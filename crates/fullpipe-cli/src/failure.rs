@@ -11,7 +11,7 @@ use fullpipe::units::ParseUnitError;
 use fullpipe::{ErrorKind, InputError};
 
 use crate::args::Args;
-use crate::suggestion;
+use crate::{invocation, suggestion};
 
 /// Exit code: the input is not usable, or a run failed.
 pub(crate) const RUNTIME: u8 = 1;
@@ -97,8 +97,7 @@ impl From<clap::Error> for Failure {
         let values = values.first().map(|values| values.trim_matches(['[', ']']));
         let own = unit.map(ParseUnitError::hint).or(size.map(|error| error.hint.as_str()));
         if let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidSubcommand) {
-            let arguments: Vec<String> = std::env::args().skip(1).collect();
-            return Self::usage(message, suggestion::for_command(typed, &arguments));
+            return Self::usage(message, suggestion::for_command(typed, &invocation::words()));
         }
         let hint = own.filter(|hint| !hint.is_empty()).or(tip).or(values);
         let hint = hint.map_or_else(|| format!("see {} --help", command_line()), str::to_owned);
@@ -108,7 +107,8 @@ impl From<clap::Error> for Failure {
 
 /// Returns the first words of the command line, which select the command.
 fn command_line() -> String {
-    let named = std::env::args().nth(1).filter(|name| Args::command().find_subcommand(name).is_some());
+    let first = invocation::words().into_iter().next();
+    let named = first.filter(|name| Args::command().find_subcommand(name).is_some());
     named.map_or_else(|| "fullpipe".into(), |name| format!("fullpipe {name}"))
 }
 

@@ -19,6 +19,7 @@ use fullpipe::Look;
 pub(crate) use self::args::Iperf3Args;
 use crate::args::DiagnoseArgs;
 use crate::failure::{Failure, RUNTIME};
+use crate::invocation;
 
 /// Runs the iperf3 client or server. Every failure has exit code 1, as in iperf3.
 pub(crate) fn iperf3(args: &Iperf3Args, look: Look) -> Result<ExitCode, Failure> {
@@ -29,7 +30,7 @@ pub(crate) fn iperf3(args: &Iperf3Args, look: Look) -> Result<ExitCode, Failure>
 /// Converts an error of the argument parser into a failure. For `fullpipe iperf3`, the failure has iperf3's
 /// exit code, and its message names an unsupported iperf3 option.
 pub(crate) fn refused(error: clap::Error) -> Failure {
-    if std::env::args().nth(1).as_deref() != Some("iperf3") {
+    if invocation::arguments().first().is_none_or(|command| command != "iperf3") {
         return Failure::from(error);
     }
     let argument = error.get(ContextKind::InvalidArg).map(ToString::to_string);

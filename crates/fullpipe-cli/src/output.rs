@@ -16,6 +16,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::Color;
 use crate::failure::Failure;
+use crate::invocation;
 
 /// Maximum width of tables in columns, so that a table fits into a terminal and into a quoted e-mail.
 const COLUMNS: usize = 100;
@@ -166,7 +167,7 @@ pub(crate) fn write_html<E: Into<fullpipe::Error>>(
 
 /// Returns the command line of this process, quoted for use in a shell.
 fn command_line() -> String {
-    let arguments = std::env::args_os().skip(1).map(|argument| quoted(&argument.to_string_lossy()));
+    let arguments = invocation::words().into_iter().map(|argument| quoted(&argument));
     std::iter::once("fullpipe".to_owned()).chain(arguments).collect::<Vec<_>>().join(" ")
 }
 

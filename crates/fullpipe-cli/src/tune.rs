@@ -3,7 +3,6 @@
 mod state;
 mod verify;
 
-use std::ffi::OsString;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::process::ExitCode;
 
@@ -18,6 +17,7 @@ use fullpipe::{HostSettings, Look, PathFacts, render_plan, render_show};
 
 use crate::args::{Format, PlaceArgs, PlanArgs, RoleName, ShowArgs, TuneAction, TuneArgs};
 use crate::failure::Failure;
+use crate::invocation::{self, Interpreter};
 use crate::output::{self, Notes};
 
 pub(crate) fn tune(args: &TuneArgs, look: Look) -> Result<ExitCode, Failure> {
@@ -191,13 +191,19 @@ impl ApplyContext<'_> {
 
 /// Returns a guard that runs this program in order to revert changes.
 fn guard(place: &PlaceArgs) -> Result<Guard, Failure> {
-    let program = std::env::current_exe().map_err(|error| {
-        Failure::new(
-            format!("cannot determine the path of this program: {error}"),
-            "run fullpipe by its full path",
-        )
-    })?;
-    let mut arguments: Vec<OsString> = vec!["tune".into(), "guard".into()];
+    let (program, mut arguments) = match invocation::interpreter() {
+        Some(Interpreter { program, arguments }) => (program.clone(), arguments.clone()),
+        None => (
+            std::env::current_exe().map_err(|error| {
+                Failure::new(
+                    format!("cannot determine the path of this program: {error}"),
+                    "run fullpipe by its full path",
+                )
+            })?,
+            Vec::new(),
+        ),
+    };
+    arguments.extend(["tune".into(), "guard".into()]);
     if let Some(root) = &place.root {
         // The path must be absolute, because the guard runs in a different working directory.
         let root = std::path::absolute(root).unwrap_or_else(|_| root.clone());

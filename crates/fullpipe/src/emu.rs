@@ -45,7 +45,7 @@ pub(crate) fn runs(
     let mut made = Vec::new();
     for (number, point) in points.iter().enumerate() {
         for &seed in &seeds {
-            if !observed.goes_on() {
+            if !observed.observer.goes_on() {
                 return Ok(made);
             }
             let mut trace = Csv::default();
@@ -57,7 +57,7 @@ pub(crate) fn runs(
             } else {
                 one(point, seed, options.datapath, &mut Attended { rows: &mut NoTrace, observer }, capture)
             };
-            if observed.abandons() {
+            if observed.observer.abandons() {
                 return Ok(made);
             }
             let run = RunResult { point: number, seed, value: (timed?, trace.into_text()) };

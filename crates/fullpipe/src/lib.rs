@@ -36,6 +36,7 @@
 //! | `watch` | samples of the connections of running applications (Linux) |
 //! | [`mod@run`] | experiments in the simulator or on the emulator |
 //! | `dataset` | the results of a sweep as Parquet files, made in parts (feature `tables`) |
+//! | `table` | results in memory in the column layout of Arrow (feature `tables`) |
 //! | [`forecast`] | the estimated time that an experiment takes |
 //! | [`prove`] | rungs of a ladder on a Linux kernel in virtual time |
 //! | [`mod@race`] | senders compared by the times of downloads |
@@ -87,6 +88,8 @@ pub mod prove;
 pub mod prove;
 pub mod race;
 pub mod run;
+#[cfg(feature = "tables")]
+pub mod table;
 #[cfg(target_os = "linux")]
 pub mod tune;
 #[cfg(target_os = "linux")]

@@ -261,7 +261,7 @@ pub(crate) fn note_once<E: Into<Error>>(
     Ok(())
 }
 
-impl<O: Observer> Watch<TracedRun> for &ObserverRelay<'_, O> {
+impl<O: Observer, T> Watch<(TimedOutcome, T)> for &ObserverRelay<'_, O> {
     fn goes_on(&self) -> bool {
         self.observer.goes_on()
     }
@@ -270,7 +270,7 @@ impl<O: Observer> Watch<TracedRun> for &ObserverRelay<'_, O> {
         self.observer.abandons()
     }
 
-    fn finished(&self, progress: Progress, run: &RunResult<TracedRun>) {
+    fn finished(&self, progress: Progress, run: &RunResult<(TimedOutcome, T)>) {
         self.made(progress, run.point, run.seed, &run.value.0);
     }
 }
@@ -358,12 +358,16 @@ pub(crate) fn read_hinting(path: &Path, hint: &str) -> Result<Experiment, Error>
     let file = path.display();
     let text = read_at_most(LARGEST_EXPERIMENT, path)
         .map_err(|e| Error::new(format!("cannot read {file}: {e}"), hint))?;
-    let beside = path.parent().unwrap_or(Path::new("."));
-    let load = |name: &str| {
-        let named = beside.join(name);
+    Experiment::from_toml_with(&text, &beside(path)).map_err(|e| Error::from(e).about(file))
+}
+
+/// Returns a function that reads files whose names are relative to the folder of the file `path`.
+pub(crate) fn beside(path: &Path) -> impl Fn(&str) -> Result<String, String> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    move |name| {
+        let named = folder.join(name);
         read_at_most(LARGEST_RATE_TRACE, &named).map_err(|e| format!("cannot read {}: {e}", named.display()))
-    };
-    Experiment::from_toml_with(&text, &load).map_err(|e| Error::from(e).about(file))
+    }
 }
 
 /// Reads a text file of at most `most` bytes.
@@ -377,14 +381,17 @@ pub(crate) fn read_at_most(most: u64, path: &Path) -> io::Result<String> {
 }
 
 fn simulated(scenario: &Scenario, traced: bool, observer: &impl Observer) -> TracedRun {
-    let start = now();
     let mut trace = Csv::default();
-    let outcome = if traced {
-        sim::run_traced(scenario, &mut Attended { rows: &mut trace, observer })
-    } else {
-        sim::run_traced(scenario, &mut Attended { rows: &mut NoTrace, observer })
-    };
-    (TimedOutcome { outcome, wall_s: start.elapsed().as_secs_f64(), validity: None }, trace.into_text())
+    let timed =
+        if traced { timed(scenario, &mut trace, observer) } else { timed(scenario, &mut NoTrace, observer) };
+    (timed, trace.into_text())
+}
+
+/// Simulates a run, and passes its trace rows to `rows`.
+pub(crate) fn timed(scenario: &Scenario, rows: &mut impl Sink, observer: &impl Observer) -> TimedOutcome {
+    let start = now();
+    let outcome = sim::run_traced(scenario, &mut Attended { rows, observer });
+    TimedOutcome { outcome, wall_s: start.elapsed().as_secs_f64(), validity: None }
 }
 
 /// Trace sink of a run that the observer may abandon.

@@ -102,11 +102,11 @@ struct GuestRelay<'a, O> {
 
 impl<O: Observer> Watch<Result<TracedRun, Error>> for &GuestRelay<'_, O> {
     fn goes_on(&self) -> bool {
-        !self.failed.load(Ordering::Relaxed) && self.observed.goes_on()
+        !self.failed.load(Ordering::Relaxed) && self.observed.observer.goes_on()
     }
 
     fn abandons(&self) -> bool {
-        self.observed.abandons()
+        self.observed.observer.abandons()
     }
 
     fn finished(&self, progress: Progress, run: &RunResult<Result<TracedRun, Error>>) {

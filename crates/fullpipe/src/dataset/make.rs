@@ -40,7 +40,7 @@ pub struct Made {
 }
 
 /// Columns of the parts of a trace: the number of the run, and the columns of a trace.
-pub(super) fn trace_columns() -> Arc<[ColumnSpec]> {
+pub(crate) fn trace_columns() -> Arc<[ColumnSpec]> {
     let run = ColumnSpec::new("run", Kind::U64, false);
     let rows =
         COLUMNS.iter().map(|Column { name, kind, optional, .. }| ColumnSpec::new(name, *kind, *optional));

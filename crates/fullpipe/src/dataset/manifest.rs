@@ -84,7 +84,7 @@ pub struct ColumnSpec {
 }
 
 impl ColumnSpec {
-    pub(super) fn new(name: &str, kind: Kind, optional: bool) -> Self {
+    pub(crate) fn new(name: &str, kind: Kind, optional: bool) -> Self {
         Self { name: name.into(), kind: kind.name().into(), optional }
     }
 }

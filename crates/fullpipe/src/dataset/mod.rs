@@ -30,6 +30,7 @@ mod make;
 mod manifest;
 mod part;
 mod points;
+mod read;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -45,9 +46,11 @@ use fullpipe_units::Duration;
 
 pub use check::{CheckReport, Problem, ProblemKind, check};
 pub use make::Made;
+pub(crate) use make::trace_columns;
 pub use manifest::{ColumnSpec, InputFile, Manifest, PART_PACKETS, Part, SCHEMA};
 
-use crate::run::{LARGEST_EXPERIMENT, LARGEST_RATE_TRACE, read_at_most};
+use crate::run::{LARGEST_EXPERIMENT, beside, read_at_most};
+use crate::table::Table;
 use crate::{Error, Observer};
 use files::{part_name, remove_temporary, write_whole};
 use manifest::{Sources, hash};
@@ -153,14 +156,8 @@ impl Dataset {
                 "pass an experiment file: fullpipe run sweep.toml",
             )
         })?;
-        let beside = path.parent().unwrap_or(Path::new("."));
-        let load = |name: &str| {
-            let named = beside.join(name);
-            read_at_most(LARGEST_RATE_TRACE, &named)
-                .map_err(|e| format!("cannot read {}: {e}", named.display()))
-        };
         let rows = options.points.as_deref().map(points::read).transpose()?;
-        Self::of(text, &load, rows, options).map_err(|error| error.about(path.display()))
+        Self::of(text, &beside(path), rows, options).map_err(|error| error.about(path.display()))
     }
 
     /// Plans the data set of an experiment that refers to no other file.
@@ -313,6 +310,32 @@ impl Dataset {
             write_whole(&dir.join("inputs"), blake3, content.as_bytes())?;
         }
         write_whole(dir, MANIFEST_FILE, self.manifest.to_text()?.as_bytes())
+    }
+
+    /// Returns the numbers of the parts that are missing in the folder `dir`, in ascending order.
+    pub fn missing(&self, dir: &Path) -> Vec<usize> {
+        let exists = |folder: &str, number| dir.join(folder).join(part_name(number)).is_file();
+        let traced = self.manifest.trace_ns.is_some();
+        let missing = |number: &usize| !exists("runs", *number) || traced && !exists("trace", *number);
+        (0..self.manifest.parts.len()).filter(missing).collect()
+    }
+
+    /// Reads the rows of all parts that exist in the folder `dir`.
+    ///
+    /// # Errors
+    /// Returns an error if a part is damaged.
+    pub fn table(&self, dir: &Path) -> Result<Table, Error> {
+        read::table(&dir.join("runs"), &self.manifest.columns, self.manifest.parts.len())
+    }
+
+    /// Reads the trace rows of all parts that exist in the folder `dir`; returns `None` if the data set has no
+    /// trace.
+    ///
+    /// # Errors
+    /// Returns an error if a part is damaged.
+    pub fn trace(&self, dir: &Path) -> Result<Option<Table>, Error> {
+        let parts = self.manifest.parts.len();
+        self.manifest.trace_ns.map(|_| read::table(&dir.join("trace"), &trace_columns(), parts)).transpose()
     }
 
     /// Returns where a row comes from: rows are numbered from zero, over all parts of `runs`.

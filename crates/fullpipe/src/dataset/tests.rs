@@ -1,3 +1,4 @@
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fullpipe_lab::campaign::Progress;
@@ -241,4 +242,39 @@ fn shards_are_read_strictly() {
     for text in ["7/7", "1", "a/b", "-1/2", "0/0", ""] {
         assert!(text.parse::<Shard>().is_err(), "{text}");
     }
+}
+
+/// The rows of the parts, and those of the same experiment without a data set, are the same table.
+#[test]
+fn parts_are_read_back_as_a_table() {
+    use crate::table::{SimulateOptions, Source, simulate};
+
+    let dir = folder("table");
+    let text = SWEEP.replace("repeat = 3", "repeat = 1").replace("duration = '1s'", "duration = '500ms'");
+    let options = DatasetOptions { trace: Some(Duration::from_millis(100)), ..small() };
+    let dataset = Dataset::from_text(&text, &options).expect("a data set");
+    assert_eq!(dataset.missing(&dir).len(), dataset.manifest().parts.len());
+    dataset.make(&dir, Shard::ALL, None, &()).expect("it runs");
+    let options = SimulateOptions { traced: true, ..SimulateOptions::default() };
+    let made = simulate(Source::Text(&text), options, &()).expect("it runs");
+    let rows = |table: &Table| {
+        let batches = table.batches().iter();
+        let rows = batches.flat_map(|batch| (0..batch.rows).map(|row| (Arc::clone(batch), row)));
+        rows.map(|(batch, row)| batch.columns.iter().map(|column| column.cell(row)).collect::<Vec<_>>())
+            .collect::<Vec<_>>()
+    };
+    let read = dataset.table(&dir).expect("whole parts");
+    assert_eq!((read.columns(), rows(&read)), (made.runs.columns(), rows(&made.runs)));
+    let (read, made) = (dataset.trace(&dir).expect("whole parts"), made.trace);
+    assert_eq!(read.as_ref().map(rows), made.as_ref().map(rows));
+    assert!(read.is_some_and(|trace| trace.rows() == 12 * 2 * 5));
+
+    let part = dir.join("runs").join(part_name(0));
+    let bytes = fs::read(&part).expect("a part");
+    fs::write(&part, &bytes[..bytes.len() - 9]).expect("a file");
+    let error = dataset.table(&dir).expect_err("a damaged part");
+    assert!(error.message.contains("part-00000.parquet") && !error.hint.is_empty(), "{error:?}");
+    fs::remove_file(&part).expect("a file");
+    assert_eq!(dataset.missing(&dir), [0]);
+    let _ = fs::remove_dir_all(&dir);
 }

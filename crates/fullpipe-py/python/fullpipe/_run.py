@@ -1,0 +1,91 @@
+"""Runs of experiments in the simulator."""
+
+import json
+from typing import Any
+
+from . import _fullpipe
+from ._errors import ExpectationError
+from ._experiment import Source, of_source
+from ._fullpipe import Table
+from ._progress import Progress, callback
+
+
+class Result:
+    """Results of an experiment.
+
+    >>> import fullpipe
+    >>> result = fullpipe.run({
+    ...     "name": "two", "duration": "1s", "path": {"rate": "10mbit", "rtt": ["20ms", "40ms"]},
+    ...     "flow": [{"cc": "cubic"}],
+    ... })
+    >>> result.runs.column("rtt_ms")
+    [20.0, 40.0]
+    """
+
+    def __init__(self, document: dict[str, Any], runs: Table, trace: Table | None) -> None:
+        #: The document of ``fullpipe run --json`` (``docs/schema/run.json``).
+        self.document = document
+        #: One row per run and flow, with the columns of a data set (``docs/reference/dataset.md``).
+        self.runs = runs
+        #: One row per run, flow and sampling time (``docs/reference/trace.md``); None unless ``trace=True``.
+        self.trace = trace
+
+    @property
+    def expect(self) -> list[dict[str, Any]]:
+        """The comparison of each expectation with each point to which it applies."""
+        expect: list[dict[str, Any]] = self.document["expect"]
+        return expect
+
+    def check(self) -> "Result":
+        """Return this result if all expectations are met.
+
+        :raises ExpectationError: an expectation is not met
+        """
+        failed = [expect for expect in self.expect if not expect["pass"]]
+        if failed:
+            first = failed[0]
+            raise ExpectationError(
+                f"{len(failed)} of {len(self.expect)} expectations are not met; "
+                f"the first is {first['metric']} at '{first['point']}': {first['value']}",
+                "result.expect lists all of them",
+            )
+        return self
+
+    def __repr__(self) -> str:
+        return f"<fullpipe.Result: {self.document['experiment']}, {len(self.document['runs'])} runs>"
+
+
+def run(
+    source: Source,
+    *,
+    seed: int | None = None,
+    repeat: int | None = None,
+    trace: bool = False,
+    progress: Progress = False,
+) -> Result:
+    """Run every point of an experiment with every seed in the simulator, on all cores.
+
+    All results are kept in memory: at most 200 000 flows and 10 million trace rows. :func:`sweep` has no such limit.
+    Ctrl-C ends the runs within 0.2 s, and raises ``KeyboardInterrupt``.
+
+    :param source: path of an experiment file, its text (with a line feed), a dict with its keys, or an
+        :class:`Experiment`. Rate traces are found beside a file.
+    :param seed: first seed; that of the experiment if it is left out
+    :param repeat: number of seeds per point, 1 to 10 000; that of the experiment if it is left out
+    :param trace: whether to keep the trace
+    :param progress: True to print the progress, or a function that is called with the numbers of finished and of all
+        runs
+    :raises InputError: the experiment cannot be read, or is not valid
+    :raises UsageError: an argument has the wrong type or is out of range
+
+    >>> import fullpipe
+    >>> result = fullpipe.run("experiments/tiny-window.toml", trace=True)
+    >>> result.document["experiment"], len(result.expect) > 0
+    ('tiny-window', True)
+    """
+    path, text = of_source(source)
+    with callback(progress) as report:
+        document, runs, rows = _fullpipe.simulate(
+            path, text, seed=seed, repeat=repeat, traced=trace, progress=report
+        )
+    return Result(json.loads(document), runs, rows)

@@ -1,0 +1,264 @@
+//! Tables through Arrow's C data interface and C stream interface.
+//!
+//! The structs and their rules are those of <https://arrow.apache.org/docs/format/CDataInterface.html> and
+//! `CStreamInterface.html`: a producer fills a struct; its consumer calls `release` once, or moves the struct by
+//! copying it and clearing `release` of the original. Buffers are those of the table, which an exported array
+//! keeps alive. Nothing is copied.
+#![allow(unsafe_code, reason = "structs of C that other libraries read and release")]
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ptr::{null, null_mut};
+use std::sync::Arc;
+
+use fullpipe::table::{Batch, ColumnData, ColumnSpec, Table, Values};
+
+/// Flag of a field whose values may be null (`ARROW_FLAG_NULLABLE`).
+const NULLABLE: i64 = 2;
+
+/// `struct ArrowSchema`.
+#[repr(C)]
+pub(crate) struct ArrowSchema {
+    format: *const c_char,
+    name: *const c_char,
+    metadata: *const c_char,
+    flags: i64,
+    n_children: i64,
+    children: *mut *mut Self,
+    dictionary: *mut Self,
+    release: Option<unsafe extern "C" fn(*mut Self)>,
+    private_data: *mut c_void,
+}
+
+/// `struct ArrowArray`.
+#[repr(C)]
+struct ArrowArray {
+    length: i64,
+    null_count: i64,
+    offset: i64,
+    n_buffers: i64,
+    n_children: i64,
+    buffers: *mut *const c_void,
+    children: *mut *mut Self,
+    dictionary: *mut Self,
+    release: Option<unsafe extern "C" fn(*mut Self)>,
+    private_data: *mut c_void,
+}
+
+/// `struct ArrowArrayStream`.
+#[repr(C)]
+pub(crate) struct ArrowArrayStream {
+    get_schema: Option<unsafe extern "C" fn(*mut Self, *mut ArrowSchema) -> c_int>,
+    get_next: Option<unsafe extern "C" fn(*mut Self, *mut ArrowArray) -> c_int>,
+    get_last_error: Option<unsafe extern "C" fn(*mut Self) -> *const c_char>,
+    release: Option<unsafe extern "C" fn(*mut Self)>,
+    private_data: *mut c_void,
+}
+
+// SAFETY: the pointers lead to memory that only this struct owns, and to buffers that do not change.
+unsafe impl Send for ArrowSchema {}
+// SAFETY: as above.
+unsafe impl Send for ArrowArrayStream {}
+
+impl Drop for ArrowSchema {
+    /// Releases the struct, unless a consumer has moved or released it.
+    fn drop(&mut self) {
+        if let Some(release) = self.release {
+            // SAFETY: `release` is the function that the producer has set, and was not called before.
+            unsafe { release(self) }
+        }
+    }
+}
+
+impl Drop for ArrowArrayStream {
+    /// Releases the struct, unless a consumer has moved or released it.
+    fn drop(&mut self) {
+        if let Some(release) = self.release {
+            // SAFETY: as for a schema.
+            unsafe { release(self) }
+        }
+    }
+}
+
+impl Drop for ArrowArray {
+    /// Releases the struct, unless a consumer has moved or released it.
+    fn drop(&mut self) {
+        if let Some(release) = self.release {
+            // SAFETY: as for a schema.
+            unsafe { release(self) }
+        }
+    }
+}
+
+/// What the pointers of an exported schema lead to.
+struct SchemaContent {
+    format: &'static CStr,
+    name: CString,
+    children: Vec<*mut ArrowSchema>,
+}
+
+/// What the pointers of an exported array lead to.
+struct ArrayContent {
+    /// Owner of the values. The struct array of a batch has none.
+    _batch: Option<Arc<Batch>>,
+    buffers: Vec<*const c_void>,
+    children: Vec<*mut ArrowArray>,
+}
+
+/// What the private pointer of an exported stream leads to.
+struct StreamContent {
+    table: Arc<Table>,
+    next: usize,
+}
+
+/// Returns the schema of a table: a struct whose fields are the columns.
+pub(crate) fn schema(columns: &[ColumnSpec]) -> ArrowSchema {
+    let field = |column: &ColumnSpec| {
+        let format = match column.kind.as_str() {
+            "u32" => c"I",
+            "u64" => c"L",
+            "f64" => c"g",
+            "bool" => c"b",
+            _ => c"u",
+        };
+        let flags = if column.optional { NULLABLE } else { 0 };
+        Box::into_raw(Box::new(schema_of(format, &column.name, flags, Vec::new())))
+    };
+    schema_of(c"+s", "", 0, columns.iter().map(field).collect())
+}
+
+fn schema_of(format: &'static CStr, name: &str, flags: i64, children: Vec<*mut ArrowSchema>) -> ArrowSchema {
+    // The names of columns are identifiers, so none contains a zero.
+    let content = SchemaContent { format, name: CString::new(name).unwrap_or_default(), children };
+    let content = Box::into_raw(Box::new(content));
+    // SAFETY: the pointer comes from a box, and nobody else has it yet.
+    let parts = unsafe { &mut *content };
+    ArrowSchema {
+        format: parts.format.as_ptr(),
+        name: parts.name.as_ptr(),
+        metadata: null(),
+        flags,
+        n_children: count(parts.children.len()),
+        children: parts.children.as_mut_ptr(),
+        dictionary: null_mut(),
+        release: Some(release_schema),
+        private_data: content.cast(),
+    }
+}
+
+unsafe extern "C" fn release_schema(schema: *mut ArrowSchema) {
+    // SAFETY: the caller passes a struct of `schema_of` that was not released before.
+    unsafe {
+        let content = Box::from_raw((*schema).private_data.cast::<SchemaContent>());
+        // A child that a consumer has moved has no `release`, so that only its box is freed.
+        content.children.iter().for_each(|child| drop(Box::from_raw(*child)));
+        (*schema).release = None;
+    }
+}
+
+/// Returns a batch as a struct array whose children are the columns.
+fn array(batch: &Arc<Batch>) -> ArrowArray {
+    let column = |data: &ColumnData| {
+        let (validity, nulls) = match &data.validity {
+            // Without nulls, the bitmap may be absent.
+            Some(validity) if validity.nulls > 0 => (validity.bits.bytes.as_ptr().cast(), validity.nulls),
+            _ => (null(), 0),
+        };
+        let mut buffers = vec![validity];
+        match &data.values {
+            Values::U32(values) => buffers.push(values.as_ptr().cast()),
+            Values::U64(values) => buffers.push(values.as_ptr().cast()),
+            Values::F64(values) => buffers.push(values.as_ptr().cast()),
+            Values::Bool(bits) => buffers.push(bits.bytes.as_ptr().cast()),
+            Values::Text { offsets, bytes } => {
+                buffers.extend([offsets.as_ptr().cast::<c_void>(), bytes.as_ptr().cast()]);
+            }
+        }
+        let content = ArrayContent { _batch: Some(Arc::clone(batch)), buffers, children: Vec::new() };
+        Box::into_raw(Box::new(array_of(batch.rows, nulls, content)))
+    };
+    let children = batch.columns.iter().map(column).collect();
+    array_of(batch.rows, 0, ArrayContent { _batch: None, buffers: vec![null()], children })
+}
+
+fn array_of(length: usize, nulls: usize, content: ArrayContent) -> ArrowArray {
+    let content = Box::into_raw(Box::new(content));
+    // SAFETY: the pointer comes from a box, and nobody else has it yet.
+    let parts = unsafe { &mut *content };
+    ArrowArray {
+        length: count(length),
+        null_count: count(nulls),
+        offset: 0,
+        n_buffers: count(parts.buffers.len()),
+        n_children: count(parts.children.len()),
+        buffers: parts.buffers.as_mut_ptr(),
+        children: parts.children.as_mut_ptr(),
+        dictionary: null_mut(),
+        release: Some(release_array),
+        private_data: content.cast(),
+    }
+}
+
+unsafe extern "C" fn release_array(array: *mut ArrowArray) {
+    // SAFETY: the caller passes a struct of `array_of` that was not released before.
+    unsafe {
+        let content = Box::from_raw((*array).private_data.cast::<ArrayContent>());
+        // As for a schema: only the box of a child that was moved is freed.
+        content.children.iter().for_each(|child| drop(Box::from_raw(*child)));
+        (*array).release = None;
+    }
+}
+
+/// Returns a stream of the batches of a table.
+pub(crate) fn stream(table: &Arc<Table>) -> ArrowArrayStream {
+    let content = Box::new(StreamContent { table: Arc::clone(table), next: 0 });
+    ArrowArrayStream {
+        get_schema: Some(get_schema),
+        get_next: Some(get_next),
+        get_last_error: Some(get_last_error),
+        release: Some(release_stream),
+        private_data: Box::into_raw(content).cast(),
+    }
+}
+
+unsafe extern "C" fn get_schema(stream: *mut ArrowArrayStream, out: *mut ArrowSchema) -> c_int {
+    // SAFETY: the caller passes a stream of `stream` that is not released, and memory for a schema, which is not
+    // initialised.
+    unsafe {
+        let content = &*(*stream).private_data.cast::<StreamContent>();
+        out.write(schema(content.table.columns()));
+    }
+    0
+}
+
+unsafe extern "C" fn get_next(stream: *mut ArrowArrayStream, out: *mut ArrowArray) -> c_int {
+    // SAFETY: as for `get_schema`; only one thread at a time uses a stream.
+    unsafe {
+        let content = &mut *(*stream).private_data.cast::<StreamContent>();
+        match content.table.batches().get(content.next) {
+            Some(batch) => {
+                content.next += 1;
+                out.write(array(batch));
+            }
+            // A released array marks the end of the stream.
+            None => out.write_bytes(0, 1),
+        }
+    }
+    0
+}
+
+unsafe extern "C" fn get_last_error(_: *mut ArrowArrayStream) -> *const c_char {
+    null()
+}
+
+unsafe extern "C" fn release_stream(stream: *mut ArrowArrayStream) {
+    // SAFETY: the caller passes a stream of `stream` that was not released before.
+    unsafe {
+        drop(Box::from_raw((*stream).private_data.cast::<StreamContent>()));
+        (*stream).release = None;
+    }
+}
+
+/// Converts a number of rows, buffers or columns, which memory bounds.
+fn count(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}

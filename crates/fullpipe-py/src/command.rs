@@ -1,0 +1,25 @@
+//! The `fullpipe` command in this process.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use fullpipe_cli::{Interpreter, run_in};
+use pyo3::prelude::*;
+
+/// Runs the command with `arguments`, which do not include its name, and returns its exit code. `program` and
+/// `leading` start the package again: the interpreter, and its arguments before those of the command.
+#[pyfunction]
+pub(crate) fn command(
+    py: Python<'_>,
+    arguments: Vec<OsString>,
+    program: PathBuf,
+    leading: Vec<OsString>,
+) -> u8 {
+    py.detach(|| run_in(Interpreter { program, arguments: leading }, arguments))
+}
+
+/// Returns the version of fullpipe.
+#[pyfunction]
+pub(crate) const fn version() -> &'static str {
+    env!("CARGO_PKG_VERSION")
+}

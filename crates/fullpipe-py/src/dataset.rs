@@ -1,0 +1,131 @@
+//! Data sets: the results of a sweep as Parquet files.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use fullpipe::dataset::{DatasetOptions, Made, ProblemKind, RowOrigin, Shard, check};
+use fullpipe::units::Duration;
+use pyo3::prelude::*;
+
+use crate::convert::unit;
+use crate::errors::usage;
+use crate::run::{check_repeat, raised};
+use crate::table::Table;
+use crate::work::{AtSignal, attended};
+
+/// A data set: its manifest and its design.
+#[pyclass(frozen, module = "fullpipe._fullpipe")]
+pub(crate) struct Dataset(Arc<fullpipe::dataset::Dataset>);
+
+#[pymethods]
+impl Dataset {
+    /// Plans the data set of the experiment in the file `path`, or of `text`.
+    #[staticmethod]
+    #[pyo3(signature = (path, text, *, points, seed, repeat, trace, part_packets))]
+    #[expect(clippy::too_many_arguments, reason = "one for each option of the command")]
+    fn plan(
+        py: Python<'_>,
+        path: Option<PathBuf>,
+        text: Option<String>,
+        points: Option<PathBuf>,
+        seed: Option<u64>,
+        repeat: Option<u64>,
+        trace: Option<Bound<'_, PyAny>>,
+        part_packets: Option<u64>,
+    ) -> PyResult<Self> {
+        check_repeat(py, repeat)?;
+        let trace = unit::<Duration>("trace", trace.as_ref())?;
+        let options = DatasetOptions { points, seed, repeat, trace, part_packets };
+        let planned = attended(py, AtSignal::Leave, None, move |_| match &path {
+            Some(path) => fullpipe::dataset::Dataset::plan(path, &options),
+            None => fullpipe::dataset::Dataset::from_text(text.as_deref().unwrap_or_default(), &options),
+        })?;
+        Ok(Self(Arc::new(planned)))
+    }
+
+    /// Opens the data set in the folder `folder`.
+    #[staticmethod]
+    fn open(py: Python<'_>, folder: PathBuf) -> PyResult<Self> {
+        let opened = attended(py, AtSignal::Leave, None, move |_| fullpipe::dataset::Dataset::open(&folder))?;
+        Ok(Self(Arc::new(opened)))
+    }
+
+    /// Returns `manifest.json`.
+    fn manifest(&self, py: Python<'_>) -> PyResult<String> {
+        raised(py, fullpipe::json::document(self.0.manifest()))
+    }
+
+    /// Writes the manifest to the folder `folder` if there is none, and checks it otherwise.
+    fn prepare(&self, py: Python<'_>, folder: PathBuf) -> PyResult<()> {
+        raised(py, py.detach(|| self.0.prepare(&folder)))
+    }
+
+    /// Makes the missing parts whose number leaves the remainder `index` when it is divided by `of`. Returns the
+    /// numbers of parts that were made, that existed, and that are missing.
+    #[pyo3(signature = (folder, *, index, of, threads, progress))]
+    fn make(
+        &self,
+        py: Python<'_>,
+        folder: PathBuf,
+        index: usize,
+        of: usize,
+        threads: Option<usize>,
+        progress: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<(u64, u64, u64)> {
+        let shard = Shard::new(index, of)
+            .ok_or_else(|| usage(py, format!("there is no shard {index} of {of}"), "allowed: 0 to of - 1"))?;
+        let threads = match threads.map(NonZeroUsize::new) {
+            Some(None) => return Err(usage(py, "threads is 0".into(), "allowed: 1 or more")),
+            Some(number) => number,
+            None => None,
+        };
+        let dataset = Arc::clone(&self.0);
+        let made = attended(py, AtSignal::Wait, progress.as_ref(), move |attendance| {
+            dataset.make(&folder, shard, threads, attendance)
+        })?;
+        let Made { made, existed, missing } = made;
+        Ok((made, existed, missing))
+    }
+
+    /// Returns the numbers of the parts that are missing in the folder `folder`.
+    fn missing(&self, folder: PathBuf) -> Vec<usize> {
+        self.0.missing(&folder)
+    }
+
+    /// Reads the rows of all parts that exist in the folder `folder`.
+    fn table(&self, py: Python<'_>, folder: PathBuf) -> PyResult<Table> {
+        let dataset = Arc::clone(&self.0);
+        attended(py, AtSignal::Leave, None, move |_| dataset.table(&folder)).map(Table::from)
+    }
+
+    /// Reads the trace rows of all parts that exist in the folder `folder`.
+    fn trace(&self, py: Python<'_>, folder: PathBuf) -> PyResult<Option<Table>> {
+        let dataset = Arc::clone(&self.0);
+        let read = attended(py, AtSignal::Leave, None, move |_| dataset.trace(&folder))?;
+        Ok(read.map(Table::from))
+    }
+
+    /// Returns the label of the point, the settings, the seed, the run and the flow of a row.
+    #[expect(clippy::type_complexity, reason = "the Python sources give the values names")]
+    fn origin(&self, py: Python<'_>, row: u64) -> PyResult<(String, Vec<(String, String)>, u64, u64, u64)> {
+        let RowOrigin { run, flow, seed, label, settings, .. } = raised(py, self.0.origin(row))?;
+        let settings = settings.into_iter().map(|setting| (setting.key, setting.text)).collect();
+        Ok((label, settings, seed, run, flow))
+    }
+}
+
+/// Returns what is wrong with the files of the data set in the folder `folder`, and the name of each file.
+#[pyfunction]
+pub(crate) fn check_dataset(py: Python<'_>, folder: PathBuf) -> PyResult<Vec<(&'static str, String)>> {
+    let report = attended(py, AtSignal::Leave, None, move |_| check(&folder))?;
+    let problems = report.problems.into_iter().map(|problem| {
+        let kind = match problem.kind {
+            ProblemKind::Missing => "missing",
+            ProblemKind::Damaged => "damaged",
+            ProblemKind::Foreign => "foreign",
+        };
+        (kind, problem.file)
+    });
+    Ok(problems.collect())
+}

@@ -1,0 +1,231 @@
+//! Diagnoses, and ladders of given paths.
+
+use std::sync::Arc;
+
+use fullpipe::host::{LOCAL, memory_left, settings};
+use fullpipe::input::trace::Choice;
+use fullpipe::report::html::{Provenance, render_diagnosis};
+use fullpipe::tcp::buffers::KernelVersion;
+use fullpipe::tcp::cc::Algorithm;
+use fullpipe::units::{Bytes, Duration, Probability, Rate};
+use fullpipe::{
+    Demand, Diagnosis, Error, HostFacts, HostSettings, Input, Look, Measurement, Memory, PathFacts, Question,
+    WhatIf, render_brief, render_text, render_whatif,
+};
+use pyo3::prelude::*;
+
+use crate::convert::{name, unit};
+use crate::errors::{exception, usage};
+use crate::work::{AtSignal, attended};
+
+/// Result of `diagnose` or `whatif`, in several forms.
+#[pyclass(frozen, module = "fullpipe._fullpipe")]
+pub(crate) struct Answer {
+    /// The document of `--json`.
+    #[pyo3(get)]
+    json: String,
+    content: Arc<Content>,
+}
+
+enum Content {
+    Diagnosis { measurement: Box<Measurement>, diagnosis: Box<Diagnosis> },
+    WhatIf(Box<WhatIf>),
+}
+
+#[pymethods]
+impl Answer {
+    /// Returns the report as text with lines of at most `width` columns.
+    fn text(&self, width: usize) -> String {
+        let look = Look { width: width.max(40), colour: false };
+        match &*self.content {
+            Content::Diagnosis { diagnosis, .. } => render_text(diagnosis, look),
+            Content::WhatIf(answer) => render_whatif(answer, look),
+        }
+    }
+
+    /// Returns the report of `--brief` for a diagnosis, and that of `text` otherwise.
+    fn brief(&self, width: usize) -> String {
+        match &*self.content {
+            Content::Diagnosis { diagnosis, .. } => {
+                render_brief(diagnosis, Look { width: width.max(40), colour: false })
+            }
+            Content::WhatIf(_) => self.text(width),
+        }
+    }
+
+    /// Returns the report of a diagnosis as one page of HTML with charts.
+    fn page(&self, py: Python<'_>) -> PyResult<String> {
+        let content = Arc::clone(&self.content);
+        attended(py, AtSignal::Leave, None, move |_| match &*content {
+            Content::Diagnosis { measurement, diagnosis } => {
+                let made = Provenance { command: "fullpipe.diagnose", version: env!("CARGO_PKG_VERSION") };
+                Ok(render_diagnosis(measurement, diagnosis, made)?)
+            }
+            Content::WhatIf(_) => Err(Error::usage("a ladder without a measurement has no page", "use text")),
+        })
+    }
+}
+
+impl Answer {
+    fn new(py: Python<'_>, content: Content) -> PyResult<Self> {
+        let json = match &content {
+            Content::Diagnosis { diagnosis, .. } => fullpipe::json::document(&**diagnosis),
+            Content::WhatIf(answer) => fullpipe::json::document(&**answer),
+        };
+        let json = json.map_err(|error| exception(py, &error))?;
+        Ok(Self { json, content: Arc::new(content) })
+    }
+}
+
+/// Reads a measurement from the file `source`, or from `content`, and diagnoses it. `settings_text` and
+/// `peer_settings_text` contain the output of `sysctl -a`, unless the settings come from the files `sysctl` and
+/// `peer_sysctl`.
+#[pyfunction]
+#[pyo3(signature = (source, content, *, link, rtt, sysctl, settings_text, peer_sysctl, peer_settings_text, kernel,
+    control, point, seed, flow, offered, memory))]
+#[expect(clippy::too_many_arguments, reason = "one for each option of the command")]
+pub(crate) fn diagnose(
+    py: Python<'_>,
+    source: String,
+    content: Option<Vec<u8>>,
+    link: Option<Bound<'_, PyAny>>,
+    rtt: Option<Bound<'_, PyAny>>,
+    sysctl: Option<String>,
+    settings_text: Option<String>,
+    peer_sysctl: Option<String>,
+    peer_settings_text: Option<String>,
+    kernel: Option<Bound<'_, PyAny>>,
+    control: Option<Bound<'_, PyAny>>,
+    point: Option<String>,
+    seed: Option<u64>,
+    flow: Option<u32>,
+    offered: Option<Bound<'_, PyAny>>,
+    memory: Option<Bound<'_, PyAny>>,
+) -> PyResult<Answer> {
+    let path = PathFacts {
+        link: unit::<Rate>("link", link.as_ref())?,
+        rtt: unit::<Duration>("rtt", rtt.as_ref())?,
+        ..PathFacts::default()
+    };
+    let kernel = kernel_version(kernel.as_ref())?;
+    let control = unit::<Rate>("control", control.as_ref())?;
+    let demand = DemandArguments::of(py, offered.as_ref(), memory.as_ref())?;
+    let content = attended(py, AtSignal::Leave, None, move |_| {
+        let choice = Choice { point: point.as_deref(), seed, flow };
+        let input = match content {
+            Some(bytes) => Input::from_bytes(&source, &bytes, &choice)?,
+            None => Input::open(&source, &choice)?,
+        };
+        let of_host = |file: &Option<String>, text: Option<String>| match (file, text) {
+            (Some(file), _) => settings(file).map(Some),
+            (None, Some(text)) => {
+                HostSettings::parse(&text).map(Some).map_err(|e| Error::from(e).about("sysctl"))
+            }
+            (None, None) => Ok(None),
+        };
+        let hosts = HostFacts {
+            local: of_host(&sysctl, settings_text)?,
+            peer: of_host(&peer_sysctl, peer_settings_text)?,
+            kernel,
+            control,
+            ..HostFacts::default()
+        };
+        let measurement = input.measurement;
+        let demand = demand.demand(|| {
+            // The queue of the application is on the sending host, so the sender's settings apply.
+            let settings = if measurement.made_by_sender() { &sysctl } else { &peer_sysctl };
+            settings.as_deref().filter(|source| *source == LOCAL).and_then(|_| memory_left())
+        })?;
+        let explanation =
+            fullpipe::explain(&measurement, &path, &hosts).map_err(|error| error.about(&input.name))?;
+        let diagnosis = explanation.climb(&())?;
+        let diagnosis = match demand {
+            Some(demand) => diagnosis.against(demand),
+            None => diagnosis,
+        };
+        Ok(Content::Diagnosis { diagnosis: Box::new(diagnosis), measurement: Box::new(measurement) })
+    })?;
+    Answer::new(py, content)
+}
+
+/// Climbs the ladder of a path that the arguments describe.
+#[pyfunction]
+#[pyo3(signature = (*, link, rtt, loss, flows, mss, queue, cap, sndbuf, rcvbuf, kernel, cc, offered, memory))]
+#[expect(clippy::too_many_arguments, reason = "one for each option of the command")]
+pub(crate) fn whatif(
+    py: Python<'_>,
+    link: Bound<'_, PyAny>,
+    rtt: Bound<'_, PyAny>,
+    loss: Bound<'_, PyAny>,
+    flows: Option<u64>,
+    mss: Option<Bound<'_, PyAny>>,
+    queue: Option<Bound<'_, PyAny>>,
+    cap: Option<Bound<'_, PyAny>>,
+    sndbuf: Option<Bound<'_, PyAny>>,
+    rcvbuf: Option<Bound<'_, PyAny>>,
+    kernel: Option<Bound<'_, PyAny>>,
+    cc: Bound<'_, PyAny>,
+    offered: Option<Bound<'_, PyAny>>,
+    memory: Option<Bound<'_, PyAny>>,
+) -> PyResult<Answer> {
+    let known = "known: reno, bic, cubic, vegas, bbr, bbr3, surge";
+    let question = Question {
+        path: PathFacts {
+            link: unit::<Rate>("link", Some(&link))?,
+            rtt: unit::<Duration>("rtt", Some(&rtt))?,
+            loss: unit::<Probability>("loss", Some(&loss))?,
+            flows,
+            mss: unit::<Bytes>("mss", mss.as_ref())?,
+            queue: unit::<Bytes>("queue", queue.as_ref())?,
+            cap: unit::<Rate>("cap", cap.as_ref())?,
+        },
+        sndbuf: unit("sndbuf", sndbuf.as_ref())?,
+        rcvbuf: unit("rcvbuf", rcvbuf.as_ref())?,
+        kernel: kernel_version(kernel.as_ref())?,
+        cc: name::<Algorithm>("cc", Some(&cc), known)?.unwrap_or(Algorithm::Cubic),
+    };
+    let demand = DemandArguments::of(py, offered.as_ref(), memory.as_ref())?;
+    let content = attended(py, AtSignal::Leave, None, move |_| {
+        let demand = demand.demand(|| None)?;
+        let answer = fullpipe::whatif(&question, &())?;
+        let answer = match demand {
+            Some(demand) => answer.against(demand),
+            None => answer,
+        };
+        Ok(Content::WhatIf(Box::new(answer)))
+    })?;
+    Answer::new(py, content)
+}
+
+fn kernel_version(value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<KernelVersion>> {
+    name("kernel", value, "write a version such as 6.8")
+}
+
+/// Offered load of the application, and the memory of its queue.
+struct DemandArguments {
+    offered: Option<Rate>,
+    memory: Option<Bytes>,
+}
+
+impl DemandArguments {
+    fn of(
+        py: Python<'_>,
+        offered: Option<&Bound<'_, PyAny>>,
+        memory: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        let arguments = Self { offered: unit("offered", offered)?, memory: unit("memory", memory)? };
+        if arguments.memory.is_some() && arguments.offered.is_none() {
+            return Err(usage(py, "memory requires offered".into(), "add offered=\"150mbit\""));
+        }
+        Ok(arguments)
+    }
+
+    fn demand(&self, available: impl FnOnce() -> Option<Bytes>) -> Result<Option<Demand>, Error> {
+        let Some(rate) = self.offered else { return Ok(None) };
+        let memory = match self.memory {
+            Some(memory) => Memory::Given(memory),
+            None => available().map_or(Memory::Unknown, Memory::Available),
+        };
+        Ok(Some(Demand::new(rate, memory)?))
+    }
+}

@@ -1,0 +1,38 @@
+//! The extension module `fullpipe._fullpipe`: what the Python package `fullpipe` calls.
+//!
+//! ```text
+//!   fullpipe (Python: arguments, dicts, exceptions) ─► fullpipe._fullpipe (Rust) ─► fullpipe, fullpipe-cli
+//! ```
+//!
+//! The functions here take texts and return documents as JSON texts; the Python sources turn them into values.
+//! Each operation that may take longer than some milliseconds runs on a thread of its own, without the GIL, while
+//! the calling thread handles signals ([`work`]).
+#![deny(unsafe_code)]
+
+mod arrow;
+mod command;
+mod convert;
+mod dataset;
+mod diagnose;
+mod errors;
+mod run;
+mod table;
+mod work;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+mod _fullpipe {
+    #[pymodule_export]
+    use crate::command::{command, version};
+    #[pymodule_export]
+    use crate::convert::toml_of_json;
+    #[pymodule_export]
+    use crate::dataset::{Dataset, check_dataset};
+    #[pymodule_export]
+    use crate::diagnose::{Answer, diagnose, whatif};
+    #[pymodule_export]
+    use crate::run::simulate;
+    #[pymodule_export]
+    use crate::table::Table;
+}
