@@ -5,13 +5,34 @@ use fullpipe_lab::scenario::Scenario;
 use fullpipe_lab::sim;
 use fullpipe_lab::trace::{Row, Sink};
 
-/// Data in flight of the second flow, with the time in seconds.
-struct Inflight(Vec<(f64, u64)>);
+/// Data in flight of the last flow, with the time in seconds.
+struct Inflight {
+    flow: u32,
+    rows: Vec<(f64, u64)>,
+}
+
+impl Inflight {
+    /// Runs flows on a path whose rate follows [`falling`].
+    fn of(text: &str) -> Self {
+        let experiment =
+            Experiment::from_toml_with(text, &|_| Ok(falling())).unwrap_or_else(|e| panic!("{e}"));
+        let scenario = &experiment.points()[0].scenario;
+        let mut inflight = Self { flow: scenario.flows.len() as u32 - 1, rows: Vec::new() };
+        sim::run_traced(scenario, &mut inflight);
+        inflight
+    }
+
+    /// Returns the most that is in flight between two times.
+    fn most(&self, from: f64, to: f64) -> u64 {
+        let rows = self.rows.iter().filter(|(at, _)| (from..to).contains(at));
+        rows.map(|(_, inflight)| *inflight).max().expect("rows")
+    }
+}
 
 impl Sink for Inflight {
     fn row(&mut self, row: &Row) {
-        if row.flow == 1 {
-            self.0.push((row.at.as_secs_f64(), row.sender.inflight.get()));
+        if row.flow == self.flow {
+            self.rows.push((row.at.as_secs_f64(), row.sender.inflight.get()));
         }
     }
 }
@@ -53,6 +74,9 @@ fn falling() -> String {
     times.skip(1).chain([30_000]).map(|time| format!("{time}\n")).collect()
 }
 
+/// BDP of the path after its rate has fallen, in bytes.
+const NEW_BDP: u64 = 5_000_000 / 8 / 10;
+
 /// A path falls from 100 to 5 Mbit/s between two connections. Two seconds after its start, the second connection has
 /// at most two BDP of the new path in flight, although it remembers the old one.
 #[test]
@@ -61,11 +85,16 @@ fn a_remembered_path_may_have_become_slower() {
                 [host]\nrcvbuf = '6MiB'\npath_memory = true\n\
                 [[flow]]\ncc = 'surge'\nbytes = '8MB'\ncount = 2\nevery = '12s'\napp = { request = '200B' }\n\
                 [[sample]]\nevery = '10ms'";
-    let experiment = Experiment::from_toml_with(text, &|_| Ok(falling())).unwrap_or_else(|e| panic!("{e}"));
-    let mut rows = Inflight(Vec::new());
-    sim::run_traced(&experiment.points()[0].scenario, &mut rows);
-    let new_bdp = 5_000_000 / 8 / 10;
-    let late = rows.0.iter().filter(|(at, _)| (14.0..25.0).contains(at));
-    let most = late.map(|(_, inflight)| *inflight).max().expect("rows");
-    assert!((new_bdp..=2 * new_bdp).contains(&most), "{most} of {new_bdp}");
+    let most = Inflight::of(text).most(14.0, 25.0);
+    assert!((NEW_BDP..=2 * NEW_BDP).contains(&most), "{most} of {NEW_BDP}");
+}
+
+/// A path falls from 100 to 5 Mbit/s during a transfer. Two seconds later, at most two BDP of the new path are in
+/// flight. The queue holds half of what the new path carries in this time.
+#[test]
+fn a_path_may_become_slower_during_a_transfer() {
+    let text = "name = 'x'\nduration = '30s'\n[path]\nrate = { trace = 'falling' }\nrtt = '100ms'\nqueue = '600kB'\n\
+                [[flow]]\ncc = 'surge'\n[[sample]]\nevery = '10ms'";
+    let most = Inflight::of(text).most(12.0, 30.0);
+    assert!((NEW_BDP..=2 * NEW_BDP).contains(&most), "{most} of {NEW_BDP}");
 }

@@ -1,10 +1,13 @@
-//! Interface to BBRv1's model for a controller that replaces Startup and packet conservation (`cc/surge`).
+//! Interface to BBRv1's model for a controller that replaces Startup, packet conservation and an outdated
+//! bandwidth (`cc/surge`).
 //!
 //! BBRv1 itself calls none of these functions, so its behaviour does not depend on them.
 
 use fullpipe_units::{Duration, Rate};
 
-use super::{Bbr1, Gain, HIGH_GAIN, Mode};
+use super::{BW_ROUNDS, Bbr1, Gain, HIGH_GAIN, Mode};
+use crate::cc::Context;
+use crate::cc::windowed::WindowedMax;
 
 impl Bbr1 {
     /// Returns whether the controller is in Startup and the pipe is not known to be full.
@@ -67,5 +70,12 @@ impl Bbr1 {
     /// Ends Startup with the next ACK: the bandwidth has been measured by other means.
     pub(in crate::cc) fn end_startup(&mut self) {
         self.full_pipe.declare();
+    }
+
+    /// Replaces the bandwidth estimate, and what was measured with it: the path has changed.
+    pub(in crate::cc) fn restart_bandwidth(&mut self, cx: &Context, bw: Rate) {
+        self.bw = WindowedMax::new(BW_ROUNDS);
+        self.bw.update(self.round, bw);
+        self.aggregation.restart(cx.now);
     }
 }

@@ -18,12 +18,13 @@
 //! ```
 //!
 //! A timeout, and bandwidth that does not grow, end the start in every state. Cruise is BBRv1 ([`Bbr1`]),
-//! including its Startup if Climb ends without a measurement. In all states, the path model of BBRv1 is kept
-//! up to date, and [`loss`] decides whether a loss is answered by packet conservation. [`train`] measures the
+//! including its Startup if Climb ends without a measurement; [`collapse`] replaces its bandwidth estimate when
+//! the path has become much slower. In all states, the path model of BBRv1 is kept up to date, and [`loss`] decides whether a loss is answered by packet conservation. [`train`] measures the
 //! dispersion of ACKs.
 
 use fullpipe_units::{Duration, Rate};
 
+use self::collapse::Collapse;
 use self::launch::FirstFlight;
 use self::loss::{LossJudge, LossVerdict};
 use self::repair::RepairPolicy;
@@ -35,6 +36,7 @@ use super::{
 };
 
 mod climb;
+mod collapse;
 mod launch;
 mod loss;
 mod repair;
@@ -89,6 +91,7 @@ pub struct Surge {
     path: Bbr1,
     train: Train,
     losses: LossJudge,
+    collapse: Collapse,
     repair: RepairPolicy,
     /// Half of the rate that an earlier connection has reached on this path, or zero. As with a resumed window
     /// (RFC 9959 section 3.3), only half of what was measured earlier counts before ACKs confirm it.
@@ -115,6 +118,7 @@ impl Surge {
             path,
             train: Train::default(),
             losses: LossJudge::default(),
+            collapse: Collapse::default(),
             repair: RepairPolicy::new(hints.loss),
             remembered: hints.rate.map_or(Rate::ZERO, |rate| rate.mul_div(1, 2)),
             known_bottleneck: hints.bottleneck.unwrap_or(Rate::MAX),
@@ -214,7 +218,15 @@ impl CongestionControl for Surge {
             self.path.set_conserves(congestion);
         }
         if matches!(self.state, State::Cruise) {
-            self.path.on_ack(cx, sample);
+            let model = (self.path.path_rate(), self.path.path_rtt());
+            if let Some(rate) = self.collapse.on_ack(cx, sample, model, &mut self.train) {
+                self.path.restart_bandwidth(cx, rate);
+            }
+            if self.collapse.is_outdated(sample) {
+                self.path.on_ack(cx, &AckSample { interval: None, ..*sample });
+            } else {
+                self.path.on_ack(cx, sample);
+            }
             return;
         }
         if waits_behind_a_hole(cx, sample) {
