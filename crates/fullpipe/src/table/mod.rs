@@ -5,8 +5,8 @@
 //!   part of a data set ─────┘
 //! ```
 //!
-//! A reader that knows the layout, such as Arrow's C data interface, takes the buffers as they are. A batch has
-//! at most [`BATCH_ROWS`] rows and is immutable; tables share their batches.
+//! A reader that knows the layout, such as Arrow's C data interface, takes the buffers as they are. A batch of
+//! a run has at most [`BATCH_ROWS`] rows, and a row group of a part is a batch. Batches are immutable.
 
 mod simulate;
 
@@ -17,7 +17,7 @@ use fullpipe_lab::columns::Cell;
 pub use crate::dataset::ColumnSpec;
 pub use simulate::{SimulateOptions, Simulation, Source, simulate};
 
-/// Maximum number of rows of a batch that [`TableBuilder`] makes, so that the offsets of texts fit into 32 bits.
+/// Maximum number of rows of a batch of a run, so that the offsets of texts fit into 32 bits.
 pub const BATCH_ROWS: usize = 1 << 16;
 
 /// Table with columns of fixed types.
