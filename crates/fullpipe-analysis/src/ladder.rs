@@ -17,6 +17,7 @@
 //! changed nothing, so it is not the buffers").
 
 mod budget;
+mod counted;
 mod fit;
 mod given;
 mod known;
@@ -42,6 +43,7 @@ use crate::segment::{self, DEFAULT_MSS};
 use crate::thresholds::queue;
 use crate::throughput_models::loss_based_rate;
 use budget::{Budget, Stop};
+pub(crate) use counted::{counted, effort_of_counts};
 pub use fit::Fit;
 pub(crate) use given::{MOST_LOSS, effort, lengths};
 pub use known::{Repeats, climb_known};

@@ -10,6 +10,7 @@
 //!
 //! - [`diagnose`] runs the complete analysis of a measurement.
 //! - [`whatif()`] builds the ladder of a path that is given instead of measured.
+//! - [`flow_counts()`] simulates each number of flows on such a path.
 //! - [`ladder::climb_known`] builds the ladder for one point of an experiment.
 //! - [`offered_load`] compares a ladder with the rate that an application offers.
 //! - [`live`] classifies one flow while it is running, and [`sockets`] all flows of a host.
@@ -24,6 +25,7 @@ pub mod classify;
 pub mod demand;
 pub mod diagnosis;
 pub mod explain;
+pub mod flow_counts;
 pub mod input;
 mod json;
 pub mod ladder;
@@ -47,6 +49,7 @@ pub use classify::{Finding, Limit};
 pub use demand::{Demand, Memory};
 pub use diagnosis::Diagnosis;
 pub use explain::{Findings, HostFacts, RateOption};
+pub use flow_counts::{FlowCount, FlowCounts, FlowRange, flow_counts};
 pub use input::sysctl::HostSettings;
 pub use input::{InputError, Kind};
 pub use ladder::{DiagnoseError, Ladder, Rung};
@@ -58,8 +61,8 @@ pub use offered_load::OfferedLoad;
 pub use path_facts::PathFacts;
 pub use remedy::{Command, Remedy};
 pub use report::{
-    Look, render_brief, render_findings, render_ladder, render_latency, render_plan, render_show,
-    render_tcp_vs_udp, render_text, render_whatif,
+    Look, render_brief, render_findings, render_flow_counts, render_ladder, render_latency, render_plan,
+    render_show, render_tcp_vs_udp, render_text, render_whatif,
 };
 pub use sockets::{SocketReport, Sockets};
 pub use tcp_vs_udp::TcpVsUdp;

@@ -21,7 +21,7 @@ use crate::classify::Limit;
 use crate::demand::Demand;
 use crate::input::InputError;
 use crate::ladder::{
-    self, Climb, DiagnoseError, Hosts, Ladder, Model, PathModel, Rung, climb_states, effort, lengths,
+    self, Climb, DiagnoseError, Effort, Hosts, Ladder, Model, PathModel, Rung, climb_states, effort, lengths,
 };
 use crate::offered_load::OfferedLoad;
 use crate::path_facts::PathFacts;
@@ -153,7 +153,7 @@ pub fn whatif(question: &Question, progress: impl Fn(Progress) + Sync) -> Result
 }
 
 /// Checks a question and returns its path.
-fn check(question: &Question) -> Result<PathModel, InputError> {
+pub(crate) fn check(question: &Question) -> Result<PathModel, InputError> {
     let path = PathModel::of_figures(&question.path)?;
     let refuse = |message: &str| {
         let hint = "give the buffer size, for example --buffers 4MiB, or --sndbuf 4MiB --rcvbuf 6MiB";
@@ -169,36 +169,51 @@ fn check(question: &Question) -> Result<PathModel, InputError> {
     Ok(path)
 }
 
-fn answer(
-    question: &Question,
-    path: PathModel,
-    progress: impl Fn(Progress) + Sync,
-) -> Result<WhatIf, RunPanicked> {
-    let Question { cc, .. } = *question;
-    let PathModel { at_least: link, rtt, loss, mss, .. } = path;
-    let flows = question.path.flows.unwrap_or(1);
+/// Returns the model of a question that has been checked.
+pub(crate) fn model(question: &Question, path: PathModel, effort: Effort) -> Model<'static> {
     let kernel = question.kernel.unwrap_or(ASSUMED_KERNEL);
-    let rule = WindowRule::of(kernel, None).with_segments(mss.get(), DEFAULT_MSS.get());
-    let sndbuf = question.sndbuf.unwrap_or(DEFAULT_WMEM);
-    let rcvbuf = question.rcvbuf.unwrap_or(default_rmem(kernel));
     let hosts = Hosts {
-        cc,
-        flows,
+        cc: question.cc,
+        flows: question.path.flows.unwrap_or(1),
         kernel: Some(kernel),
-        sndbuf,
-        rcvbuf,
+        sndbuf: question.sndbuf.unwrap_or(DEFAULT_WMEM),
+        rcvbuf: question.rcvbuf.unwrap_or(default_rmem(kernel)),
         fixed: (None, None),
         limited: false,
         rate_option: None,
         this: None,
-        rule,
+        rule: WindowRule::of(kernel, None).with_segments(path.mss.get(), DEFAULT_MSS.get()),
         sender: None,
         sender_buffers: None,
         receiver_buffers: None,
         room: (Bytes::MAX, Bytes::MAX),
     };
-    let model = Model::new(path, hosts, effort(rtt, loss));
+    Model::new(path, hosts, effort)
+}
 
+/// Returns the question, with all defaults filled in.
+pub(crate) fn inputs(question: &Question, model: &Model<'_>) -> Inputs {
+    let (path, hosts) = (&model.path, &model.hosts);
+    Inputs {
+        link: path.at_least,
+        rtt_ms: path.rtt.as_millis_f64(),
+        loss: path.loss.as_f64(),
+        kernel: question.kernel.unwrap_or(ASSUMED_KERNEL).to_string(),
+        congestion_control: hosts.cc.name(),
+        sndbuf_bytes: hosts.sndbuf.get(),
+        rcvbuf_bytes: hosts.rcvbuf.get(),
+        flows: hosts.flows,
+        mss_bytes: path.mss.get(),
+        queue_bytes: path.queue.unwrap_or(model.bdp()).get(),
+        cap: question.path.cap,
+    }
+}
+
+/// Returns what is assumed where a question has no value.
+pub(crate) fn assumptions(question: &Question) -> Vec<String> {
+    let kernel = question.kernel.unwrap_or(ASSUMED_KERNEL);
+    let (sndbuf, rcvbuf) =
+        (question.sndbuf.unwrap_or(DEFAULT_WMEM), question.rcvbuf.unwrap_or(default_rmem(kernel)));
     let mut assumptions = Vec::new();
     if question.kernel.is_none() {
         assumptions.push(format!("kernel {kernel} on both hosts; --kernel says otherwise"));
@@ -221,8 +236,20 @@ fn answer(
     let open = open.into_iter().filter(|(_, assumed)| *assumed);
     assumptions.extend(open.map(|(what, _)| format!("{what} says otherwise")));
     if question.path.mss.is_none() {
-        assumptions.push(format!("segments of {} bytes; --mss says otherwise", mss.get()));
+        assumptions.push(format!("segments of {} bytes; --mss says otherwise", DEFAULT_MSS.get()));
     }
+    assumptions
+}
+
+fn answer(
+    question: &Question,
+    path: PathModel,
+    progress: impl Fn(Progress) + Sync,
+) -> Result<WhatIf, RunPanicked> {
+    let PathModel { rtt, loss, mss, .. } = path;
+    let flows = question.path.flows.unwrap_or(1);
+    let model = model(question, path, effort(rtt, loss));
+    let mut assumptions = assumptions(question);
     // The buffers depend only on the BDP, so an answer without a ladder has them, too.
     let present = model.present();
     let mut larger = present.with(LARGER_BUFFERS);
@@ -250,24 +277,12 @@ fn answer(
     let ((window, send), (wmem, rmem)) = (model.ceilings(present), model.buffers(larger));
     Ok(WhatIf {
         schema: SCHEMA,
-        path: Inputs {
-            link,
-            rtt_ms: rtt.as_millis_f64(),
-            loss: loss.as_f64(),
-            kernel: kernel.to_string(),
-            congestion_control: cc.name(),
-            sndbuf_bytes: sndbuf.get(),
-            rcvbuf_bytes: rcvbuf.get(),
-            flows,
-            mss_bytes: mss.get(),
-            queue_bytes: path.queue.unwrap_or(model.bdp()).get(),
-            cap: question.path.cap,
-        },
+        path: inputs(question, &model),
         bdp_bytes: model.link_bdp().get(),
         figures: Figures {
             line: model.link_payload(),
             window_bytes: model.window(model.present()).get(),
-            window_rule: rule.to_string(),
+            window_rule: model.hosts.rule.to_string(),
             window,
             sndbuf: send,
             loss: (!loss.is_zero()).then(|| loss_based_rate(rtt, loss.as_f64(), mss).mul_div(flows, 1)),

@@ -14,15 +14,17 @@ mod tune;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use fullpipe::flow_counts::ParseFlowRangeError;
 use fullpipe::lab::experiment::Amount;
 use fullpipe::prove::Prover;
 use fullpipe::tcp::buffers::KernelVersion;
 use fullpipe::tcp::cc::Algorithm;
 use fullpipe::units::{Bytes, Duration, ParseUnitError, Probability, Rate};
-use fullpipe::{Demand, InputError, Memory, UmlOptions};
+use fullpipe::{Demand, FlowRange, InputError, Memory, UmlOptions};
 
 #[cfg_attr(not(target_os = "linux"), allow(unused_imports, reason = "the command is for Linux"))]
 pub(crate) use accelerate::{
@@ -382,12 +384,32 @@ const WHATIF_EXAMPLE: &str = "\
 Examples:
   fullpipe whatif --link 1gbit --rtt 210ms --loss 20ppm --buffers 4MiB
   fullpipe whatif --link 100mbit --rtt 40ms --buffers 128KiB --prove
+  fullpipe whatif --link 500mbit --rtt 210ms --flows 1..16
 
 Exit codes:
   0  done
   1  values that are not plausible for a path, or no kernel for --prove
   2  wrong usage
   4  missing permission to trace processes (--prove)";
+
+/// Number of parallel flows, or each number of a range.
+#[derive(Clone, Debug)]
+pub(crate) enum Flows {
+    Number(u64),
+    Range(FlowRange),
+}
+
+impl FromStr for Flows {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.contains("..") {
+            return text.parse().map(Self::Range).map_err(|error: ParseFlowRangeError| error.to_string());
+        }
+        let wrong = |_| format!("'{text}' is neither a number nor a range such as 1..16");
+        text.parse().map(Self::Number).map_err(wrong)
+    }
+}
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = WHATIF_EXAMPLE)]
@@ -404,9 +426,10 @@ pub(crate) struct WhatifArgs {
     #[arg(long, value_name = "SHARE", default_value = "0")]
     pub(crate) loss: Probability,
 
-    /// Set the number of parallel flows, 1 to 1000 [default: 1]
-    #[arg(long, value_name = "NUMBER")]
-    pub(crate) flows: Option<u64>,
+    /// Set the number of parallel flows, 1 to 1000, or simulate each number of a range within 1 to 64, for
+    /// example 1..16, in place of the ladder [default: 1]
+    #[arg(long, value_name = "NUMBER|MIN..MAX")]
+    pub(crate) flows: Option<Flows>,
 
     /// Set the payload of a full segment, for example 1448B or 8948B [default: 1448B]
     #[arg(long, value_name = "SIZE")]

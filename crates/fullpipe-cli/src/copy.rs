@@ -9,21 +9,23 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use fullpipe::classify::SocketFacts;
+use fullpipe::copy_forecast::{Forecasting, PathToPeer, forecast};
 use fullpipe::relay::{
-    AllowList, CopyObserver, CopyOptions, End, Fingerprint, Identity, Pipe, PipeOptions, RateLimit, Sampler,
-    ServeObserver, ServeOptions, Sources,
+    AllowList, Connections, CopyObserver, CopyOptions, CopyReport, End, Fingerprint, ForecastReport,
+    Identity, Pipe, PipeOptions, RateLimit, Sampler, ServeObserver, ServeOptions, Sources,
 };
-use fullpipe::units::{Bytes, Rate};
+use fullpipe::units::{Bytes, Duration, Probability, Rate};
+use fullpipe::{Look, render_flow_counts};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::{CopyArgs, Format, RelayAction, RelayArgs, RelayServeArgs};
 use crate::failure::Failure;
 use crate::output;
 
-pub(crate) fn copy(args: &CopyArgs) -> Result<ExitCode, Failure> {
+pub(crate) fn copy(args: &CopyArgs, look: Look) -> Result<ExitCode, Failure> {
     let target = End::parse(&args.target).map_err(fullpipe::Error::from)?;
     let sources = sources(args)?;
     let is_ssh = |end: &End| matches!(end, End::Ssh { .. });
@@ -55,22 +57,62 @@ pub(crate) fn copy(args: &CopyArgs) -> Result<ExitCode, Failure> {
         peer: args.peer.as_deref().map(fingerprint).transpose()?,
         verify: args.verify,
         limit: args.limit.map(limit).transpose()?,
+        link: args.link,
         retry: args.retry,
     };
-    let shown = CopyProgress::new(args.progress_fd.map(descriptor).transpose()?);
+    let path = args.link.map(|link| LinkToPeer { link, loss: args.loss.unwrap_or(Probability::ZERO) });
+    if let Some(path) = path.filter(|_| args.plan) {
+        return plan(&options, path, args.output.format(), look);
+    }
+    let is_remote = matches!(options.sources, Sources::Remote(_));
+    let path = path.filter(|_| !is_remote).map(|path| (path, options.connections));
+    let shown = CopyProgress::new(args.progress_fd.map(descriptor).transpose()?, path);
     // Without a sampler, the copy runs with the least number of connections.
-    let sampler =
-        fullpipe::OwnSockets::begin(SocketFacts::default()).map(|own| Box::new(own) as Box<dyn Sampler>);
+    let sampler = fullpipe::OwnSockets::begin(SocketFacts { link: args.link, ..SocketFacts::default() })
+        .map(|own| Box::new(own) as Box<dyn Sampler>);
     let sampler =
         sampler.map_err(|error| shown.note(&format!("cannot sample the connections: {error}"))).ok();
     let report = fullpipe::relay::copy(&options, sampler, &shown);
     shown.clear();
-    let report = report.map_err(fullpipe::Error::from)?;
+    let mut report = report.map_err(fullpipe::Error::from)?;
+    report.forecast = shown.forecast(&report);
     match args.output.format() {
         Format::Json => output::print(&output::json(&report)?)?,
         Format::Text => output::print(&report.to_string())?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What the user states about the path.
+#[derive(Clone, Copy)]
+struct LinkToPeer {
+    link: Rate,
+    loss: Probability,
+}
+
+impl LinkToPeer {
+    fn with(self, rtt: Duration) -> PathToPeer {
+        PathToPeer { link: self.link, rtt, loss: self.loss }
+    }
+}
+
+/// Prints a forecast for each number of connections.
+fn plan(options: &CopyOptions, path: LinkToPeer, format: Format, look: Look) -> Result<ExitCode, Failure> {
+    let rtt = fullpipe::relay::probe(options).map_err(fullpipe::Error::from)?;
+    let counts = output::with_bar("simulating {bar:30} {pos}/{len} runs", |observer| {
+        forecast(path.with(rtt), numbers(options.connections), observer)
+    })?;
+    match format {
+        Format::Json => output::print(&output::json(&counts)?)?,
+        Format::Text => output::print(&render_flow_counts(&counts, "connections", look))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the numbers of connections of a forecast: all, unless the user has chosen a range.
+fn numbers(connections: Connections) -> Connections {
+    let (least, most) = connections.range();
+    if least == most { Connections::AUTO } else { connections }
 }
 
 /// Opens the file descriptor with the number `number` of this process for writing. A line that the reader has no
@@ -196,17 +238,31 @@ struct CopyProgress {
     bar: Option<ProgressBar>,
     /// Receives the accepted offsets of a pipe.
     accepted: Option<File>,
+    /// Path of the forecast, and the numbers of connections.
+    path: Option<(LinkToPeer, Connections)>,
+    /// Begins when the round-trip time is known.
+    forecasting: Mutex<Option<Forecasting>>,
 }
 
 impl CopyProgress {
     /// The bar appears only on a terminal, because redrawn lines are noise in a log.
-    fn new(accepted: Option<File>) -> Self {
+    fn new(accepted: Option<File>, path: Option<(LinkToPeer, Connections)>) -> Self {
         let bar = io::stderr().is_terminal().then(|| {
             let template = "copying {bar:30} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left{msg}";
             let style = ProgressStyle::with_template(template);
             ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
         });
-        Self { bar, accepted }
+        Self { bar, accepted, path, forecasting: Mutex::default() }
+    }
+
+    /// Returns the forecast for the connections that the copy has used.
+    fn forecast(&self, report: &CopyReport) -> Option<ForecastReport> {
+        let forecasting = self.forecasting.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        let counts = forecasting.end()?;
+        let simulated = counts.of(report.most_connections)?;
+        let steady_bps = simulated.steady.as_bps();
+        let ratio = report.goodput_bps as f64 / steady_bps.max(1) as f64;
+        Some(ForecastReport { connections: simulated.flows, steady_bps, ratio })
     }
 
     fn clear(&self) {
@@ -217,6 +273,13 @@ impl CopyProgress {
 }
 
 impl CopyObserver for CopyProgress {
+    fn connected(&self, rtt: Duration) {
+        let Some((path, connections)) = self.path else { return };
+        let mut forecasting = self.forecasting.lock().unwrap_or_else(PoisonError::into_inner);
+        // The first handshake counts: a copy that has lost its relay connects again.
+        forecasting.get_or_insert_with(|| Forecasting::begin(path.with(rtt), connections));
+    }
+
     fn progress(&self, done: Bytes, total: Bytes) {
         if let Some(bar) = &self.bar {
             bar.set_length(total.get());

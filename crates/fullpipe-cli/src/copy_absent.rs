@@ -3,10 +3,12 @@
 
 use std::process::ExitCode;
 
+use fullpipe::Look;
+
 use crate::args::{CopyArgs, RelayArgs};
 use crate::failure::Failure;
 
-pub(crate) fn copy(_: &CopyArgs) -> Result<ExitCode, Failure> {
+pub(crate) fn copy(_: &CopyArgs, _: Look) -> Result<ExitCode, Failure> {
     Err(absent("copy"))
 }
 

@@ -115,7 +115,7 @@ fn started(arguments: Vec<OsString>, interpreter: Option<Interpreter>) -> ExitCo
         #[cfg(not(target_os = "linux"))]
         Command::Tune(_) => Err(emu::no_kernel()),
         Command::Accelerate(args) => accelerate::accelerate(&args),
-        Command::Copy(args) => copy::copy(&args),
+        Command::Copy(args) => copy::copy(&args, look),
         Command::Relay(args) => copy::relay(&args),
         Command::Completions(args) => manual::completions(&args),
         Command::Man(args) => manual::man(&args),

@@ -1,22 +1,28 @@
-//! `fullpipe whatif`: climbs the ladder of limits of a path that the command-line options describe.
+//! `fullpipe whatif`: climbs the ladder of limits of a path that the command-line options describe, or simulates
+//! each number of flows on it.
 
 use std::process::ExitCode;
 
 use fullpipe::prove::Prover;
-use fullpipe::{Look, PathFacts, Question, render_whatif};
+use fullpipe::{FlowRange, Look, PathFacts, Question, render_flow_counts, render_whatif};
 
-use crate::args::{Format, WhatifArgs};
+use crate::args::{Flows, Format, WhatifArgs};
 use crate::failure::Failure;
 use crate::output;
 
 pub(crate) fn whatif(args: &WhatifArgs, look: Look) -> Result<ExitCode, Failure> {
     let prover = args.prove.prover()?;
+    let (flows, range) = match &args.flows {
+        Some(Flows::Number(number)) => (Some(*number), None),
+        Some(Flows::Range(range)) => (None, Some(range)),
+        None => (None, None),
+    };
     let question = Question {
         path: PathFacts {
             link: Some(args.link),
             rtt: Some(args.rtt),
             loss: Some(args.loss),
-            flows: args.flows,
+            flows,
             mss: args.mss,
             queue: args.queue,
             cap: args.cap,
@@ -27,6 +33,15 @@ pub(crate) fn whatif(args: &WhatifArgs, look: Look) -> Result<ExitCode, Failure>
         cc: args.cc,
     };
     let demand = args.demand.demand(|| None)?;
+    if let Some(range) = range {
+        if demand.is_some() || prover.is_some() {
+            return Err(Failure::usage(
+                "--offered and --prove belong to the ladder of one number of flows, and --flows is a range",
+                "pass one number to --flows, or leave out --offered and --prove",
+            ));
+        }
+        return count(&question, range, args.output.format(), look);
+    }
     let answer = output::with_progress(|observer| fullpipe::whatif(&question, observer));
     let mut answer = answer.map_err(fullpipe::Error::from)?;
     output::prove(prover.as_ref(), &mut answer.ladder)?;
@@ -37,6 +52,19 @@ pub(crate) fn whatif(args: &WhatifArgs, look: Look) -> Result<ExitCode, Failure>
     match args.output.format() {
         Format::Json => output::print(&output::json(&answer)?)?,
         Format::Text => output::print(&render_whatif(&answer, look))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Simulates each number of flows of `range`.
+fn count(question: &Question, range: &FlowRange, format: Format, look: Look) -> Result<ExitCode, Failure> {
+    let counts = output::with_bar("simulating {bar:30} {pos}/{len} runs", |observer| {
+        fullpipe::flow_counts(question, range, observer)
+    });
+    let counts = counts.map_err(fullpipe::Error::from)?;
+    match format {
+        Format::Json => output::print(&output::json(&counts)?)?,
+        Format::Text => output::print(&render_flow_counts(&counts, "flows", look))?,
     }
     Ok(ExitCode::SUCCESS)
 }

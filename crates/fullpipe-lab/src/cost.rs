@@ -78,7 +78,7 @@ fn transferred(scenario: &Scenario, flow: &FlowSpec) -> f64 {
         rate = rate.min(written);
     }
     rate = match flow.workload.reading {
-        Reading::Greedy => rate,
+        Reading::Greedy | Reading::Granted => rate,
         Reading::Paced { rate: read, .. } | Reading::CurlLimit { rate: read } => rate.min(read),
         Reading::Loop { buffer, every } => rate.min(Rate::of(buffer, every)),
     };

@@ -290,6 +290,7 @@ fn report(totals: &Totals, earlier: Sums, (started, reconnects): (Instant, u64))
         blake3: totals.hash.filter(|_| files == 1).map(|hash| hash.to_string()),
         most_connections: connections.len() as u64,
         connections,
+        forecast: None,
         limit: None,
         limit_share: None,
         pipe: None,

@@ -49,15 +49,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fullpipe_units::Duration;
 
-pub use engine::Room;
+pub use engine::{Choice, Interval, Room};
 pub use error::{Error, Kind};
 pub use hex::{Hex, NotHex};
 pub use keys::{Access, AllowList, Fingerprint, Identity, Rights};
 pub use name::{LinkContent, NameError, PathText, RelativePath, StreamName};
-pub use report::{ConnectionReport, CopyReport, PipeReport};
+pub use report::{ConnectionReport, CopyReport, ForecastReport, PipeReport};
 pub use send::{
     Connections, CopyObserver, CopyOptions, Pacer, Pipe, PipeOptions, RateLimit, Sampler, SocketSample,
-    Sources, copy,
+    Sources, copy, probe,
 };
 pub use serve::{ServeObserver, ServeOptions, serve};
 pub use ssh::serve_once;

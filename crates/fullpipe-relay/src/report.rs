@@ -39,6 +39,8 @@ pub struct CopyReport {
     pub connections: Vec<ConnectionReport>,
     /// Largest number of connections that were open at the same time.
     pub most_connections: u64,
+    /// Forecast with which the copy can be compared; null if the rate of the link was not given.
+    pub forecast: Option<ForecastReport>,
     /// Limit that held the connections back for most of the time; null if it was not observed.
     pub limit: Option<String>,
     /// Share of the time for which this limit applied, 0 to 1.
@@ -49,6 +51,17 @@ pub struct CopyReport {
     pub reconnects: u64,
     /// What would make the copy faster; empty if nothing is known.
     pub advice: Vec<String>,
+}
+
+/// What was simulated for the largest number of connections of the copy.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct ForecastReport {
+    /// Number of connections.
+    pub connections: u64,
+    /// Payload per second in steady state, in bit/s.
+    pub steady_bps: u64,
+    /// Payload per second of the whole copy, its start included, as a part of this.
+    pub ratio: f64,
 }
 
 /// Result of a pipe.
@@ -161,6 +174,15 @@ impl fmt::Display for CopyReport {
         if let (Some(limit), Some(share)) = (&self.limit, self.limit_share) {
             write!(f, "\nlimit: {}, for {:.0} % of the time", words(limit), share * 100.0)?;
         }
+        if let Some(forecast) = &self.forecast {
+            write!(
+                f,
+                "\nforecast: {} in steady state over {}; the copy reached {:.0} % of it, with its start",
+                Rate::from_bps(forecast.steady_bps),
+                plural(forecast.connections, "connection"),
+                forecast.ratio * 100.0
+            )?;
+        }
         for advice in &self.advice {
             write!(f, "\nfaster with: {advice}")?;
         }
@@ -196,6 +218,7 @@ mod tests {
             blake3: None,
             connections: vec![connection.clone()],
             most_connections: 1,
+            forecast: None,
             limit: None,
             limit_share: None,
             pipe: None,

@@ -10,6 +10,7 @@
 //! | explain a log, a capture, a trace or `ss` output | [`Input::open`], then [`diagnose()`] |
 //! | show the limit before its ladder is simulated | [`explain()`], then [`Explanation::climb`] |
 //! | calculate the ladder of a path without a measurement | [`whatif()`] |
+//! | find the number of flows that fill a path | [`flow_counts()`] |
 //! | measure to an iperf3 server | `measure::Probe::measure`, then [`explain()`] |
 //! | sample the connections of running applications | `watch::Watch`, then `watch::measurement` |
 //! | run an experiment | [`run::read`] and [`run()`], in a [`World`] |
@@ -43,6 +44,8 @@
 //! | [`tune`] | TCP tuning of a host: plan, trial, confirmation, rollback, verification (Linux) |
 //! | [`host`] | kernel settings and free memory of this host |
 //! | `exporter` | Prometheus metrics of this host's connections (Linux, feature `exporter`) |
+//! | `simulated_copy` | a copy in the simulator, which chooses its connections as a real one (Linux, feature `relay`) |
+//! | `copy_forecast` | the rates of a copy with each number of connections (Linux, feature `relay`) |
 //! | `accelerate` | fullpipe's TCP in front of a server (Linux, feature `accelerate`) |
 //! | [`files`], [`json`] | result files that are written atomically |
 //!
@@ -60,6 +63,8 @@ mod capture;
 #[cfg(not(feature = "pcapng"))]
 #[path = "capture_absent.rs"]
 mod capture;
+#[cfg(all(target_os = "linux", feature = "relay"))]
+pub mod copy_forecast;
 #[cfg(feature = "tables")]
 pub mod dataset;
 #[cfg(target_os = "linux")]
@@ -88,6 +93,8 @@ pub mod prove;
 pub mod prove;
 pub mod race;
 pub mod run;
+#[cfg(all(target_os = "linux", feature = "relay"))]
+pub mod simulated_copy;
 #[cfg(feature = "tables")]
 pub mod table;
 #[cfg(target_os = "linux")]
@@ -225,4 +232,33 @@ pub fn diagnose(
 /// Returns an error if the values of the path contradict each other, or if the simulator has a defect.
 pub fn whatif(question: &Question, observer: &impl Observer) -> Result<WhatIf, DiagnoseError> {
     fullpipe_analysis::whatif(question, |progress| observer.progress(progress))
+}
+
+/// Simulates each number of flows of `range` on a path that is given by rate, RTT and loss. The number of flows
+/// in `question` is ignored.
+///
+/// ```
+/// use fullpipe::{FlowRange, Look, PathFacts, Question, flow_counts, render_flow_counts};
+///
+/// let question = Question {
+///     path: PathFacts { link: "10mbit".parse().ok(), rtt: "50ms".parse().ok(), ..PathFacts::default() },
+///     sndbuf: "32KiB".parse().ok(),
+///     rcvbuf: None,
+///     kernel: None,
+///     cc: fullpipe::tcp::cc::Algorithm::Cubic,
+/// };
+/// let range: FlowRange = "1..4".parse()?;
+/// let counts = flow_counts(&question, &range, &()).map_err(fullpipe::Error::from)?;
+/// print!("{}", render_flow_counts(&counts, "flows", Look { width: 100, colour: false }));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// Returns an error if the values of the path contradict each other, or if the simulator has a defect.
+pub fn flow_counts(
+    question: &Question,
+    range: &FlowRange,
+    observer: &impl Observer,
+) -> Result<FlowCounts, DiagnoseError> {
+    fullpipe_analysis::flow_counts(question, range, |progress| observer.progress(progress))
 }

@@ -15,7 +15,7 @@ use crate::Error;
 use crate::watch::take;
 
 /// Length of an interval: several samples, so that the classifier sees how the counters change.
-const INTERVAL: Duration = Duration::from_millis(250);
+pub(crate) const INTERVAL: Duration = Duration::from_millis(250);
 
 /// Sockets of this process, and what limits them.
 pub struct OwnSockets {
@@ -53,7 +53,7 @@ impl Sampler for OwnSockets {
     }
 }
 
-fn sample(report: &SocketReport, interval: Duration) -> SocketSample {
+pub(crate) fn sample(report: &SocketReport, interval: Duration) -> SocketSample {
     let rtt = Duration::from_secs_f64(report.rtt_ms.unwrap_or_default() / 1e3);
     SocketSample {
         port: report.local.port(),
@@ -71,13 +71,16 @@ const QUEUE: f64 = 1.25;
 
 /// Returns whether another connection may add to the sum.
 fn room(limit: Limit, report: &SocketReport) -> Room {
+    // With a queue in front of the link, larger windows would not carry more.
+    let is_queueing = match (report.rtt_ms, report.min_rtt_ms) {
+        (Some(rtt), Some(least)) => rtt > least * QUEUE,
+        _ => false,
+    };
     match limit {
-        // With a queue in front of the link, a larger window would not carry more.
-        Limit::Cwnd => match (report.rtt_ms, report.min_rtt_ms) {
-            (Some(rtt), Some(least)) if rtt > least * QUEUE => Room::Shared,
-            _ => Room::PerConnection,
-        },
-        Limit::Sndbuf | Limit::Rwnd | Limit::Cap | Limit::Policer | Limit::Pacing => Room::PerConnection,
+        Limit::Cwnd | Limit::Sndbuf | Limit::Rwnd if is_queueing => Room::Shared,
+        Limit::Cwnd | Limit::Sndbuf | Limit::Rwnd | Limit::Cap | Limit::Policer | Limit::Pacing => {
+            Room::PerConnection
+        }
         Limit::SlowStart | Limit::Unknown => Room::Starting,
         Limit::App | Limit::ReceiverApp | Limit::Cpu | Limit::Link => Room::Shared,
     }

@@ -431,7 +431,7 @@ fn is_full(rate: Rate, ceiling: Rate) -> bool {
 /// The sender's own record shows what stopped each transmission. BBR is an exception, because it paces at the
 /// rate that it measured under a window: if its rate is near the ceiling of a window or buffer, that is the
 /// limit, not pacing.
-fn binding(model: &Model<'_>, predicted: &Prediction) -> Limit {
+pub(super) fn binding(model: &Model<'_>, predicted: &Prediction) -> Limit {
     let Prediction { state, steady, sustained, shares, .. } = predicted;
     let fraction = |of: Rate| steady.as_bps() as f64 / of.as_bps().max(1) as f64;
     if is_full(*sustained, model.ceiling_of(*state)) {

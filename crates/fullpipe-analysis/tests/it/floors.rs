@@ -53,7 +53,7 @@ const ANALYSIS: [(&str, &[&str]); 7] = [
     // Possible changes, with their scope, cost and undo.
     ("remedy", &["remedy"]),
     // The simulated rate after each remedy.
-    ("ladder", &["advice", "diagnosis", "ladder", "offered_load", "whatif"]),
+    ("ladder", &["advice", "diagnosis", "flow_counts", "ladder", "offered_load", "whatif"]),
     // Tuning plan for a host.
     ("tune", &["tune"]),
     // Text reports and HTML pages.

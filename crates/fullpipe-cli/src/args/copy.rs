@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Subcommand};
-use fullpipe::units::{Bytes, Duration, Rate};
+use fullpipe::units::{Bytes, Duration, Probability, Rate};
 
 use super::OutputArgs;
 
@@ -16,6 +16,7 @@ Examples:
   fullpipe copy backup.tar relay://ny.example.com/in/ --peer sha256:...
   fullpipe copy logs relay://ny.example.com/logs --peer sha256:... --connections 8
   fullpipe copy logs relay://ny.example.com/logs --peer sha256:... --limit 100mbit
+  fullpipe copy backup.tar ny.example.com:in/ --link 500mbit --plan
   pg_dump db | fullpipe copy - ny.example.com:in/db.sql
   fullpipe copy relay://ny.example.com/logs backup/ --peer sha256:...
   fullpipe copy ny.example.com:in/db.sql .
@@ -57,6 +58,20 @@ pub(crate) struct CopyArgs {
     /// connections while each of them is limited by its own window, buffer or rate cap
     #[arg(long, value_name = "auto|N|MIN..MAX", default_value = "4")]
     pub(crate) connections: String,
+
+    /// Rate of the slowest link on the way, for example 500mbit; auto then opens as many connections as fill
+    /// it, and the result is printed beside a forecast
+    #[arg(long, value_name = "RATE")]
+    pub(crate) link: Option<Rate>,
+
+    /// Packet loss probability of the path for the forecast, for example 20ppm [default: 0]
+    #[arg(long, value_name = "SHARE", requires = "link")]
+    pub(crate) loss: Option<Probability>,
+
+    /// Print a forecast for each number of connections and copy nothing; measures the RTT with a connection to
+    /// the other host
+    #[arg(long, requires = "link")]
+    pub(crate) plan: bool,
 
     /// Send at most at this rate over all connections, at least 100kbit, for example 100mbit
     #[arg(long, value_name = "RATE")]

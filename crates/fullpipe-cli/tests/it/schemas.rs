@@ -22,6 +22,7 @@ fn schemas() -> Vec<(&'static str, String)> {
     let mut schemas = vec![
         ("diagnose", schema::<fullpipe::Diagnosis>()),
         ("whatif", schema::<fullpipe::WhatIf>()),
+        ("flow-counts", schema::<fullpipe::FlowCounts>()),
         ("run", schema::<fullpipe::lab::results::Report>()),
         ("run-line", schema::<fullpipe::lab::results::Run>()),
         ("race", schema::<fullpipe::race::RaceReport>()),
@@ -207,6 +208,7 @@ fn races_keep_their_schema() {
 fn answers_of_whatif_keep_their_schema() {
     let path = ["whatif", "--link", "20mbit", "--rtt", "100ms", "--loss", "0.1%", "--json"];
     keeps("whatif", &printed(&[&path[..], &["--offered", "15mbit"]].concat()));
+    keeps("flow-counts", &printed(&[&path[..], &["--flows", "1..2"]].concat()));
 }
 
 #[cfg(target_os = "linux")]

@@ -29,6 +29,10 @@ pub(crate) struct Flow {
     starts_at: Instant,
     /// Whether the end that opens the connection has done so.
     opened: bool,
+    /// Whether the sending application may write.
+    is_connected: bool,
+    /// Whether it had nothing left to write when it wrote last.
+    is_idle: bool,
     /// Request of the receiving application; `None` if the sender opens the connection and writes at once.
     request: Option<Request>,
     writer: Writer,
@@ -152,6 +156,8 @@ impl Flow {
             spec: spec.clone(),
             starts_at,
             opened: false,
+            is_connected: false,
+            is_idle: false,
             request,
             writer: Writer::new(spec.workload.writing, spec.bytes),
             delays: matches!(spec.workload.writing, Writing::Paced { .. }).then(Box::default),
@@ -192,6 +198,7 @@ impl Flow {
             woken = true;
             match event {
                 Event::Connected => {
+                    self.is_connected = true;
                     if let Some(memory) = &mut memory {
                         self.sender.recall(now, *memory, CLIENT);
                     }
@@ -264,9 +271,36 @@ impl Flow {
                 break;
             }
         }
+        self.is_idle = !self.writer.has_more();
         if self.writer.is_done() {
             self.sender.close();
         }
+    }
+
+    /// Waits with the connection until the program to which the flow belongs grants something.
+    pub(super) fn wait_for_team(&mut self) {
+        self.starts_at = Instant::FAR_FUTURE;
+    }
+
+    /// Grants `bytes` to the sending application, and opens the connection if it is not open yet.
+    pub(super) fn grant(&mut self, now: Instant, bytes: u64) {
+        self.starts_at = self.starts_at.min(now);
+        self.writer.grant(bytes);
+        // A writer that waits for room is woken when there is room.
+        if self.is_connected && self.is_idle && self.sender.wait_for_room() {
+            self.writes_until = now;
+        }
+    }
+
+    /// Revokes what the sending application was granted and has not written; returns the amount.
+    pub(super) fn revoke(&mut self) -> u64 {
+        self.writer.revoke(self.offered)
+    }
+
+    /// Lets the receiving application read `bytes` more.
+    pub(super) fn receiver_may_read(&mut self, now: Instant, bytes: u64) {
+        self.reader.grant(bytes);
+        self.application_reads(now);
     }
 
     /// Returns the time at which the sending application continues to write, even without a socket event.

@@ -14,6 +14,7 @@
 
 mod flow;
 mod schedule;
+mod team;
 
 use fullpipe_path::{
     AckDecimation, Aggregator, BurstLoss, Detour, Discipline, Duplication, Element, Hop, HopConfig, IidLoss,
@@ -32,6 +33,7 @@ use crate::trace::{Digest, NoTrace, PathState, SenderTruth, Sink};
 use flow::Flow;
 pub use flow::connection;
 use schedule::Schedule;
+pub use team::{Team, TeamRates, run_team};
 
 /// Runs a scenario to its end and returns the outcome.
 pub fn run(scenario: &Scenario) -> Outcome {
@@ -125,6 +127,9 @@ impl<'s> World<'s> {
     fn run(mut self, sink: &mut impl Sink, tap: &mut impl Tap) -> Outcome {
         let mut next_row = Instant::ZERO + self.scenario.sample_every;
         let mut iteration: u32 = 0;
+        if let Some(grants) = sink.grants(self.now) {
+            self.begin_team(grants, tap);
+        }
         loop {
             iteration = iteration.wrapping_add(1);
             if iteration.is_multiple_of(ASK_EVERY) && !sink.goes_on() {
@@ -150,6 +155,9 @@ impl<'s> World<'s> {
             } else {
                 self.events += 1;
                 self.sample(sink);
+                if let Some(grants) = sink.grants(self.now) {
+                    self.grant(grants, tap);
+                }
                 next_row += self.scenario.sample_every;
             }
         }

@@ -24,6 +24,8 @@ use fullpipe_tcp::cc::{Algorithm, Status};
 use fullpipe_tcp::{Connection, ReceiverSnapshot, SendLimit, Snapshot};
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
+use crate::workload::Grants;
+
 /// State of one flow at one sampling time.
 #[derive(Clone, Debug)]
 pub struct Row {
@@ -259,6 +261,13 @@ pub trait Sink {
     /// real time. If it returns `false`, the run ends early, and its outcome covers only the time before.
     fn goes_on(&self) -> bool {
         true
+    }
+
+    /// Returns what the flows of a program may do from `now` on, for a sink that is the program
+    /// ([`run_team`](crate::sim::run_team)). The event loop calls this function at the beginning and after the
+    /// rows of each time. With `None`, each flow has an application of its own.
+    fn grants(&mut self, _now: Instant) -> Option<Grants> {
+        None
     }
 }
 

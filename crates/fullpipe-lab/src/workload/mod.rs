@@ -51,6 +51,20 @@ pub enum Writing {
         /// Number of bytes per write; above zero.
         chunk: Bytes,
     },
+    /// The application writes what the program grants to which it belongs, in the simulator
+    /// ([`run_team`](crate::sim::run_team)).
+    Granted,
+}
+
+/// What the applications of a program's flows may do until the next trace row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grants {
+    /// Number of flows that send: the first ones. The others rest.
+    pub sending: usize,
+    /// Amount that they may write together, besides what they were granted before and have not written.
+    pub writes: Bytes,
+    /// Amount that the receiving applications of all flows read together; `None` if they read everything.
+    pub reads: Option<Bytes>,
 }
 
 /// Behaviour of a receiving application: greedy, paced, like curl, or a loop.
@@ -84,6 +98,9 @@ pub enum Reading {
         /// Time for which the application sleeps between two reads.
         every: Duration,
     },
+    /// The application reads what the program grants to which it belongs, in the simulator
+    /// ([`run_team`](crate::sim::run_team)).
+    Granted,
 }
 
 /// Interval between the writes or reads of a smooth application, which is the resolution of a millisecond

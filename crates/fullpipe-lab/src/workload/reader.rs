@@ -20,6 +20,8 @@ pub struct Reader {
     total: u64,
     /// Number of bytes in the small buffer that a loop reader is filling.
     in_buffer: u64,
+    /// Number of bytes that the reader has been granted and has not read.
+    granted: u64,
     /// Reference point of `curl`'s average rate: its time, and the number of bytes that had been read by
     /// then.
     average_from: (Instant, u64),
@@ -28,7 +30,7 @@ pub struct Reader {
 impl Reader {
     /// Creates a reader that starts to read at `now`.
     pub fn new(reading: Reading, now: Instant) -> Self {
-        Self { reading, until: None, total: 0, in_buffer: 0, average_from: (now, 0) }
+        Self { reading, until: None, total: 0, in_buffer: 0, granted: 0, average_from: (now, 0) }
     }
 
     /// Returns whether the reader reads all available data at once and therefore needs no timer.
@@ -52,7 +54,13 @@ impl Reader {
             Reading::Paced { chunk, .. } => chunk.get(),
             Reading::CurlLimit { rate } => curl_buffer(rate).get(),
             Reading::Loop { buffer, .. } => buffer.get() - self.in_buffer,
+            Reading::Granted => self.granted,
         }
+    }
+
+    /// Grants `bytes` more to a reader that has to be granted what it reads.
+    pub fn grant(&mut self, bytes: u64) {
+        self.granted = self.granted.saturating_add(bytes);
     }
 
     /// Records that the application has read `len` bytes, at most as many as [`Self::takes`] returned.
@@ -60,6 +68,10 @@ impl Reader {
         self.total += len;
         let pause = match self.reading {
             Reading::Greedy => Duration::ZERO,
+            Reading::Granted => {
+                self.granted -= len;
+                Duration::ZERO
+            }
             Reading::Paced { rate, .. } => rate.time_for(Bytes::new(len)),
             Reading::CurlLimit { rate } => {
                 let (since, before) = self.average_from;

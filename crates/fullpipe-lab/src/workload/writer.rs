@@ -31,6 +31,8 @@ pub struct Writer {
     started: Option<Instant>,
     /// Number of chunks that a paced writer has produced so far.
     chunks: u64,
+    /// Number of bytes that have been granted to the writer so far.
+    granted: u64,
     /// Whether the socket accepted only part of the last write, so that the writer must wait for room.
     blocked: bool,
 }
@@ -39,7 +41,7 @@ impl Writer {
     /// Creates a writer of `total` bytes; `None` makes it endless.
     pub fn new(writing: Writing, total: Option<Bytes>) -> Self {
         let total = total.map_or(u64::MAX, Bytes::get);
-        Self { writing, total, written: 0, started: None, chunks: 0, blocked: false }
+        Self { writing, total, written: 0, started: None, chunks: 0, granted: 0, blocked: false }
     }
 
     /// Returns the number of bytes to write at `now`. The driver calls this function when the connection is
@@ -53,13 +55,33 @@ impl Writer {
             }
         }
         let rest = self.produced() - self.written;
-        if self.writing == Writing::Greedy { rest.min(GREEDY_WRITE) } else { rest }
+        match self.writing {
+            Writing::Greedy | Writing::Granted => rest.min(GREEDY_WRITE),
+            Writing::Paced { .. } => rest,
+        }
     }
 
     /// Returns whether the writer has more data than it offers at once. If the writer has more data, the
     /// driver polls the socket again.
     pub fn has_more(&self) -> bool {
-        self.writing == Writing::Greedy && !self.is_done()
+        match self.writing {
+            Writing::Greedy => !self.is_done(),
+            Writing::Granted => self.produced() > self.written,
+            Writing::Paced { .. } => false,
+        }
+    }
+
+    /// Grants `bytes` more to a writer that has to be granted what it writes.
+    pub fn grant(&mut self, bytes: u64) {
+        self.granted = self.granted.saturating_add(bytes);
+    }
+
+    /// Revokes what the writer was granted and has not written, except for `kept` bytes of a write in
+    /// progress, and returns the amount.
+    pub fn revoke(&mut self, kept: u64) -> u64 {
+        let left = self.granted.saturating_sub(self.written + kept);
+        self.granted -= left;
+        left
     }
 
     /// Records that the socket accepted `taken` of the `offered` bytes.
@@ -94,6 +116,7 @@ impl Writer {
     fn produced(&self) -> u64 {
         match self.writing {
             Writing::Greedy => self.total,
+            Writing::Granted => self.granted.min(self.total),
             Writing::Paced { chunk, .. } => self.chunks.saturating_mul(chunk.get()).min(self.total),
         }
     }

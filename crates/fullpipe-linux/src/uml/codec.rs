@@ -259,9 +259,10 @@ enums! {
         0 => DropTail, 1 => Step(bytes), 2 => Red(config), 3 => Pie(config), 4 => Codel(config),
         5 => FqCodel(config),
     }
-    Writing { 0 => Greedy, 1 => Paced { rate, chunk } }
+    Writing { 0 => Greedy, 1 => Paced { rate, chunk }, 2 => Granted }
     Reading {
         0 => Greedy, 1 => Paced { rate, chunk }, 2 => CurlLimit { rate }, 3 => Loop { buffer, every },
+        4 => Granted,
     }
 }
 

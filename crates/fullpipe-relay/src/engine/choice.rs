@@ -1,31 +1,58 @@
 //! The choice of the number of connections, from what limits each of them.
 //!
 //! ```text
-//!             most of the rate is under a cap of each connection
-//!   Watching ───────────────────────────────────────────────────► Trial (twice as many, or one more)
-//!      ▲                                                             │ the newest connection has left slow
-//!      │  the sum rose by half of what the cap predicts: kept        │ start, or 8 round trips have passed,
-//!      └──────────────── otherwise: as many as before ◄──────────────┘ and the sum has been measured
+//!            most of the rate is under a cap of each connection
+//!   Watching ──────────────────────────────────────────────────► Raised (as many as fill the link, or four
+//!     ▲   ▲                                                        │      times as many; later one more)
+//!     │   │  the sum rose by half of what the cap predicts,        │ the newest has left slow start, or 8 RTT
+//!     │   └─ and the cap still holds: kept ────────────────────────┤
+//!     │                                                            │ otherwise
+//!     │      the sum is that of more connections: kept             ▼
+//!     └────────────────────────────────────────────────────────  Lowered (as many as the sum needs)
+//!     │                                                            ▲   │ not: half as many are missing
+//!     │      nothing is under a cap for a while                    │   │
+//!     └────────────────────────────────────────────────────────────┘◄──┘
 //! ```
 //!
 //! A connection that is limited by its send buffer, its receive window, its congestion window or a rate cap
 //! leaves room for another one. If the link, an application or a processor is the limit, another connection
-//! adds nothing, and only takes a larger share from others.
+//! adds nothing, and only takes a larger share from others: then fewer are tried.
 
 use std::collections::VecDeque;
 
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
 /// Shortest time over which a sum of rates is measured.
-const SPAN: Duration = Duration::from_secs(1);
+const SPAN: Duration = Duration::from_millis(750);
 /// Shortest time over which it is measured, in round trips.
 const SPAN_ROUND_TRIPS: u64 = 4;
+/// Shortest time after more connections are opened before the sum is measured: two samples, or two round trips.
+const SETTLING: Duration = Duration::from_millis(500);
+const SETTLING_ROUND_TRIPS: u64 = 2;
+/// The same after fewer connections send. Those that remain may have to recover from the losses of the others,
+/// and their windows grow into what these leave.
+const SETTLING_FEWER: Duration = Duration::from_millis(1500);
+const SETTLING_FEWER_ROUND_TRIPS: u64 = 12;
 /// Number of round trips after which a trial is judged even if the newest connection is in slow start.
 const START_ROUND_TRIPS: u64 = 8;
-/// Time after a trial without success before the next one. The path may have changed by then.
-const PAUSE: Duration = Duration::from_secs(30);
-/// Share of the rate, in percent, that has to be under a cap of each connection.
+/// Time after a search before the next one. The path may have changed by then.
+const PAUSE: Duration = Duration::from_secs(60);
+/// Longest time between two searches: each that changes nothing doubles the time.
+const LONGEST_PAUSE: Duration = Duration::from_secs(960);
+/// Share of the rate, in percent, that has to be under a cap of each connection for more connections; with
+/// less than the second share, fewer are tried.
 const CAPPED_PERCENT: u64 = 75;
+const FREE_PERCENT: u64 = 25;
+/// Share of the rate, in percent, on connections that the link, an application or a processor limits, from
+/// which the sum counts as limited by that.
+const SHARED_PERCENT: u64 = 50;
+/// Share of the sum of more connections, in percent, that fewer have to reach.
+const ENOUGH_PERCENT: u64 = 95;
+/// Factor by which the number is raised while the rate of the link is not known. If that is too many, the sum
+/// shows how many are needed.
+const FACTOR: u32 = 4;
+/// Payload of a full segment and its size on the link, with IPv6 and timestamps.
+const PAYLOAD: (u64, u64) = (1428, 1514);
 
 /// What holds a connection back, as far as the number of connections matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,18 +65,33 @@ pub enum Room {
     Shared,
 }
 
+/// What a connection did in an interval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interval {
+    /// Payload that was acknowledged.
+    pub acked: Bytes,
+    /// Smoothed RTT.
+    pub rtt: Duration,
+    /// What holds the connection back.
+    pub room: Room,
+    /// It gets no blocks, and only sends what the kernel still has.
+    pub is_resting: bool,
+}
+
 /// State of all connections at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Sum {
-    pub(crate) at: Instant,
+struct Sum {
+    at: Instant,
     /// Payload that has been acknowledged on all connections since the beginning.
-    pub(crate) acked: Bytes,
-    /// Share of the present rate on connections with [`Room::PerConnection`], in percent.
-    pub(crate) capped_percent: u64,
+    acked: Bytes,
+    /// Shares of the present rate on connections with [`Room::PerConnection`] and [`Room::Shared`], in
+    /// percent.
+    capped_percent: u64,
+    shared_percent: u64,
     /// The newest connection has not left slow start.
-    pub(crate) is_starting: bool,
+    is_starting: bool,
     /// Longest RTT of the connections.
-    pub(crate) rtt: Duration,
+    rtt: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,108 +99,242 @@ enum Phase {
     /// No trial begins before `not_before`.
     Watching { not_before: Instant },
     /// More connections are tried than the `before` that reached `rate`.
-    Trial { before: u32, rate: Rate, begun: Instant, settled: Option<Instant> },
+    Raised { before: u32, rate: Rate, begun: Instant, settled: Option<Instant> },
+    /// Fewer connections are tried than the `upper` that reached `rate`.
+    Lowered { upper: u32, rate: Rate, begun: Instant, settled: Option<Instant> },
 }
 
 /// Number of connections, which follows what limits them.
+///
+/// It has no clock and does no I/O: `fullpipe copy` passes samples of its sockets, and tests those of simulated
+/// connections.
 #[derive(Debug)]
-pub(crate) struct Choice {
+pub struct Choice {
+    least: u32,
     most: u32,
+    /// Payload rate of the link.
+    link: Option<Rate>,
     count: u32,
     phase: Phase,
     /// A trial has failed: from now on, one connection is added at a time.
     has_failed: bool,
+    /// Number of connections after the last search, and time before the next one.
+    last: Option<u32>,
+    pause: Duration,
+    acked: Bytes,
     /// States of the last span, oldest first.
     sums: VecDeque<Sum>,
 }
 
 impl Choice {
-    /// Begins with `least` connections, and never chooses more than `most`.
-    pub(crate) fn new(least: u32, most: u32) -> Self {
-        let phase = Phase::Watching { not_before: Instant::ZERO };
-        Self { most, count: least, phase, has_failed: false, sums: VecDeque::new() }
+    /// Begins with `least` connections, and never chooses more than `most`. With the rate of the `link`, if it
+    /// is known, the number that fills it is computed.
+    pub fn new(least: u32, most: u32, link: Option<Rate>) -> Self {
+        Self {
+            least,
+            most,
+            link: link.map(|link| link.mul_div(PAYLOAD.0, PAYLOAD.1)),
+            count: least,
+            phase: Phase::Watching { not_before: Instant::ZERO },
+            has_failed: false,
+            last: None,
+            pause: PAUSE,
+            acked: Bytes::ZERO,
+            sums: VecDeque::new(),
+        }
     }
 
     /// Returns the number of connections that are to send.
-    #[cfg(test)]
-    pub(crate) fn count(&self) -> u32 {
+    pub fn count(&self) -> u32 {
         self.count
     }
 
+    /// Adds an interval of all open connections, in the order in which they were opened, and returns the
+    /// number of connections if it changes. `is_opening` says that another one is being opened.
+    pub fn sampled(
+        &mut self,
+        at: Instant,
+        intervals: impl IntoIterator<Item = Interval>,
+        is_opening: bool,
+    ) -> Option<u32> {
+        let (mut all, mut capped, mut shared) = (Bytes::ZERO, Bytes::ZERO, Bytes::ZERO);
+        let (mut rtt, mut newest) = (Duration::ZERO, None);
+        for interval in intervals {
+            all += interval.acked;
+            if interval.is_resting {
+                continue;
+            }
+            rtt = rtt.max(interval.rtt);
+            match interval.room {
+                Room::PerConnection => capped += interval.acked,
+                Room::Shared => shared += interval.acked,
+                Room::Starting => {}
+            }
+            newest = Some(interval.room);
+        }
+        self.acked += all;
+        let percent = |part: Bytes| part.get().saturating_mul(100) / all.get().max(1);
+        self.sample(Sum {
+            at,
+            acked: self.acked,
+            capped_percent: percent(capped),
+            shared_percent: percent(shared),
+            is_starting: is_opening || newest.is_none_or(|room| room == Room::Starting),
+            rtt,
+        })
+    }
+
     /// Adds a state, and returns the number of connections if it changes.
-    pub(crate) fn sample(&mut self, sum: Sum) -> Option<u32> {
-        let span = span(sum.rtt);
+    fn sample(&mut self, sum: Sum) -> Option<u32> {
+        let span = self.span(sum.rtt);
         self.sums.push_back(sum);
         while self.sums.get(1).is_some_and(|second| sum.at.saturating_since(second.at) >= span) {
             self.sums.pop_front();
         }
         let before = self.count;
-        match self.phase {
-            Phase::Watching { not_before } if sum.at >= not_before => self.watch(sum),
-            Phase::Watching { .. } => {}
-            Phase::Trial { before, rate, begun, settled: None } => {
-                let most = sum.rtt * START_ROUND_TRIPS;
-                let waited = sum.at.saturating_since(begun);
-                // The first samples of a new connection still show nothing.
-                if waited >= most || (waited >= span && !sum.is_starting) {
+        match &mut self.phase {
+            Phase::Watching { not_before } => {
+                let not_before = *not_before;
+                self.watch(sum, not_before);
+            }
+            Phase::Lowered { begun, settled: settled @ None, .. } => {
+                let least = SETTLING_FEWER.max(sum.rtt * SETTLING_FEWER_ROUND_TRIPS);
+                if sum.at.saturating_since(*begun) >= least {
+                    *settled = Some(sum.at);
                     self.sums.clear();
                     self.sums.push_back(sum);
-                    self.phase = Phase::Trial { before, rate, begun, settled: Some(sum.at) };
                 }
             }
-            Phase::Trial { before, rate, settled: Some(settled), .. } => {
-                if sum.at.saturating_since(settled) >= span {
-                    self.judge(before, rate, sum.at);
+            Phase::Raised { begun, settled: settled @ None, .. } => {
+                let least = SETTLING.max(sum.rtt * SETTLING_ROUND_TRIPS);
+                let waited = sum.at.saturating_since(*begun);
+                // The first samples of a new connection still show nothing.
+                if waited >= sum.rtt * START_ROUND_TRIPS && waited >= least
+                    || (waited >= least && !sum.is_starting)
+                {
+                    *settled = Some(sum.at);
+                    self.sums.clear();
+                    self.sums.push_back(sum);
+                }
+            }
+            Phase::Raised { before, rate, settled: Some(settled), .. } => {
+                if sum.at.saturating_since(*settled) >= span {
+                    let (before, rate) = (*before, *rate);
+                    self.judge_more(before, rate, sum);
+                }
+            }
+            Phase::Lowered { upper, rate, settled: Some(settled), .. } => {
+                if sum.at.saturating_since(*settled) >= span {
+                    let (upper, rate) = (*upper, *rate);
+                    self.judge_fewer(upper, rate, sum.at);
                 }
             }
         }
         (self.count != before).then_some(self.count)
     }
 
-    /// Begins a trial if every state of a whole span shows room.
-    fn watch(&mut self, sum: Sum) {
+    /// Begins a trial if every state of a whole span shows the same.
+    fn watch(&mut self, sum: Sum, not_before: Instant) {
         let Some(rate) = self.rate() else { return };
-        let is_capped = self.sums.iter().all(|sum| sum.capped_percent >= CAPPED_PERCENT);
-        if !is_capped || self.count >= self.most {
+        if sum.at < not_before {
             return;
         }
-        let before = self.count;
-        self.count = if self.has_failed { before + 1 } else { before * 2 }.min(self.most);
-        self.phase = Phase::Trial { before, rate, begun: sum.at, settled: None };
+        let all = |is: fn(&Sum) -> bool| self.sums.iter().all(is);
+        if all(|sum| sum.capped_percent >= CAPPED_PERCENT) {
+            let count = self.more(rate);
+            if count > self.count {
+                self.begin(Phase::Raised { before: self.count, rate, begun: sum.at, settled: None }, count);
+            }
+        } else if self.count > self.least && all(|sum| sum.capped_percent <= FREE_PERCENT && !sum.is_starting)
+        {
+            let count = (self.count / 2).max(self.least);
+            self.begin(Phase::Lowered { upper: self.count, rate, begun: sum.at, settled: None }, count);
+        }
     }
 
-    /// Keeps the connections of a trial if the sum rose by half of what the cap predicts.
-    fn judge(&mut self, before: u32, rate: Rate, at: Instant) {
+    /// Returns the next number to try, if the present connections reach `rate`.
+    fn more(&self, rate: Rate) -> u32 {
+        let wanted = match self.link {
+            Some(link) => needed(link, rate, self.count),
+            None if self.has_failed => self.count + 1,
+            None => self.count.saturating_mul(FACTOR),
+        };
+        wanted.min(self.most)
+    }
+
+    fn begin(&mut self, phase: Phase, count: u32) {
+        (self.phase, self.count) = (phase, count);
+        // The states were measured with another number.
+        self.sums.clear();
+    }
+
+    /// Keeps the connections of a trial if the sum rose by half of what the cap predicts, and the cap still
+    /// holds. Otherwise, as many are kept as the sum needs.
+    fn judge_more(&mut self, before: u32, rate: Rate, sum: Sum) {
         let Some(now) = self.rate() else { return };
         let predicted = u128::from(rate.as_bps()) * u128::from(self.count - before) / u128::from(before);
-        let risen = u128::from(now.as_bps().saturating_sub(rate.as_bps()));
-        let mut not_before = at;
-        if risen * 2 < predicted {
-            // A step of one that fails ends the search; after a doubling, steps of one follow.
-            if self.has_failed {
-                not_before = at + PAUSE;
-            }
-            self.has_failed = true;
-            self.count = before;
-            // The states were measured with more connections.
-            self.sums.clear();
+        let has_risen = u128::from(now.as_bps().saturating_sub(rate.as_bps())) * 2 >= predicted;
+        self.has_failed |= !has_risen;
+        if has_risen && sum.shared_percent < SHARED_PERCENT {
+            self.phase = Phase::Watching { not_before: sum.at };
+            return;
         }
-        self.phase = Phase::Watching { not_before };
+        let enough = now.mul_div(ENOUGH_PERCENT, 100);
+        let count = needed(enough, rate, before).clamp(before, self.count);
+        let upper = self.count;
+        if count == upper {
+            self.settle(sum.at);
+        } else {
+            self.begin(Phase::Lowered { upper, rate: now, begun: sum.at, settled: None }, count);
+        }
+    }
+
+    /// Keeps fewer connections if they reach as much as `upper` did, or tries half as many more.
+    fn judge_fewer(&mut self, upper: u32, rate: Rate, at: Instant) {
+        let Some(now) = self.rate() else { return };
+        if now >= rate.mul_div(ENOUGH_PERCENT, 100) {
+            return self.settle(at);
+        }
+        let count = (self.count + upper).div_ceil(2);
+        if count >= upper {
+            self.count = upper;
+            self.sums.clear();
+            self.settle(at);
+        } else {
+            self.begin(Phase::Lowered { upper, rate, begun: at, settled: None }, count);
+        }
+    }
+
+    /// Ends a search.
+    fn settle(&mut self, at: Instant) {
+        let is_same = self.last.replace(self.count) == Some(self.count);
+        self.pause = if is_same { (self.pause * 2).min(LONGEST_PAUSE) } else { PAUSE };
+        self.phase = Phase::Watching { not_before: at + self.pause };
+    }
+
+    /// Returns the time over which the rate is measured. A smaller difference has to be seen when fewer
+    /// connections are tried.
+    fn span(&self, rtt: Duration) -> Duration {
+        let span = SPAN.max(rtt * SPAN_ROUND_TRIPS);
+        if matches!(self.phase, Phase::Lowered { .. }) { span * 2 } else { span }
     }
 
     /// Returns the rate over the last span, if the states cover one.
     fn rate(&self) -> Option<Rate> {
         let (first, last) = (self.sums.front()?, self.sums.back()?);
         let time = last.at.saturating_since(first.at);
-        if time < span(last.rtt) {
+        if time < self.span(last.rtt) {
             return None;
         }
         Some(Rate::mean(last.acked.saturating_sub(first.acked), time))
     }
 }
 
-fn span(rtt: Duration) -> Duration {
-    SPAN.max(rtt * SPAN_ROUND_TRIPS)
+/// Returns how many connections carry `wanted`, if `count` of them carry `rate`.
+fn needed(wanted: Rate, rate: Rate, count: u32) -> u32 {
+    let needed = u128::from(wanted.as_bps()) * u128::from(count);
+    let needed = needed.div_ceil(u128::from(rate.as_bps().max(1)));
+    u32::try_from(needed).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
@@ -166,6 +342,7 @@ mod tests {
     use super::*;
 
     const STEP: Duration = Duration::from_millis(250);
+    const MBIT: u64 = 1_000_000;
 
     /// A path on which each connection reaches at most `cap`, and all together `link`, after `start` of slow
     /// start.
@@ -174,33 +351,44 @@ mod tests {
         link: u64,
         rtt: Duration,
         start: Duration,
+        /// On a full link, the connections show that they share it.
+        is_seen: bool,
     }
 
     impl Path {
         /// Runs a copy for `seconds`; returns the numbers of connections in their order, and the time of the
         /// last change.
         fn run(&self, choice: &mut Choice, seconds: u64) -> (Vec<u32>, Duration) {
-            let (mut counts, mut acked, mut changed) = (vec![choice.count()], 0, Instant::ZERO);
+            let (mut counts, mut changed, mut old) = (vec![choice.count()], Instant::ZERO, 0);
             for step in 1..=seconds * 4 {
                 let at = Instant::from_nanos(step * STEP.as_nanos());
                 let is_starting = at.saturating_since(changed) < self.start;
-                let old = counts.iter().rev().nth(1).copied().unwrap_or(0).min(choice.count());
-                let active = if is_starting { old } else { choice.count() };
+                let count = choice.count();
+                let active = if is_starting { old.min(count) } else { count };
                 let sum = (u64::from(active) * self.cap).min(self.link);
-                acked += sum * STEP.as_nanos() / 8_000_000_000;
-                // On a full link, the RTT is above idle, and the limit of each connection is the link.
-                let capped_percent = if sum < self.link { 100 } else { 0 };
-                let sum = Sum { at, acked: Bytes::new(acked), capped_percent, is_starting, rtt: self.rtt };
-                if let Some(count) = choice.sample(sum) {
-                    counts.push(count);
-                    changed = at;
+                let is_full = u64::from(active) * self.cap > self.link && self.is_seen;
+                let interval = |number: u32| Interval {
+                    acked: Bytes::new(if number < active {
+                        sum / u64::from(active) * STEP.as_nanos() / 8_000_000_000
+                    } else {
+                        0
+                    }),
+                    rtt: self.rtt,
+                    room: match number < active {
+                        true if is_full => Room::Shared,
+                        true => Room::PerConnection,
+                        false => Room::Starting,
+                    },
+                    is_resting: false,
+                };
+                if let Some(next) = choice.sampled(at, (0..count).map(interval), false) {
+                    counts.push(next);
+                    (old, changed) = (count, at);
                 }
             }
             (counts, changed.saturating_since(Instant::ZERO))
         }
     }
-
-    const MBIT: u64 = 1_000_000;
 
     fn path(cap: u64, link: u64) -> Path {
         Path {
@@ -208,60 +396,78 @@ mod tests {
             link: link * MBIT,
             rtt: Duration::from_millis(100),
             start: Duration::from_millis(800),
+            is_seen: true,
         }
     }
 
     #[test]
     fn one_connection_stays_alone_where_it_fills_the_link() {
-        assert_eq!(path(2000, 1000).run(&mut Choice::new(1, 16), 60).0, [1]);
+        assert_eq!(path(2000, 1000).run(&mut Choice::new(1, 16, None), 60).0, [1]);
     }
 
-    /// A send buffer of 4 MiB holds each connection to about 137 Mbit/s at 210 ms; 1 Gbit/s needs eight.
+    /// A send buffer of 4 MiB holds each connection to about 137 Mbit/s at 210 ms; 1 Gbit/s needs eight, of
+    /// which seven reach 95 %.
     #[test]
     fn connections_are_added_until_the_link_is_full() {
-        let (counts, last) = path(137, 1000).run(&mut Choice::new(1, 16), 60);
-        assert_eq!(counts, [1, 2, 4, 8]);
+        let (counts, last) = path(137, 1000).run(&mut Choice::new(1, 16, None), 25);
+        assert_eq!(counts, [1, 4, 16, 7]);
         assert!(last <= Duration::from_secs(7), "{last}");
     }
 
     #[test]
-    fn a_doubling_without_gain_is_taken_back_and_followed_by_single_steps() {
-        // Something else caps the sum at 500 Mbit/s, and the connections do not look limited by the link.
-        let capped = Path { link: u64::MAX, ..path(100, 0) };
-        let mut choice = Choice::new(1, 16);
-        let mut acked = 0;
-        let mut counts = vec![1];
-        for step in 1..=400_u64 {
-            let at = Instant::from_nanos(step * STEP.as_nanos());
-            let rate = (u64::from(choice.count()) * capped.cap).min(500 * MBIT);
-            acked += rate * STEP.as_nanos() / 8_000_000_000;
-            let acked = Bytes::new(acked);
-            let sum = Sum { at, acked, capped_percent: 100, is_starting: false, rtt: capped.rtt };
-            counts.extend(choice.sample(sum));
-        }
-        // 8 connections add 100 of the 400 Mbit/s that they would have to; 5 add all of theirs, 6 nothing.
-        assert_eq!(counts[..6], [1, 2, 4, 8, 4, 5]);
-        assert_eq!(counts[6..8], [6, 5]);
-        let pauses = counts.len();
-        assert!(pauses <= 8 + 2 * 4, "one trial in 30 s: {counts:?}");
-        assert_eq!(counts.last().copied().filter(|last| *last > 6), None);
+    fn the_rate_of_the_link_says_how_many_are_needed() {
+        let link = Some(Rate::from_bps(1_000_000_000));
+        let (counts, last) = path(137, 943).run(&mut Choice::new(1, 16, link), 20);
+        assert_eq!(counts, [1, 7]);
+        assert!(last <= Duration::from_secs(3), "{last}");
+        assert_eq!(path(937, 943).run(&mut Choice::new(1, 16, link), 60).0[..2], [1, 2]);
+        assert_eq!(path(945, 943).run(&mut Choice::new(1, 16, link), 60).0, [1]);
+    }
+
+    /// Something else caps the sum at 500 Mbit/s, and the connections do not look limited by it.
+    #[test]
+    fn a_trial_without_gain_leaves_as_many_as_the_sum_needs() {
+        let capped = Path { is_seen: false, ..path(100, 500) };
+        let (counts, _) = capped.run(&mut Choice::new(1, 16, None), 100);
+        // Sixteen add one to the four; 4.75 are needed for 95 %.
+        assert_eq!(counts[..4], [1, 4, 16, 5]);
+        assert_eq!(counts[4..6], [6, 5], "one more is tried, and adds nothing");
+        assert!(counts.len() <= 4 + 2 * 4, "one trial in 30 s: {counts:?}");
+        let alone = Path { is_seen: false, ..path(500, 500) };
+        let (counts, _) = alone.run(&mut Choice::new(1, 16, None), 20);
+        assert_eq!(counts, [1, 4, 1]);
+    }
+
+    /// A path that becomes faster needs fewer connections; one that needs all of them gets them back.
+    #[test]
+    fn connections_that_add_nothing_are_given_up() {
+        let mut choice = Choice::new(1, 16, None);
+        let (counts, _) = path(137, 1000).run(&mut choice, 20);
+        assert_eq!(counts.last(), Some(&7));
+        // The clock of this path begins anew, which the choice must not notice.
+        choice.phase = Phase::Watching { not_before: Instant::ZERO };
+        choice.sums.clear();
+        let (counts, _) = path(600, 1000).run(&mut choice, 80);
+        assert_eq!(counts, [7, 3, 1, 2, 1, 2], "one reaches 60 %, and half as many more are two");
     }
 
     #[test]
     fn the_bounds_are_kept() {
-        assert_eq!(path(100, 10_000).run(&mut Choice::new(3, 5), 60).0, [3, 5]);
-        assert_eq!(path(100, 10_000).run(&mut Choice::new(4, 4), 60).0, [4]);
+        assert_eq!(path(100, 10_000).run(&mut Choice::new(3, 5, None), 60).0, [3, 5]);
+        assert_eq!(path(100, 10_000).run(&mut Choice::new(4, 4, None), 60).0, [4]);
+        let link = Some(Rate::from_bps(10_000 * MBIT));
+        assert_eq!(path(100, 10_000).run(&mut Choice::new(3, 5, link), 60).0, [3, 5]);
     }
 
     #[test]
     fn a_limit_that_comes_and_goes_begins_no_trial() {
-        let mut choice = Choice::new(1, 16);
+        let mut choice = Choice::new(1, 16, None);
         for step in 1..400_u64 {
-            let capped_percent = if step % 4 == 0 { 0 } else { 100 };
+            let room = if step % 4 == 0 { Room::Shared } else { Room::PerConnection };
             let at = Instant::from_nanos(step * STEP.as_nanos());
-            let acked = Bytes::new(step * 1_000_000);
-            let rtt = Duration::from_millis(100);
-            assert_eq!(choice.sample(Sum { at, acked, capped_percent, is_starting: false, rtt }), None);
+            let (acked, rtt) = (Bytes::new(1_000_000), Duration::from_millis(100));
+            let interval = Interval { acked, rtt, room, is_resting: false };
+            assert_eq!(choice.sampled(at, [interval], false), None);
         }
     }
 }

@@ -11,8 +11,7 @@ mod limit;
 mod prefix;
 
 pub(crate) use arrivals::Arrivals;
-pub use choice::Room;
-pub(crate) use choice::{Choice, Sum};
+pub use choice::{Choice, Interval, Room};
 pub(crate) use dispatch::{Block, Dispatcher, Next};
 pub(crate) use groups::Groups;
 pub(crate) use limit::{Demand, Limiter};

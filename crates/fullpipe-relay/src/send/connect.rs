@@ -1,14 +1,15 @@
 //! Connections to a relay.
 
 use std::io;
-use std::sync::Arc;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ring::rand::{SecureRandom, SystemRandom};
 use rustls::ClientConfig;
-use tokio::io::AsyncRead;
-use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::io::{AsyncRead, AsyncWriteExt};
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -18,6 +19,7 @@ use crate::hex::Hex;
 use crate::keys::{Fingerprint, Identity};
 use crate::tls::{self, SeenKey};
 use crate::wire::{self, Readiness};
+use crate::{locked, span};
 
 /// Time in which a relay has to accept a connection: several round trips of the longest paths, and lost SYNs.
 const GREETING: Duration = Duration::from_secs(15);
@@ -38,6 +40,8 @@ pub(crate) struct Relay {
     advice: &'static str,
     /// Files that the relay is to send.
     fetch: Option<Fetch>,
+    /// Shortest time of a handshake so far.
+    handshake: Mutex<Option<Duration>>,
 }
 
 impl Relay {
@@ -65,7 +69,30 @@ impl Relay {
             seen,
             advice,
             fetch: None,
+            handshake: Mutex::default(),
         })
+    }
+
+    /// Returns the round-trip time of the path, as the handshake of TCP has shown it; `None` before the first
+    /// one.
+    pub(crate) fn rtt(&self) -> Option<fullpipe_units::Duration> {
+        locked(&self.handshake).map(span)
+    }
+
+    /// Opens connection 0, ends the transfer without a file, and returns the round-trip time of the path.
+    pub(crate) async fn probe(&self) -> Result<fullpipe_units::Duration, Error> {
+        let (mut tls, _) = self.connect(0).await?;
+        let ended = async {
+            wire::write_message(&mut tls, &Request::Bye).await?;
+            tls.shutdown().await?;
+            // The relay closes the connection after its last message.
+            while wire::next_message::<Reply>(&mut tls).await?.is_some() {}
+            Ok::<(), io::Error>(())
+        };
+        // The keys are accepted, and the time is known: a relay that ends the transfer in another way changes
+        // nothing.
+        let _ = timeout(GREETING, ended).await;
+        self.rtt().ok_or_else(|| self.failed(&io::ErrorKind::NotConnected.into()))
     }
 
     /// Asks the relay to send files.
@@ -105,9 +132,15 @@ impl Relay {
     }
 
     async fn greet(&self, connection: u32) -> Result<Opened, Error> {
-        let tcp = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(|error| {
+        let unreachable = |error: io::Error| {
             Error::network(format!("cannot connect to {}: {error}", self.name), self.advice)
-        })?;
+        };
+        // The time of the name service is not that of the path.
+        let addresses = lookup_host((self.host.as_str(), self.port)).await.map_err(unreachable)?;
+        let addresses: Vec<SocketAddr> = addresses.collect();
+        let begun = Instant::now();
+        let tcp = TcpStream::connect(addresses.as_slice()).await.map_err(unreachable)?;
+        self.timed(begun.elapsed());
         let failed = |error| self.failed(&error);
         wire::prepare(&tcp).map_err(failed)?;
         let (tcp, readiness) = Readiness::of(tcp).map_err(failed)?;
@@ -122,6 +155,12 @@ impl Relay {
             return Err(failed(error));
         }
         Ok((tls, readiness))
+    }
+
+    /// Records the time of a handshake.
+    fn timed(&self, handshake: Duration) {
+        let mut least = locked(&self.handshake);
+        *least = Some(least.map_or(handshake, |least| least.min(handshake)));
     }
 
     async fn answer(&self, reader: &mut (impl AsyncRead + Unpin)) -> Result<(), Error> {

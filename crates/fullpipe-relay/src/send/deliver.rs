@@ -45,7 +45,7 @@ pub(crate) async fn deliver<S: AsyncRead + AsyncWrite + Send + 'static>(
     };
     let started = Instant::now();
     // The client chooses the number of connections.
-    let links = Links::new(Connections::new(MOST_CONNECTIONS, MOST_CONNECTIONS)?);
+    let links = Links::new(Connections::new(MOST_CONNECTIONS, MOST_CONNECTIONS)?, None);
     let context = (started, links, None);
     let mut driver = Driver::new(peer, Arc::clone(&tasks.shared), requests, events, context, verify, &());
     begin(&mut tasks, &mut driver, Joined { number: 0, stream, readiness }, Some(outgoing))?;

@@ -692,6 +692,7 @@ impl<'a> Driver<'a> {
             blake3: only_hash.map(|hash| hash.to_string()),
             connections: self.links.reports(&sent, wall),
             most_connections: self.links.most_open(),
+            forecast: None,
             advice: limit.iter().filter_map(|(limit, _)| advice(limit)).map(str::to_owned).collect(),
             limit: limit.as_ref().map(|(limit, _)| limit.clone()),
             limit_share: limit.map(|(_, share)| share),

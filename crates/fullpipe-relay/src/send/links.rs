@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
-use crate::engine::{Choice, Demand, Room, Sum};
+use crate::engine::{Choice, Demand, Interval, Room};
 use crate::error::Error;
 use crate::frame::MOST_CONNECTIONS;
 use crate::report::ConnectionReport;
@@ -26,6 +26,11 @@ impl Connections {
     /// of any.
     pub(crate) fn fixed(self) -> u32 {
         if self == Self::AUTO { 4 } else { self.most }
+    }
+
+    /// Returns the least and the largest number.
+    pub fn range(self) -> (u32, u32) {
+        (self.least, self.most)
     }
 
     /// Creates a range.
@@ -116,18 +121,17 @@ pub(super) struct Links {
     wanted: u32,
     /// Absent if the number is fixed.
     choice: Option<Choice>,
-    acked: Bytes,
     most_open: u64,
 }
 
 impl Links {
-    pub(super) fn new(range: Connections) -> Self {
+    /// Prepares the connections of a copy over a link of the rate `link`, if it is known.
+    pub(super) fn new(range: Connections, link: Option<Rate>) -> Self {
         let Connections { least, most } = range;
         Self {
             links: vec![Link::default(); most as usize],
             wanted: least,
-            choice: (least < most).then(|| Choice::new(least, most)),
-            acked: Bytes::ZERO,
+            choice: (least < most).then(|| Choice::new(least, most, link)),
             most_open: 0,
         }
     }
@@ -192,33 +196,18 @@ impl Links {
     /// Adds an interval of all sockets; returns the number of connections if it changes.
     pub(super) fn sampled(&mut self, at: Instant, samples: &[SocketSample]) -> Option<u32> {
         let resting = self.resting();
-        let (mut acked, mut capped, mut rtt, mut newest) = (Bytes::ZERO, Bytes::ZERO, Duration::ZERO, None);
+        let mut intervals = Vec::new();
         for (number, link) in (0..).zip(&mut self.links).filter(|(_, link)| link.state == State::Open) {
             let Some(sample) = samples.iter().find(|sample| Some(sample.port) == link.port) else { continue };
             *link.limits.entry(sample.limit.clone().unwrap_or_else(|| "unknown".into())).or_default() += 1;
             link.rtt = Some(sample.rtt);
             link.rate = Some(sample.rate);
             link.retransmits += sample.retransmits;
-            acked += sample.acked;
-            if resting.contains(&number) {
-                continue;
-            }
-            rtt = rtt.max(sample.rtt);
-            if sample.room == Room::PerConnection {
-                capped += sample.acked;
-            }
-            newest = Some(sample.room);
+            let SocketSample { acked, rtt, room, .. } = *sample;
+            intervals.push(Interval { acked, rtt, room, is_resting: resting.contains(&number) });
         }
-        self.acked += acked;
         let is_opening = self.count(|state| state == State::Opening) > 0;
-        let sum = Sum {
-            at,
-            acked: self.acked,
-            capped_percent: capped.get() * 100 / acked.get().max(1),
-            is_starting: is_opening || newest.is_none_or(|room| room == Room::Starting),
-            rtt,
-        };
-        let count = self.choice.as_mut()?.sample(sum)?;
+        let count = self.choice.as_mut()?.sampled(at, intervals, is_opening)?;
         self.wanted = count;
         Some(count)
     }
@@ -282,7 +271,7 @@ mod tests {
     /// More connections are opened under a cap of each, and those that a trial takes back rest.
     #[test]
     fn the_choice_opens_connections_and_lets_them_rest() {
-        let mut links = Links::new(Connections::AUTO);
+        let mut links = Links::new(Connections::AUTO, None);
         let open = |links: &mut Links| {
             while let Some(number) = links.next_to_open() {
                 links.opened(number, Some(1000 + number as u16));
@@ -304,20 +293,20 @@ mod tests {
                 open(&mut links);
             }
         }
-        assert_eq!(counts[..2], [2, 1]);
-        assert_eq!(links.resting(), BTreeSet::from([1]));
-        assert_eq!((links.most_open(), links.limit()), (2, Some(("sndbuf".into(), 1.0))));
+        assert_eq!(counts[..2], [4, 1]);
+        assert_eq!(links.resting(), BTreeSet::from([1, 2, 3]));
+        assert_eq!((links.most_open(), links.limit()), (4, Some(("sndbuf".into(), 1.0))));
         let used = Some(Rate::from_bps(32 << 20));
         let demand = |connection, is_resting| Demand { connection, used, is_resting };
-        assert_eq!(links.demands(), [demand(0, false), demand(1, true)]);
+        assert_eq!(links.demands()[..2], [demand(0, false), demand(1, true)]);
         assert!(links.lose(0) && !links.lose(0));
-        assert!(links.resting().is_empty(), "connection 1 takes over");
-        assert_eq!(links.demands(), [demand(1, false)]);
+        assert_eq!(links.resting(), BTreeSet::from([2, 3]), "connection 1 takes over");
+        assert_eq!(links.demands()[..2], [demand(1, false), demand(2, true)]);
     }
 
     #[test]
     fn a_fixed_number_is_opened_once() {
-        let mut links = Links::new(Connections::new(2, 2).expect("a range"));
+        let mut links = Links::new(Connections::new(2, 2).expect("a range"), None);
         assert_eq!(std::iter::from_fn(|| links.next_to_open()).collect::<Vec<_>>(), [0, 1]);
         links.opened(0, None);
         assert!(links.lose(1));

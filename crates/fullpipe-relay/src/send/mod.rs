@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use fullpipe_units::Bytes;
+use fullpipe_units::{Bytes, Rate};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
@@ -98,12 +98,17 @@ pub struct CopyOptions {
     pub verify: bool,
     /// Highest rate of the payload over all connections.
     pub limit: Option<RateLimit>,
+    /// Rate of the slowest link on the way, if it is known. Where the copy chooses the number of connections, it
+    /// computes how many fill the link.
+    pub link: Option<Rate>,
     /// Time for which a copy that has lost its relay tries to continue.
     pub retry: fullpipe_units::Duration,
 }
 
 /// Receives what a copy reports while it runs.
 pub trait CopyObserver {
+    /// The first connection is open; `rtt` is the round-trip time of its handshake.
+    fn connected(&self, _rtt: fullpipe_units::Duration) {}
     /// `done` of `total` bytes are durable at the relay, or were there before. The total grows while files are
     /// found.
     fn progress(&self, _done: Bytes, _total: Bytes) {}
@@ -160,14 +165,56 @@ pub fn copy(
             }
             copied
         }
-        End::Pipe => Err(Error::usage(
+        End::Pipe | End::Local(_) => Err(nowhere(&options.target)),
+    }
+}
+
+/// Measures the round-trip time to the other host of a copy, with a connection that both keys permit and that
+/// carries no file.
+///
+/// # Errors
+/// Returns an error if the files are not on this host, or if the relay is unreachable or has another key.
+pub fn probe(options: &CopyOptions) -> Result<fullpipe_units::Duration, Error> {
+    if let Sources::Remote(_) = options.sources {
+        return Err(Error::usage(
+            "the files are on another host, whose buffers and congestion control are not known here",
+            "run the command with --plan on the host that sends",
+        ));
+    }
+    let probe = |relay: Relay| {
+        let runtime = runtime()?;
+        let rtt = runtime.block_on(relay.probe());
+        runtime.shutdown_background();
+        rtt
+    };
+    match &options.target {
+        End::Relay { host, port, .. } => {
+            probe(Relay::new((host, *port), &options.identity, options.peer, START)?)
+        }
+        End::Ssh { host, path, is_folder } => {
+            let is_several = matches!(&options.sources, Sources::Files(sources) if sources.len() > 1);
+            let (folder, _) = ssh::split(path, *is_folder || is_several)?;
+            let remote = Remote::start(host, &folder, options.identity.fingerprint())?;
+            let address = (remote.host.as_str(), remote.port);
+            let rtt = probe(Relay::new(address, &options.identity, Some(remote.fingerprint), PERMIT)?);
+            remote.end();
+            rtt
+        }
+        End::Pipe | End::Local(_) => Err(nowhere(&options.target)),
+    }
+}
+
+/// Returns the error for a target to which nothing is copied.
+fn nowhere(target: &End) -> Error {
+    match target {
+        End::Pipe => Error::usage(
             "copy does not write to a pipe",
             "write the target as HOST:PATH or relay://HOST/PATH",
-        )),
-        End::Local(_) => Err(Error::usage(
+        ),
+        _ => Error::usage(
             "both ends are on this host, and copy needs a network between them",
             "use cp -a, or write the target as HOST:PATH or relay://HOST/PATH",
-        )),
+        ),
     }
 }
 
@@ -344,7 +391,7 @@ impl<'a> Copy<'a> {
             }
             Ok::<(), Error>(())
         };
-        let mut links = Links::new(options.connections);
+        let mut links = Links::new(options.connections, options.link);
         links.next_to_open();
         let mut driver = Driver::new(
             relay.name.clone(),
@@ -379,6 +426,9 @@ impl<'a> Copy<'a> {
             // Connection 0 carries the messages. The files are announced before the relay has accepted it,
             // which saves a round trip.
             let first = self.meanwhile(relay.open(0)).await?;
+            if let Some(rtt) = relay.rtt() {
+                self.observer.connected(rtt);
+            }
             begin(&mut tasks, &mut driver, 0, first, Some(outgoing))?;
             while !driver.is_complete() {
                 while let Some(number) = driver.next_to_open() {

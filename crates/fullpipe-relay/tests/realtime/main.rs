@@ -93,6 +93,7 @@ impl Fixture {
             peer: Some(self.relay),
             verify: false,
             limit: None,
+            link: None,
             retry: Duration::ZERO,
         }
     }

@@ -1,0 +1,234 @@
+//! The sum of several flows on a path, for each number of flows.
+//!
+//! ```text
+//!   path, hosts ──► one model per number ──► runs ──► rate, limit and memory of each number ──► enough()
+//! ```
+//!
+//! The path and the hosts are those of [`whatif`](crate::whatif()); only the number of flows differs. A program
+//! that opens several connections to one host, such as `fullpipe copy`, needs the smallest number that carries
+//! almost as much as the best one: each further connection takes memory, and a larger share from others.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+use fullpipe_lab::campaign::Progress;
+use fullpipe_units::{Bytes, Duration, Rate};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::classify::Limit;
+use crate::ladder::{self, DiagnoseError, counted, effort_of_counts, lengths};
+use crate::path_facts::PathFacts;
+use crate::whatif::{self, Inputs, Question};
+
+/// Version of the JSON document. Within a version, keys are only added, never changed or removed.
+pub const SCHEMA: &str = "fullpipe.flow-counts/1";
+
+/// Largest number of flows that is simulated.
+pub const MOST: u64 = 64;
+
+/// Share of the best rate that is enough: further flows are not worth their memory and what they take from
+/// others.
+/// Source: chosen, not measured.
+const ENOUGH: f64 = 0.95;
+
+/// Range of numbers of flows, such as `1..16`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlowRange(RangeInclusive<u64>);
+
+impl FlowRange {
+    /// Creates the range from `least` to `most` flows, or returns `None` if it is empty or not within 1 to
+    /// [`MOST`].
+    pub fn new(least: u64, most: u64) -> Option<Self> {
+        (1 <= least && least <= most && most <= MOST).then_some(Self(least..=most))
+    }
+}
+
+/// Error for text that is no range of numbers of flows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseFlowRangeError(String);
+
+impl fmt::Display for ParseFlowRangeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "'{}' is not a range of numbers of flows within 1 to {MOST}, for example 1..16", self.0)
+    }
+}
+
+impl std::error::Error for ParseFlowRangeError {}
+
+impl FromStr for FlowRange {
+    type Err = ParseFlowRangeError;
+
+    /// Parses a range that contains its end, such as `1..16`.
+    fn from_str(text: &str) -> Result<Self, ParseFlowRangeError> {
+        let wrong = || ParseFlowRangeError(text.into());
+        let (least, most) = text.split_once("..").ok_or_else(wrong)?;
+        let (least, most) = (least.parse().map_err(|_| wrong())?, most.parse().map_err(|_| wrong())?);
+        Self::new(least, most).ok_or_else(wrong)
+    }
+}
+
+/// Rates of several numbers of flows on a path, in the form of the JSON document.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct FlowCounts {
+    /// Name and version of the document.
+    #[schemars(extend("const" = SCHEMA))]
+    pub schema: &'static str,
+    /// The question, with all defaults filled in; `flows` is the smallest number.
+    pub path: Inputs,
+    /// Payload rate of the link: key `line_bps`.
+    #[serde(rename = "line_bps", with = "crate::json::Bps")]
+    pub line: Rate,
+    /// Each number of flows, in ascending order; empty if the runs would take too long.
+    pub counts: Vec<FlowCount>,
+    /// Smallest number of flows that reaches 95 % of the best steady-state rate; null without runs.
+    pub enough: Option<u64>,
+    /// Assumptions behind the figures.
+    pub assumptions: Vec<String>,
+    /// Notes for the reader.
+    pub notes: Vec<String>,
+}
+
+/// Simulated figures of a number of flows.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct FlowCount {
+    /// Number of flows.
+    pub flows: u64,
+    /// Payload rate of all flows together in steady state: key `steady_bps`.
+    #[serde(rename = "steady_bps", with = "crate::json::Bps")]
+    pub steady: Rate,
+    /// Lowest steady-state rate of a seed: key `low_bps`.
+    #[serde(rename = "low_bps", with = "crate::json::Bps")]
+    pub low: Rate,
+    /// Highest steady-state rate of a seed: key `high_bps`.
+    #[serde(rename = "high_bps", with = "crate::json::Bps")]
+    pub high: Rate,
+    /// Median RTT under load, in milliseconds; null if nothing was acknowledged.
+    pub rtt_ms: Option<f64>,
+    /// Memory that the kernel needs on each host for one of the flows, in bytes: what the flow has in flight
+    /// at its rate and the RTT under load, as a send buffer holds it, at most `tcp_wmem[2]`.
+    pub memory_bytes: u64,
+    /// Limit of the flows.
+    pub limit: Limit,
+    /// Limit in plain words.
+    pub what: String,
+}
+
+impl FlowCounts {
+    /// Returns the figures of the number that is enough.
+    pub fn enough(&self) -> Option<&FlowCount> {
+        self.counts.iter().find(|count| Some(count.flows) == self.enough)
+    }
+
+    /// Returns the figures of `flows` flows.
+    pub fn of(&self, flows: u64) -> Option<&FlowCount> {
+        self.counts.iter().find(|count| count.flows == flows)
+    }
+}
+
+/// Simulates each number of flows of `range`. The number of flows in `question` is ignored. `progress` is
+/// called from any thread as runs finish.
+///
+/// # Errors
+/// Returns an error for an implausible or incomplete path, or for a defect of the simulator.
+pub fn flow_counts(
+    question: &Question,
+    range: &FlowRange,
+    progress: impl Fn(Progress) + Sync,
+) -> Result<FlowCounts, DiagnoseError> {
+    let of = |flows| Question { path: PathFacts { flows: Some(flows), ..question.path }, ..*question };
+    let mut models = Vec::new();
+    for flows in range.0.clone() {
+        let question = of(flows);
+        let path = whatif::check(&question).map_err(DiagnoseError::Input)?;
+        models.push(whatif::model(&question, path, effort_of_counts(path.rtt)));
+    }
+    // A range has at least one number.
+    let first = models[0];
+    let mut notes: Vec<String> = first.hosts_are_not_modelled().into_iter().collect();
+    let too_fast = models.iter().find_map(ladder::Model::too_fast);
+    let is_simulated = too_fast.is_none();
+    notes.extend(too_fast);
+    let counts: Vec<FlowCount> = match is_simulated {
+        true => counted(&models, progress).map_err(DiagnoseError::Defect)?,
+        false => Vec::new(),
+    };
+    let least = of(*range.0.start());
+    let mut assumptions = whatif::assumptions(&least);
+    if is_simulated {
+        assumptions.extend(ladder::assumptions(&models[models.len() - 1], Some("--queue")));
+        assumptions.push(lengths(&first, "their range is that of the seeds"));
+    }
+    Ok(FlowCounts {
+        schema: SCHEMA,
+        path: whatif::inputs(&least, &first),
+        line: first.link_payload(),
+        enough: enough(&counts),
+        counts,
+        assumptions,
+        notes,
+    })
+}
+
+/// Returns the smallest number of flows whose rate is enough.
+fn enough(counts: &[FlowCount]) -> Option<u64> {
+    let best = counts.iter().map(|count| count.steady.as_bps()).max()? as f64;
+    counts.iter().find(|count| count.steady.as_bps() as f64 >= ENOUGH * best).map(|count| count.flows)
+}
+
+impl FlowCount {
+    /// Returns the median RTT under load, if something was acknowledged.
+    pub fn rtt(&self) -> Option<Duration> {
+        self.rtt_ms.map(|millis| Duration::from_secs_f64(millis / 1e3))
+    }
+
+    /// Returns the memory that the kernel needs for one of the flows.
+    pub fn memory(&self) -> Bytes {
+        Bytes::new(self.memory_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fullpipe_tcp::cc::Algorithm;
+
+    use super::*;
+
+    #[test]
+    fn ranges_are_read() {
+        assert_eq!("1..16".parse(), Ok(FlowRange(1..=16)));
+        assert_eq!("3..3".parse(), Ok(FlowRange(3..=3)));
+        for wrong in ["16", "0..4", "4..2", "1..65", "1..", "..4", "1..=4"] {
+            assert!(wrong.parse::<FlowRange>().is_err(), "{wrong}");
+        }
+    }
+
+    /// A send buffer of 128 KiB holds about 85 KiB of payload, which is 7 Mbit/s at 100 ms. On 20 Mbit/s, three
+    /// flows fill the link.
+    #[test]
+    fn enough_flows_fill_the_link() {
+        let question = Question {
+            path: PathFacts {
+                link: "20mbit".parse().ok(),
+                rtt: "100ms".parse().ok(),
+                ..PathFacts::default()
+            },
+            sndbuf: Some(Bytes::from_kib(128)),
+            rcvbuf: None,
+            kernel: None,
+            cc: Algorithm::Cubic,
+        };
+        let range = FlowRange::new(1, 5).expect("a range");
+        let counts = flow_counts(&question, &range, |_| {}).expect("figures");
+        let limits: Vec<Limit> = counts.counts.iter().map(|count| count.limit).collect();
+        assert_eq!(limits, [Limit::Sndbuf, Limit::Sndbuf, Limit::Link, Limit::Link, Limit::Link]);
+        assert_eq!(counts.enough, Some(3));
+        let (one, two) = (&counts.counts[0], &counts.counts[1]);
+        let ratio = two.steady.as_bps() as f64 / one.steady.as_bps() as f64;
+        assert!((1.98..2.02).contains(&ratio), "{ratio}");
+        // What a flow has in flight fills its buffer.
+        assert!((110 << 10..=128 << 10).contains(&one.memory_bytes), "{}", one.memory_bytes);
+        assert!(counts.of(5).expect("five flows").memory_bytes < one.memory_bytes);
+    }
+}

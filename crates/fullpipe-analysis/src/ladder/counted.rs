@@ -1,0 +1,66 @@
+//! The figures of several numbers of flows.
+
+use fullpipe_lab::campaign::{Progress, RunPanicked};
+use fullpipe_units::{Bytes, Duration};
+
+use super::budget;
+use super::model::{Effort, Model};
+use super::phrases::noun;
+use super::prediction::Prediction;
+use super::runs::simulated;
+use super::walk::binding;
+use crate::flow_counts::FlowCount;
+use crate::remedy::sndbuf_for;
+
+/// Work in data packets of the runs for one number of flows, as [`Model::most_work`] counts it. Without loss
+/// that is one run of 2.4 million packets: half a second on a core.
+const PACKETS: u64 = 12_000_000;
+
+/// Returns the effort for one of about sixteen numbers of flows. A run lasts at least sixty round trips, of
+/// which the second half counts: the flows have shared the link by then.
+pub(crate) fn effort_of_counts(rtt: Duration) -> Effort {
+    Effort {
+        seeds: 3,
+        together: 1,
+        seeds_at_ends: 0,
+        duration: (rtt * 60).max(Duration::from_secs(15)),
+        duration_by_rate: (rtt * 30).max(Duration::from_secs(10)),
+        present_by_rate: true,
+        shortest: (rtt * 30).max(Duration::from_millis(100)),
+        packets: PACKETS,
+        packets_if_more: PACKETS,
+        most: 8 * PACKETS,
+        budget: budget::INTERACTIVE,
+    }
+}
+
+/// Simulates the present state of each model, on all cores.
+pub(crate) fn counted(
+    models: &[Model<'_>],
+    progress: impl Fn(Progress) + Sync,
+) -> Result<Vec<FlowCount>, RunPanicked> {
+    let jobs: Vec<_> = models.iter().map(|model| model.jobs(model.present())).collect();
+    let mut outcomes = simulated(&jobs.concat(), progress)?.into_iter();
+    let of = |(model, jobs): (&Model<'_>, &Vec<_>)| {
+        let outcomes: Vec<_> = outcomes.by_ref().take(jobs.len()).collect();
+        count(model, &Prediction::of(model, model.present(), &outcomes))
+    };
+    Ok(models.iter().zip(&jobs).map(of).collect())
+}
+
+fn count(model: &Model<'_>, predicted: &Prediction) -> FlowCount {
+    let (state, flows) = (predicted.state, model.flows(predicted.state));
+    let limit = binding(model, predicted);
+    let in_flight = predicted.sustained.mul_div(1, flows) * predicted.p50.unwrap_or(model.path.rtt);
+    let memory: Bytes = sndbuf_for(in_flight, 1).min(model.buffers(state).0);
+    FlowCount {
+        flows,
+        steady: predicted.sustained,
+        low: predicted.low,
+        high: predicted.high,
+        rtt_ms: predicted.p50.map(Duration::as_millis_f64),
+        memory_bytes: memory.get(),
+        limit,
+        what: noun(model, limit, state),
+    }
+}

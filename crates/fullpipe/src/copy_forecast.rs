@@ -1,0 +1,96 @@
+//! The rates that a copy reaches with each number of connections, simulated before it begins.
+//!
+//! ```text
+//!   RTT of the handshake, link ──┐
+//!   buffers and congestion       ├──► flow_counts ──► table for --plan, forecast beside the result
+//!   control of this kernel ──────┘
+//! ```
+
+use std::sync::mpsc;
+use std::thread;
+
+use fullpipe_analysis::{FlowCounts, FlowRange, PathFacts, Question};
+use fullpipe_relay::Connections;
+use fullpipe_tcp::cc::Algorithm;
+use fullpipe_units::{Duration, Probability, Rate};
+
+use crate::host::{LOCAL, settings};
+use crate::{Error, Observer, flow_counts};
+
+/// What is known of the path to the other host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathToPeer {
+    /// Rate of the slowest link.
+    pub link: Rate,
+    /// Round-trip time, such as that of a handshake.
+    pub rtt: Duration,
+    /// Packet loss probability.
+    pub loss: Probability,
+}
+
+impl PathToPeer {
+    /// Returns the question for a copy from this host: buffers, congestion control and kernel are those of
+    /// this host, as far as it reports them, and the receive buffer is the default of the same kernel.
+    fn question(self) -> Question {
+        let host = settings(LOCAL).unwrap_or_default();
+        let cc = host.congestion_control.as_deref().and_then(|name| name.parse().ok());
+        Question {
+            path: PathFacts {
+                link: Some(self.link),
+                rtt: Some(self.rtt),
+                loss: Some(self.loss),
+                ..PathFacts::default()
+            },
+            sndbuf: host.tcp_wmem.map(|[_, _, most]| most),
+            rcvbuf: None,
+            kernel: host.kernel,
+            cc: cc.unwrap_or(Algorithm::Cubic),
+        }
+    }
+}
+
+/// Simulates a copy with each number of connections in `connections`.
+///
+/// # Errors
+/// Returns an error for a path that is not plausible, or for a defect of the simulator.
+pub fn forecast(
+    path: PathToPeer,
+    connections: Connections,
+    observer: &impl Observer,
+) -> Result<FlowCounts, Error> {
+    let (least, most) = connections.range();
+    let range = FlowRange::new(least.into(), most.into());
+    let range = range.ok_or_else(|| Error::usage("no number of connections", "write 1..16"))?;
+    let mut counts = flow_counts(&path.question(), &range, observer)?;
+    // The options of whatif are not those of a copy.
+    for assumption in &mut counts.assumptions {
+        if let Some(end) = assumption.find("; --") {
+            assumption.truncate(end);
+        }
+    }
+    counts.assumptions.push("the receiving host has the default buffers of this kernel".into());
+    Ok(counts)
+}
+
+/// A forecast that is simulated while the copy runs.
+#[derive(Debug)]
+pub struct Forecasting {
+    result: mpsc::Receiver<Option<FlowCounts>>,
+}
+
+impl Forecasting {
+    /// Begins to simulate in another thread.
+    pub fn begin(path: PathToPeer, connections: Connections) -> Self {
+        let (send, result) = mpsc::channel();
+        thread::spawn(move || {
+            // Nobody waits any longer if the copy has failed.
+            let _ = send.send(forecast(path, connections, &()).ok());
+        });
+        Self { result }
+    }
+
+    /// Waits for the forecast; returns `None` for a path that is not plausible.
+    pub fn end(self) -> Option<FlowCounts> {
+        self.result.recv().ok().flatten()
+    }
+}

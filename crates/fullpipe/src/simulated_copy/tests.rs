@@ -1,0 +1,131 @@
+//! The number of connections that a copy chooses on the twelve paths of `experiments/copy-connections.toml`,
+//! compared with fixed numbers.
+
+use std::fmt::Write;
+use std::path::Path;
+use std::{env, fs};
+
+use fullpipe_lab::experiment::{Experiment, Point};
+
+use super::*;
+
+/// Share of the best fixed number's rate that a copy has to reach, and that makes a number enough.
+const ENOUGH: f64 = 0.95;
+/// Number of connections of a copy that has settled, as a multiple of the smallest number that is enough.
+const MOST: f64 = 1.5;
+/// A copy has to have settled after this time, and 20 round trips.
+const SETTLED: Duration = Duration::from_secs(5);
+const SETTLED_ROUND_TRIPS: u64 = 20;
+
+/// Paths, in the order of the experiment, with the smallest number of connections that is enough.
+const NEEDED: [(&str, u32); 12] = [
+    ("clean", 1),
+    ("send buffer", 3),
+    ("receive window", 6),
+    ("shaper of each", 6),
+    ("policer of each", 6),
+    ("policer of all", 4),
+    ("loss", 16),
+    ("loss and BBR", 1),
+    ("deep queue", 1),
+    ("shallow queue", 2),
+    ("slow reader", 1),
+    ("slow producer", 1),
+];
+
+/// Path on which the user states the rate of the link: from one connection, a shaper looks like the link.
+const STATED: &str = "shaper of each";
+
+fn points() -> Vec<(Point, u32)> {
+    let file = include_str!("../../../../experiments/copy-connections.toml");
+    let points = Experiment::from_toml(file).expect("an experiment").points().to_vec();
+    assert_eq!(points.len(), NEEDED.len());
+    let needed = |(point, (name, needed)): (Point, (&str, u32))| {
+        assert_eq!(point.parameters["point"], name);
+        (point, needed)
+    };
+    points.into_iter().zip(NEEDED).map(needed).collect()
+}
+
+fn settled(scenario: &Scenario) -> Instant {
+    Instant::ZERO + SETTLED + scenario.path.rtt() * SETTLED_ROUND_TRIPS
+}
+
+/// Returns the rate of a fixed number of connections after the time in which a copy has to settle.
+fn rate_of(scenario: &Scenario, count: u32) -> Rate {
+    let connections = Connections::new(count, count).expect("a number");
+    simulate(scenario, connections, None).rate_since(settled(scenario))
+}
+
+/// Result of a copy that chooses its number of connections.
+struct Chosen {
+    rate: Rate,
+    most: u32,
+    changes: String,
+}
+
+fn chosen(point: &Point) -> Chosen {
+    let scenario = &point.scenario;
+    let link = (point.parameters["point"] == STATED).then_some(scenario.path.forward.rate);
+    let course = simulate(scenario, Connections::AUTO, link);
+    let change = |(at, count): &(Instant, u32)| {
+        format!("{count} ({:.1} s)", at.saturating_since(Instant::ZERO).as_secs_f64())
+    };
+    let from = settled(scenario);
+    Chosen {
+        rate: course.rate_since(from),
+        most: course.most_since(from),
+        changes: course.changes().iter().map(change).collect::<Vec<_>>().join(", "),
+    }
+}
+
+fn ratio(rate: Rate, of: Rate) -> f64 {
+    rate.as_bps() as f64 / of.as_bps() as f64
+}
+
+/// Half of the time of the experiment, and only the number that is enough: the next test compares with all.
+#[test]
+fn a_copy_chooses_about_as_many_connections_as_are_enough() {
+    let mut misses = String::new();
+    for (mut point, needed) in points() {
+        point.scenario.duration = point.scenario.duration / 2;
+        let (chosen, enough) = (chosen(&point), rate_of(&point.scenario, needed));
+        let (reached, most) = (ratio(chosen.rate, enough), f64::from(chosen.most) / f64::from(needed));
+        if reached < ENOUGH || most > MOST {
+            let Chosen { most, changes, .. } = chosen;
+            let _ = writeln!(misses, "{}: {reached:.3}, {most} for {needed}: {changes}", point.label);
+        }
+    }
+    assert_eq!(misses, "");
+}
+
+/// Writes `docs/evidence/copy-connections.md` with `SNAPSHOTS=overwrite`.
+#[test]
+#[ignore = "a minute: cargo test -p fullpipe --features relay --lib -- --ignored twelve_paths"]
+fn a_copy_chooses_as_many_connections_as_twelve_paths_need() {
+    let mut page = include_str!("page.md").to_owned();
+    let mut misses = String::new();
+    for (point, needed) in points() {
+        let fixed: Vec<Rate> = (1..=16).map(|count| rate_of(&point.scenario, count)).collect();
+        let best = fixed.iter().copied().max().expect("sixteen rates");
+        let enough =
+            fixed.iter().position(|rate| ratio(*rate, best) >= ENOUGH).map_or(0, |index| index as u32 + 1);
+        let Chosen { rate, most, changes } = chosen(&point);
+        let (reached, name) = (ratio(rate, best), &point.parameters["point"]);
+        let _ = writeln!(
+            page,
+            "| {name} | {} | {best} | {enough} | {rate} | {reached:.3} | {most} | {changes} |",
+            fixed[0]
+        );
+        if reached < ENOUGH || f64::from(most) > MOST * f64::from(enough) || enough != needed {
+            let _ = writeln!(misses, "{name}: {reached:.3}, {most} for {enough}: {changes}; {fixed:?}");
+        }
+    }
+    println!("{page}");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/evidence/copy-connections.md");
+    if env::var("SNAPSHOTS").is_ok_and(|action| action == "overwrite") {
+        fs::write(&file, &page).expect("written");
+    }
+    assert_eq!(misses, "");
+    assert_eq!(fs::read_to_string(&file).expect("a page"), page);
+}
