@@ -44,6 +44,7 @@ pub mod stream;
 #[cfg(test)]
 mod tests;
 mod time_wait;
+mod timers;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -64,6 +65,7 @@ pub use output::{Cut, Outgoing};
 use output::{Cutting, Reply};
 use siphash::Key;
 use stream::Ring;
+use timers::Timers;
 
 /// Maximum number of queued replies that belong to no connection (resets, SYN cookies). Further replies are
 /// dropped.
@@ -184,7 +186,7 @@ pub struct Stack {
     /// Number of connections of which only the state in TIME-WAIT is left.
     in_time_wait: usize,
     listeners: BTreeMap<SocketAddr, Listener>,
-    timers: BTreeSet<(Instant, u32)>,
+    timers: Timers,
     ready: VecDeque<u32>,
     events: VecDeque<(ConnId, Event)>,
     replies: VecDeque<Reply>,
@@ -209,7 +211,7 @@ impl Stack {
             by_tuple: BTreeMap::new(),
             in_time_wait: 0,
             listeners: BTreeMap::new(),
-            timers: BTreeSet::new(),
+            timers: Timers::default(),
             ready: VecDeque::new(),
             events: VecDeque::new(),
             replies: VecDeque::new(),
@@ -571,16 +573,16 @@ impl Stack {
     /// Returns the time at which `handle_timeout` must be called, or [`Instant::FAR_FUTURE`] if it need not
     /// be called.
     pub fn poll_timeout(&self) -> Instant {
-        self.timers.first().map_or(Instant::FAR_FUTURE, |&(at, _)| at)
+        self.timers.first().map_or(Instant::FAR_FUTURE, |(at, _)| at)
     }
 
     /// Handles all timers that are due at `now`.
     pub fn handle_timeout(&mut self, now: Instant) {
-        while let Some(&(at, slot)) = self.timers.first() {
+        while let Some((at, slot)) = self.timers.first() {
             if at > now {
                 return;
             }
-            self.timers.pop_first();
+            self.timers.remove(slot);
             self.unfold(slot);
             let Some(entry) = self.slots[slot as usize].1.entry_mut() else {
                 self.time_wait_expires(now, slot);
@@ -657,9 +659,8 @@ impl Stack {
         // A timer that was moved to a later time still expires at the earlier time and is then checked. The
         // check is cheaper than moving the timer for each packet.
         if due < entry.armed {
-            self.timers.remove(&(entry.armed, slot));
             entry.armed = due;
-            self.timers.insert((due, slot));
+            self.timers.set(slot, due);
         }
     }
 
@@ -687,16 +688,16 @@ impl Stack {
 
     fn remove(&mut self, slot: u32) {
         let (generation, place) = &mut self.slots[slot as usize];
-        let (tuple, armed) = match std::mem::replace(place, Place::Free) {
-            Place::Open(entry) => (entry.tuple, entry.armed),
+        let tuple = match std::mem::replace(place, Place::Free) {
+            Place::Open(entry) => entry.tuple,
             Place::TimeWait(rest) => {
                 self.in_time_wait -= 1;
-                (rest.tuple, rest.armed)
+                rest.tuple
             }
             Place::Free | Place::Folded(_) => return,
         };
         *generation = generation.wrapping_add(1);
-        self.timers.remove(&(armed, slot));
+        self.timers.remove(slot);
         self.by_tuple.remove(&tuple);
         self.free.push(slot);
     }

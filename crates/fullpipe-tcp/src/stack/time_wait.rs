@@ -18,8 +18,6 @@ use crate::wire::Segment;
 pub(super) struct Rest {
     pub(super) tuple: FourTuple,
     wait: TimeWait,
-    /// Expiry time of the entry in the stack's timers.
-    pub(super) armed: Instant,
 }
 
 impl Stack {
@@ -37,7 +35,7 @@ impl Stack {
             return;
         }
         self.in_time_wait += 1;
-        *place = Place::TimeWait(Box::new(Rest { tuple: entry.tuple, wait, armed: entry.armed }));
+        *place = Place::TimeWait(Box::new(Rest { tuple: entry.tuple, wait }));
     }
 
     /// Handles a segment for a connection in TIME-WAIT.
@@ -69,8 +67,7 @@ impl Stack {
         if rest.wait.until() <= now {
             self.remove(slot);
         } else {
-            rest.armed = rest.wait.until();
-            self.timers.insert((rest.armed, slot));
+            self.timers.set(slot, rest.wait.until());
         }
     }
 }
