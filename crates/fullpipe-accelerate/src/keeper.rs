@@ -8,9 +8,8 @@
 //!              └──────────── table removed ◄── 5 s without a report, or the worker has ended
 //! ```
 //!
-//! The phase aside also applies while the worker reports that it has reached a limit, or does not read its
-//! packets in time. While connections may be
-//! left to the kernel, the keeper looks for them among the kernel's sockets.
+//! The phase aside also applies while the worker reports that it has reached a limit, or does not read a flood of
+//! SYNs in time. While connections may be left to the kernel, the keeper looks for them among the kernel's sockets.
 //!
 //! Silence is counted in the keeper's own ticks: if the whole machine pauses, the keeper pauses too, and the
 //! worker is not blamed for it.
@@ -354,6 +353,12 @@ impl<'a> Keeper<'a> {
                 Heard::Beat(beat) => {
                     let before = std::mem::replace(&mut self.beat, *beat);
                     self.note_kill_switch(&before);
+                    // The counters of another worker begin anew.
+                    let since = |now: u64, before: u64| now.saturating_sub(before);
+                    self.overload.heard(
+                        since(self.beat.syns, before.syns),
+                        since(self.beat.packets_in, before.packets_in),
+                    );
                     if let Some(worker) = &mut self.worker {
                         worker.silent = 0;
                     }
@@ -380,7 +385,7 @@ impl<'a> Keeper<'a> {
         }
         // Without a listener of the kernel, clients would be refused.
         let behind = !self.permissions.no_fallback && self.overload.lasts(self.clock.now());
-        behind.then_some("the worker does not read its packets in time")
+        behind.then_some("the worker does not read its packets in time, and most of them are SYNs")
     }
 
     /// Reports that the kill switch of the path memory has acted since the report `before`.
