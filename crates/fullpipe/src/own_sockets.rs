@@ -66,18 +66,19 @@ pub(crate) fn sample(report: &SocketReport, interval: Duration) -> SocketSample 
     }
 }
 
-/// Share of the RTT above the minimum from which a queue is assumed, as that of the link.
+/// RTT, in minimum RTTs, from which a queue is assumed, as that of the link.
 const QUEUE: f64 = 1.25;
 
 /// Returns whether another connection may add to the sum.
 fn room(limit: Limit, report: &SocketReport) -> Room {
-    // With a queue in front of the link, larger windows would not carry more.
+    // With a queue in front of the link, larger congestion windows would not carry more. What a send buffer or a
+    // receive window releases at once queues, too, although the link is not full: there, a trial decides.
     let is_queueing = match (report.rtt_ms, report.min_rtt_ms) {
         (Some(rtt), Some(least)) => rtt > least * QUEUE,
         _ => false,
     };
     match limit {
-        Limit::Cwnd | Limit::Sndbuf | Limit::Rwnd if is_queueing => Room::Shared,
+        Limit::Cwnd if is_queueing => Room::Shared,
         Limit::Cwnd | Limit::Sndbuf | Limit::Rwnd | Limit::Cap | Limit::Policer | Limit::Pacing => {
             Room::PerConnection
         }

@@ -4,7 +4,7 @@
 //!            most of the rate is under a cap of each connection
 //!   Watching ──────────────────────────────────────────────────► Raised (as many as fill the link, or four
 //!     ▲   ▲                                                        │      times as many; later one more)
-//!     │   │  the sum rose by half of what the cap predicts,        │ the newest has left slow start, or 8 RTT
+//!     │   │  the sum rose by half of what the cap predicts,        │ the newest has left slow start, or 12 RTT
 //!     │   └─ and the cap still holds: kept ────────────────────────┤
 //!     │                                                            │ otherwise
 //!     │      the sum is that of more connections: kept             ▼
@@ -33,8 +33,9 @@ const SETTLING_ROUND_TRIPS: u64 = 2;
 /// and their windows grow into what these leave.
 const SETTLING_FEWER: Duration = Duration::from_millis(1500);
 const SETTLING_FEWER_ROUND_TRIPS: u64 = 12;
-/// Number of round trips after which a trial is judged even if the newest connection is in slow start.
-const START_ROUND_TRIPS: u64 = 8;
+/// Number of round trips after which a trial is judged even if the newest connection is in slow start: a handshake,
+/// ten doublings of the first window, and the time until they are acknowledged.
+const START_ROUND_TRIPS: u64 = 12;
 /// Time after a search before the next one. The path may have changed by then.
 const PAUSE: Duration = Duration::from_secs(60);
 /// Longest time between two searches: each that changes nothing doubles the time.
@@ -48,9 +49,11 @@ const FREE_PERCENT: u64 = 25;
 const SHARED_PERCENT: u64 = 50;
 /// Share of the sum of more connections, in percent, that fewer have to reach.
 const ENOUGH_PERCENT: u64 = 95;
-/// Factor by which the number is raised while the rate of the link is not known. If that is too many, the sum
-/// shows how many are needed.
-const FACTOR: u32 = 4;
+/// Factor by which a single connection is raised while the rate of the link is not known, and the factor after
+/// that. If that is too many, the sum shows how many are needed, but the windows of those that remain have to
+/// recover from the losses of all.
+const FIRST_FACTOR: u32 = 4;
+const FACTOR: u32 = 2;
 /// Payload of a full segment and its size on the link, with IPv6 and timestamps.
 const PAYLOAD: (u64, u64) = (1428, 1514);
 
@@ -170,7 +173,8 @@ impl Choice {
                 Room::Shared => shared += interval.acked,
                 Room::Starting => {}
             }
-            newest = Some(interval.room);
+            // Before its first data is acknowledged, nothing is known of a connection.
+            newest = Some(if interval.acked.is_zero() { Room::Starting } else { interval.room });
         }
         self.acked += all;
         let percent = |part: Bytes| part.get().saturating_mul(100) / all.get().max(1);
@@ -209,9 +213,7 @@ impl Choice {
                 let least = SETTLING.max(sum.rtt * SETTLING_ROUND_TRIPS);
                 let waited = sum.at.saturating_since(*begun);
                 // The first samples of a new connection still show nothing.
-                if waited >= sum.rtt * START_ROUND_TRIPS && waited >= least
-                    || (waited >= least && !sum.is_starting)
-                {
+                if waited >= least && (!sum.is_starting || waited >= sum.rtt * START_ROUND_TRIPS) {
                     *settled = Some(sum.at);
                     self.sums.clear();
                     self.sums.push_back(sum);
@@ -257,6 +259,7 @@ impl Choice {
         let wanted = match self.link {
             Some(link) => needed(link, rate, self.count),
             None if self.has_failed => self.count + 1,
+            None if self.count == 1 => FIRST_FACTOR,
             None => self.count.saturating_mul(FACTOR),
         };
         wanted.min(self.most)
@@ -313,10 +316,11 @@ impl Choice {
     }
 
     /// Returns the time over which the rate is measured. A smaller difference has to be seen when fewer
-    /// connections are tried.
+    /// connections are tried. Before a trial, a cap has to last longer than BBR's ProbeRTT and what the classifier
+    /// makes of it.
     fn span(&self, rtt: Duration) -> Duration {
         let span = SPAN.max(rtt * SPAN_ROUND_TRIPS);
-        if matches!(self.phase, Phase::Lowered { .. }) { span * 2 } else { span }
+        if matches!(self.phase, Phase::Raised { .. }) { span } else { span * 2 }
     }
 
     /// Returns the rate over the last span, if the states cover one.
