@@ -13,11 +13,11 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use fullpipe_lab::campaign::Progress;
-use fullpipe_units::{Bytes, Duration, Rate};
+use fullpipe_units::Rate;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::classify::Limit;
+pub use crate::ladder::FlowCount;
 use crate::ladder::{self, DiagnoseError, counted, effort_of_counts, lengths};
 use crate::path_facts::PathFacts;
 use crate::whatif::{self, Inputs, Question};
@@ -90,31 +90,6 @@ pub struct FlowCounts {
     pub notes: Vec<String>,
 }
 
-/// Simulated figures of a number of flows.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct FlowCount {
-    /// Number of flows.
-    pub flows: u64,
-    /// Payload rate of all flows together in steady state: key `steady_bps`.
-    #[serde(rename = "steady_bps", with = "crate::json::Bps")]
-    pub steady: Rate,
-    /// Lowest steady-state rate of a seed: key `low_bps`.
-    #[serde(rename = "low_bps", with = "crate::json::Bps")]
-    pub low: Rate,
-    /// Highest steady-state rate of a seed: key `high_bps`.
-    #[serde(rename = "high_bps", with = "crate::json::Bps")]
-    pub high: Rate,
-    /// Median RTT under load, in milliseconds; null if nothing was acknowledged.
-    pub rtt_ms: Option<f64>,
-    /// Memory that the kernel needs on each host for one of the flows, in bytes: what the flow has in flight
-    /// at its rate and the RTT under load, as a send buffer holds it, at most `tcp_wmem[2]`.
-    pub memory_bytes: u64,
-    /// Limit of the flows.
-    pub limit: Limit,
-    /// Limit in plain words.
-    pub what: String,
-}
-
 impl FlowCounts {
     /// Returns the figures of the number that is enough.
     pub fn enough(&self) -> Option<&FlowCount> {
@@ -177,23 +152,13 @@ fn enough(counts: &[FlowCount]) -> Option<u64> {
     counts.iter().find(|count| count.steady.as_bps() as f64 >= ENOUGH * best).map(|count| count.flows)
 }
 
-impl FlowCount {
-    /// Returns the median RTT under load, if something was acknowledged.
-    pub fn rtt(&self) -> Option<Duration> {
-        self.rtt_ms.map(|millis| Duration::from_secs_f64(millis / 1e3))
-    }
-
-    /// Returns the memory that the kernel needs for one of the flows.
-    pub fn memory(&self) -> Bytes {
-        Bytes::new(self.memory_bytes)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use fullpipe_tcp::cc::Algorithm;
+    use fullpipe_units::Bytes;
 
     use super::*;
+    use crate::classify::Limit;
 
     #[test]
     fn ranges_are_read() {

@@ -43,6 +43,7 @@ use crate::segment::{self, DEFAULT_MSS};
 use crate::thresholds::queue;
 use crate::throughput_models::loss_based_rate;
 use budget::{Budget, Stop};
+pub use counted::FlowCount;
 pub(crate) use counted::{counted, effort_of_counts};
 pub use fit::Fit;
 pub(crate) use given::{MOST_LOSS, effort, lengths};

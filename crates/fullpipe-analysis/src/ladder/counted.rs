@@ -1,7 +1,9 @@
 //! The figures of several numbers of flows.
 
 use fullpipe_lab::campaign::{Progress, RunPanicked};
-use fullpipe_units::{Bytes, Duration};
+use fullpipe_units::{Bytes, Duration, Rate};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::budget;
 use super::model::{Effort, Model};
@@ -9,7 +11,7 @@ use super::phrases::noun;
 use super::prediction::Prediction;
 use super::runs::simulated;
 use super::walk::binding;
-use crate::flow_counts::FlowCount;
+use crate::classify::Limit;
 use crate::remedy::sndbuf_for;
 
 /// Work in data packets of the runs for one number of flows, as [`Model::most_work`] counts it. Without loss
@@ -31,6 +33,43 @@ pub(crate) fn effort_of_counts(rtt: Duration) -> Effort {
         packets_if_more: PACKETS,
         most: 8 * PACKETS,
         budget: budget::INTERACTIVE,
+    }
+}
+
+/// Simulated figures of a number of flows.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct FlowCount {
+    /// Number of flows.
+    pub flows: u64,
+    /// Payload rate of all flows together in steady state: key `steady_bps`.
+    #[serde(rename = "steady_bps", with = "crate::json::Bps")]
+    pub steady: Rate,
+    /// Lowest steady-state rate of a seed: key `low_bps`.
+    #[serde(rename = "low_bps", with = "crate::json::Bps")]
+    pub low: Rate,
+    /// Highest steady-state rate of a seed: key `high_bps`.
+    #[serde(rename = "high_bps", with = "crate::json::Bps")]
+    pub high: Rate,
+    /// Median RTT under load, in milliseconds; null if nothing was acknowledged.
+    pub rtt_ms: Option<f64>,
+    /// Memory that the kernel needs on each host for one of the flows, in bytes: what the flow has in flight
+    /// at its rate and the RTT under load, as a send buffer holds it, at most `tcp_wmem[2]`.
+    pub memory_bytes: u64,
+    /// Limit of the flows.
+    pub limit: Limit,
+    /// Limit in plain words.
+    pub what: String,
+}
+
+impl FlowCount {
+    /// Returns the median RTT under load, if something was acknowledged.
+    pub fn rtt(&self) -> Option<Duration> {
+        self.rtt_ms.map(|millis| Duration::from_secs_f64(millis / 1e3))
+    }
+
+    /// Returns the memory that the kernel needs for one of the flows.
+    pub fn memory(&self) -> Bytes {
+        Bytes::new(self.memory_bytes)
     }
 }
 

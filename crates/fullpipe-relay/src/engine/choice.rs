@@ -414,7 +414,7 @@ mod tests {
     #[test]
     fn connections_are_added_until_the_link_is_full() {
         let (counts, last) = path(137, 1000).run(&mut Choice::new(1, 16, None), 25);
-        assert_eq!(counts, [1, 4, 16, 7]);
+        assert_eq!(counts, [1, 4, 8, 7]);
         assert!(last <= Duration::from_secs(7), "{last}");
     }
 
@@ -433,8 +433,8 @@ mod tests {
     fn a_trial_without_gain_leaves_as_many_as_the_sum_needs() {
         let capped = Path { is_seen: false, ..path(100, 500) };
         let (counts, _) = capped.run(&mut Choice::new(1, 16, None), 100);
-        // Sixteen add one to the four; 4.75 are needed for 95 %.
-        assert_eq!(counts[..4], [1, 4, 16, 5]);
+        // Eight add as much as a fifth connection would; 4.75 are needed for 95 %.
+        assert_eq!(counts[..4], [1, 4, 8, 5]);
         assert_eq!(counts[4..6], [6, 5], "one more is tried, and adds nothing");
         assert!(counts.len() <= 4 + 2 * 4, "one trial in 30 s: {counts:?}");
         let alone = Path { is_seen: false, ..path(500, 500) };
@@ -451,7 +451,7 @@ mod tests {
         // The clock of this path begins anew, which the choice must not notice.
         choice.phase = Phase::Watching { not_before: Instant::ZERO };
         choice.sums.clear();
-        let (counts, _) = path(600, 1000).run(&mut choice, 80);
+        let (counts, _) = path(600, 1000).run(&mut choice, 90);
         assert_eq!(counts, [7, 3, 1, 2, 1, 2], "one reaches 60 %, and half as many more are two");
     }
 
