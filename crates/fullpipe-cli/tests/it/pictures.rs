@@ -1,4 +1,5 @@
-//! Tests of the pictures in README: they show what the program prints.
+//! Tests of the pictures in README: they show what the program prints. The snapshot of that diagnosis is kept current by
+//! a test of its own.
 //!
 //! `scripts/ladder-picture` draws the ladder again.
 
@@ -6,7 +7,6 @@ use std::fs;
 
 use fullpipe::units::Rate;
 
-use crate::pages::output_of;
 use crate::process::pages::{read, root};
 
 /// Returns the values of an attribute of the elements `element` in an SVG file, in order.
@@ -55,7 +55,7 @@ fn rungs(text: &str) -> Vec<Printed> {
 
 #[test]
 fn the_picture_of_the_ladder_shows_what_the_program_prints() {
-    let ladder = rungs(&output_of("fullpipe diagnose --example --brief"));
+    let ladder = rungs(&read("crates/fullpipe-cli/tests/snapshots/diagnose-cubic.txt"));
     assert!(ladder.len() > 2, "{} rungs", ladder.len());
     for name in ["light", "dark"] {
         let svg = read(format!("docs/pictures/ladder-{name}.svg"));
