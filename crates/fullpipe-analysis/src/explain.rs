@@ -183,7 +183,7 @@ fn round_trip(facts: &Facts<'_>, series: &Series) -> Result<(Duration, RttSource
     match (facts.path.rtt, own) {
         (Some(rtt), _) if rtt.is_zero() => Err(InputError::new("an RTT of zero is not possible", HINT)),
         (Some(rtt), _) if rtt > LONGEST_RTT => {
-            Err(InputError::new(format!("an RTT of {rtt} is not plausible"), HINT))
+            Err(InputError::new(format!("an RTT of {rtt} is out of range: at most {LONGEST_RTT}"), HINT))
         }
         (Some(rtt), Some(own)) if rtt > own.max * 2 => Err(InputError::new(
             format!("an RTT of {rtt} contradicts the log, whose samples reach at most {}", own.max),

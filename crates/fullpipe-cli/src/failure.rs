@@ -107,9 +107,15 @@ impl From<clap::Error> for Failure {
 
 /// Returns the first words of the command line, which select the command.
 fn command_line() -> String {
-    let first = invocation::words().into_iter().next();
-    let named = first.filter(|name| Args::command().find_subcommand(name).is_some());
-    named.map_or_else(|| "fullpipe".into(), |name| format!("fullpipe {name}"))
+    let root = Args::command();
+    let mut line = root.get_name().to_owned();
+    let mut command = &root;
+    for word in invocation::words() {
+        let Some(inner) = command.find_subcommand(&word) else { break };
+        line = format!("{line} {word}");
+        command = inner;
+    }
+    line
 }
 
 impl From<fullpipe::Error> for Failure {

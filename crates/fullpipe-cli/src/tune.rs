@@ -101,7 +101,7 @@ impl To {
 fn show(args: &ShowArgs, look: Look) -> Result<ExitCode, Failure> {
     if args.rtt.iter().any(|rtt| rtt.is_zero()) {
         return Err(Failure::usage(
-            "an RTT of zero is not plausible",
+            "an RTT of zero is not possible",
             "pass the RTT of the path, for example --rtt 210ms",
         ));
     }

@@ -25,8 +25,8 @@ impl ParseUnitError {
         Self::new(quantity, text, "has an ambiguous unit", hint)
     }
 
-    pub(crate) fn out_of_range(quantity: &'static str, text: &str) -> Self {
-        Self::new(quantity, text, "is out of range", String::new())
+    pub(crate) fn out_of_range(quantity: &'static str, text: &str, hint: &str) -> Self {
+        Self::new(quantity, text, "is out of range", hint.into())
     }
 
     fn not_a_number(quantity: &'static str, text: &str) -> Self {
@@ -95,7 +95,7 @@ pub(crate) fn split<'t>(quantity: &'static str, text: &'t str) -> Result<(Decima
     }
     // Nineteen digits fit into a u64; with nine decimal places, the product with any unit fits into a u128.
     if whole.len() > 19 || fraction.len() > 9 {
-        return Err(ParseUnitError::out_of_range(quantity, text));
+        return Err(ParseUnitError::out_of_range(quantity, text, ""));
     }
     let denominator = 10u128.pow(fraction.len() as u32);
     let parsed = |part: &str| part.parse::<u128>().unwrap_or(0);

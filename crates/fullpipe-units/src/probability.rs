@@ -79,6 +79,9 @@ impl fmt::Display for Probability {
     }
 }
 
+/// Hint for a probability that is out of range.
+const RANGE: &str = "write a share from 0% to 100%, for example 1.5%";
+
 impl FromStr for Probability {
     type Err = ParseUnitError;
 
@@ -94,13 +97,13 @@ impl FromStr for Probability {
         };
         let whole = if unit == "%" { 100 } else { 1_000_000 };
         if number.exceeds(whole) {
-            return Err(ParseUnitError::out_of_range("probability", text));
+            return Err(ParseUnitError::out_of_range("probability", text, RANGE));
         }
         // This maps 100 % to exactly ONE. 100 * (ONE / 100) would be less, because the division rounds down.
         if number.equals(whole) {
             return Ok(Self::ONE);
         }
         let threshold = number.scaled_wide(per_unit).and_then(|n| u64::try_from(n).ok());
-        threshold.map(Self).ok_or_else(|| ParseUnitError::out_of_range("probability", text))
+        threshold.map(Self).ok_or_else(|| ParseUnitError::out_of_range("probability", text, RANGE))
     }
 }

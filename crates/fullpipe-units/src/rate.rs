@@ -145,7 +145,7 @@ impl FromStr for Rate {
                 }
             },
         };
-        number.scaled(bits).map(Self).ok_or_else(|| ParseUnitError::out_of_range("rate", text))
+        number.scaled(bits).map(Self).ok_or_else(|| ParseUnitError::out_of_range("rate", text, ""))
     }
 }
 

@@ -117,6 +117,6 @@ impl FromStr for Bytes {
                 })?
             }
         };
-        number.scaled(bytes).map(Self).ok_or_else(|| ParseUnitError::out_of_range("size", text))
+        number.scaled(bytes).map(Self).ok_or_else(|| ParseUnitError::out_of_range("size", text, ""))
     }
 }

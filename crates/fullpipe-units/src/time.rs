@@ -222,6 +222,6 @@ impl FromStr for Duration {
             "" => return Err(ParseUnitError::no_unit("time", text, "write 210ms or 0.21s")),
             _ => return Err(ParseUnitError::unknown_unit("time", text, "use ns, us, ms, s or min")),
         };
-        number.scaled(nanos).map(Self).ok_or_else(|| ParseUnitError::out_of_range("time", text))
+        number.scaled(nanos).map(Self).ok_or_else(|| ParseUnitError::out_of_range("time", text, ""))
     }
 }

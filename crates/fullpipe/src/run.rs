@@ -350,7 +350,7 @@ pub fn run(experiment: &Experiment, world: &World, observer: &impl Observer) -> 
 /// # Errors
 /// Returns an error if the file cannot be read or does not contain a valid experiment.
 pub fn read(path: &Path) -> Result<Experiment, Error> {
-    read_hinting(path, "pass an experiment file: fullpipe run experiments/window-rtt.toml")
+    read_hinting(path, "pass an experiment file, for example experiments/window-rtt.toml")
 }
 
 /// Reads the experiment in the file `path`, like [`read`]. `hint` is the hint for a file that cannot be read.

@@ -89,15 +89,21 @@ impl PathModel {
             return refuse("the link rate is missing".into(), link_hint);
         };
         if !(RTTS.0..=RTTS.1).contains(&rtt) {
-            return refuse(format!("an RTT of {rtt} is not plausible"), rtt_hint);
+            return refuse(format!("an RTT of {rtt} is out of range: {} to {}", RTTS.0, RTTS.1), rtt_hint);
         }
         if !(RATES.0..=RATES.1).contains(&link) {
-            return refuse(format!("a link rate of {link} is out of range"), link_hint);
+            return refuse(
+                format!("a link rate of {link} is out of range: {} to {}", RATES.0, RATES.1),
+                link_hint,
+            );
         }
         let loss = path.loss.unwrap_or(Probability::ZERO);
         if loss > MOST_LOSS {
             let hint = "give the loss rate, for example --loss 20ppm or --loss 1.5%";
-            return refuse(format!("TCP makes no progress at a loss rate of {loss}"), hint);
+            return refuse(
+                format!("TCP makes no progress at a loss rate of {loss}: at most {MOST_LOSS}"),
+                hint,
+            );
         }
         let flows = path.flows.unwrap_or(1);
         if !FLOWS.contains(&flows) {
@@ -107,7 +113,9 @@ impl PathModel {
         let mss = path.mss.unwrap_or(DEFAULT_MSS);
         if !segment::POSSIBLE.contains(&mss.get()) {
             let hint = "give the payload of a full segment, for example --mss 1448B or --mss 8948B";
-            return refuse(format!("segments of {mss} are out of range"), hint);
+            let (least, most) =
+                (Bytes::new(*segment::POSSIBLE.start()), Bytes::new(*segment::POSSIBLE.end()));
+            return refuse(format!("segments of {mss} are out of range: {least} to {most}"), hint);
         }
         let packet = Bytes::new(mss.get() + HEADERS);
         if path.queue.is_some_and(|queue| queue < packet || queue > link * LONGEST_QUEUE) {

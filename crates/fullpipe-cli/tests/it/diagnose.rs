@@ -239,6 +239,8 @@ fn wrong_usage_gets_one_line_and_a_hint() {
     let (error, hint) = refusal(2, fullpipe(&["diagnose"]));
     assert_eq!(error, "the following required arguments were not provided: <FILE>");
     assert_eq!(hint, "see fullpipe diagnose --help");
+    let (_, hint) = refusal(2, fullpipe(&["dataset", "show"]));
+    assert_eq!(hint, "see fullpipe dataset show --help");
     let (error, hint) = refusal(2, fullpipe(&["walk"]));
     assert_eq!((error.as_str(), hint.as_str()), ("unrecognized subcommand 'walk'", "see fullpipe --help"));
 }

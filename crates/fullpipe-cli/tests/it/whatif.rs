@@ -180,9 +180,9 @@ fn too_fast_a_line_is_answered_on_paper() {
 
 #[test]
 fn what_cannot_be_gets_one_line_and_a_hint() {
-    let cases: [(i32, &[&str], &str); 14] = [
-        (1, &["--link", "1gbit", "--rtt", "0ms"], "an RTT of 0ns is not plausible"),
-        (1, &["--link", "1gbit", "--rtt", "1min"], "an RTT of 60s is not plausible"),
+    let cases: [(i32, &[&str], &str); 15] = [
+        (1, &["--link", "1gbit", "--rtt", "0ms"], "an RTT of 0ns is out of range: 10us to 10s"),
+        (1, &["--link", "1gbit", "--rtt", "1min"], "an RTT of 60s is out of range"),
         (1, &["--link", "1bit", "--rtt", "1ms"], "--link"),
         (
             1,
@@ -201,6 +201,7 @@ fn what_cannot_be_gets_one_line_and_a_hint() {
         (1, &["--link", "1gbit", "--rtt", "1ms", "--queue", "100B"], "a queue of 100 B is out of range"),
         (1, &["--link", "1gbit", "--rtt", "1ms", "--cap", "2gbit"], "a cap of 2 Gbit/s is out of range"),
         (2, &["--link", "1gbit", "--rtt", "1ms", "--buffers", "4M"], "size '4M' has an ambiguous unit"),
+        (2, &["--link", "1gbit", "--rtt", "1ms", "--loss", "120%"], "0% to 100%"),
         (2, &["--link", "1gbit", "--rtt", "1ms", "--cc", "warp"], "--cc <NAME>: "),
         (2, &["--link", "1gbit"], "required arguments were not provided: --rtt <TIME>"),
     ];
