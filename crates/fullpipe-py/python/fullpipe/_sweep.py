@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
@@ -13,13 +14,16 @@ from ._errors import InputError, MissingPackageError, UsageError
 from ._experiment import Source, of_source
 from ._fullpipe import Table
 from ._progress import Progress, callback
+from ._store import Store, is_url, location
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
+    from concurrent.futures import Executor, Future
 
     import polars
 
-#: Number of parts that are submitted to an executor at a time.
+    from ._ray import RayExecutor
+
+#: Number of parts that are submitted to an executor at a time; Ray says how many it needs.
 _PENDING = 64
 
 
@@ -50,13 +54,15 @@ class Problem(NamedTuple):
 
 
 class Dataset:
-    """A data set: the results of a sweep in a folder.
+    """A data set: the results of a sweep in a folder, or in an object store.
 
     ``docs/reference/dataset.md`` describes its files and columns. Other libraries read the Parquet files themselves,
     or the :class:`Table` that :meth:`table` returns.
 
-    :param folder: folder that :func:`sweep` or ``fullpipe run --dataset`` has made
+    :param folder: folder that :func:`sweep` or ``fullpipe run --dataset`` has made, or a URL that fsspec knows
+        (``"s3://bucket/name"``). Methods that read rows copy the parts of a URL to a temporary folder first.
     :raises InputError: the folder contains no data set, or one of another version
+    :raises MissingPackageError: the folder is a URL, and fsspec is not installed
 
     >>> import fullpipe, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -70,9 +76,17 @@ class Dataset:
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        #: Folder of the data set.
-        self.folder = pathlib.Path(folder)
-        self._dataset = _fullpipe.Dataset.open(os.fspath(folder))
+        #: Absolute path of the data set, or its URL.
+        self.location = location(folder)
+        self._store = Store(self.location) if is_url(self.location) else None
+        if self._store is None:
+            #: Folder of the data set; of a URL, a temporary copy, which exists as long as this object.
+            self.folder = pathlib.Path(self.location if "://" in os.fsdecode(folder) else folder)
+            self._dataset = _fullpipe.Dataset.open(os.fspath(self.folder))
+        else:
+            self._copy = tempfile.TemporaryDirectory(prefix="fullpipe-")
+            self.folder = pathlib.Path(self._copy.name)
+            self._dataset = self._store.open(self._copy.name)
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
@@ -86,10 +100,17 @@ class Dataset:
 
     def missing(self) -> list[int]:
         """Return the numbers of the parts that do not exist yet."""
+        if self._store is not None:
+            return self._store.missing(len(self.manifest["parts"]), self.manifest["trace_ns"] is not None)
         return self._dataset.missing(self.folder)
 
     def make(
-        self, *, threads: int | None = None, on: "str | Executor" = "local", progress: Progress = True
+        self,
+        *,
+        threads: int | None = None,
+        on: "str | Executor" = "local",
+        address: str | None = None,
+        progress: Progress = True,
     ) -> "Dataset":
         """Make the parts that are missing, and return this data set.
 
@@ -97,52 +118,114 @@ class Dataset:
         the rest.
 
         :param threads: number of threads; one per core if it is left out
-        :param on: ``"local"`` for threads of this process, or a ``concurrent.futures.Executor`` that gets one task per
-            part. Its processes need this version of fullpipe, and access to the folder under the same path.
+        :param on: ``"local"`` for threads of this process, ``"ray"`` for a cluster of Ray, or a
+            ``concurrent.futures.Executor``. Ray and executors get one task per part. Their workers need this version
+            of fullpipe, and access to the folder under the same path, or to the URL.
+        :param address: address of Ray; if it is left out, that of ``RAY_ADDRESS``, or else this machine. A process
+            that is connected to Ray stays connected.
         :param progress: True to print the progress, or a function that is called with the numbers of finished and of
-            all runs; with an executor, with the numbers of parts
+            all runs; with Ray or an executor, whenever a part is finished
+        :raises MissingPackageError: Ray is not installed
+        :raises NetworkError: Ray cannot be reached
         """
+        if address is not None and on != "ray":
+            raise UsageError("address belongs to Ray", 'pass on="ray", or leave address out')
         with callback(progress) as report:
             if on == "local":
-                self._dataset.make(self.folder, index=0, of=1, threads=threads, progress=report)
+                if self._store is None:
+                    self._dataset.make(self.folder, index=0, of=1, threads=threads, progress=report)
+                else:
+                    self._make_here(threads, report)
+            elif on == "ray":
+                self._make_on_ray(address, report)
             elif callable(getattr(on, "submit", None)):
-                self._submit(cast("Executor", on), report)
+                self._submit(cast("Executor", on), _PENDING, report)
             else:
-                raise UsageError(f"on={on!r} is no executor", 'pass "local" or a concurrent.futures.Executor')
+                raise UsageError(
+                    f"on={on!r} is no executor", 'pass "local", "ray" or a concurrent.futures.Executor'
+                )
         return self
 
-    def _submit(self, executor: "Executor", report: Callable[[int, int], object] | None) -> None:
+    def _make_here(self, threads: int | None, report: Callable[[int, int], object] | None) -> None:
+        """Make the parts of a URL with threads of this process, one after the other."""
+        counted = self._counter(missing := self.missing())
+        for number in missing:
+            make_part(self.location, number, _fullpipe.version(), threads)
+            done = counted(number)
+            if report:
+                report(*done)
+
+    def _make_on_ray(self, address: str | None, report: Callable[[int, int], object] | None) -> None:
+        from ._ray import connected
+
+        with connected(address) as executor:
+            try:
+                self._submit(executor, executor.pending, report, executor.cancel)
+            except Exception as error:
+                failure = executor.failure(error)
+                if failure is None:
+                    raise
+                raise failure from None
+
+    def _counter(self, missing: list[int]) -> Callable[[int], tuple[int, int]]:
+        """Return a function that counts a finished part, and returns the numbers of finished and of all runs."""
+        parts, total = self.manifest["parts"], self.manifest["runs"]
+        done = total - sum(parts[number]["runs"] for number in missing)
+
+        def counted(number: int) -> tuple[int, int]:
+            nonlocal done
+            done += parts[number]["runs"]
+            return done, total
+
+        return counted
+
+    def _submit(
+        self,
+        executor: "Executor | RayExecutor",
+        most: int,
+        report: Callable[[int, int], object] | None,
+        cancel: "Callable[[Future[None]], object] | None" = None,
+    ) -> None:
         # The import takes longer than that of this package.
         from concurrent.futures import FIRST_COMPLETED, Future, wait
 
-        parts = len(self.manifest["parts"])
-        rest = iter(self.missing())
-        done = parts - len(self.missing())
-        pending: set[Future[None]] = set()
+        counted = self._counter(missing := self.missing())
+        rest = iter(missing)
+        pending: dict[Future[None], int] = {}
         try:
             while True:
-                for number in rest:
-                    pending.add(executor.submit(make_part, os.path.abspath(self.folder), number))
-                    if len(pending) >= _PENDING:
-                        break
+                while len(pending) < most and (number := next(rest, None)) is not None:
+                    task = executor.submit(make_part, self.location, number, _fullpipe.version())
+                    pending[task] = number
                 if not pending:
-                    return
-                finished, pending = wait(pending, return_when=FIRST_COMPLETED)
-                for future in finished:
+                    break
+                for future in wait(pending, return_when=FIRST_COMPLETED).done:
+                    number = pending.pop(future)
                     future.result()
-                done += len(finished)
+                    done = counted(number)
                 if report:
-                    report(done, parts)
+                    report(*done)
         finally:
             for future in pending:
-                future.cancel()
+                (cancel or Future.cancel)(future)
+        if self._store is None:
+            # This shard has no part: the call only removes the temporary files of workers that were killed.
+            parts = len(self.manifest["parts"])
+            self._dataset.make(self.folder, index=parts, of=parts + 1, threads=1, progress=None)
+
+    def _fetch(self) -> None:
+        """Copy the parts of a URL that exist and are not copied yet."""
+        if self._store is not None:
+            self._store.fetch_parts(os.fspath(self.folder))
 
     def table(self) -> Table:
         """Read the rows of all parts that exist."""
+        self._fetch()
         return self._dataset.table(self.folder)
 
     def trace(self) -> Table | None:
         """Read the trace rows of all parts that exist; None if the data set has no trace."""
+        self._fetch()
         return self._dataset.trace(self.folder)
 
     def scan(self) -> "polars.LazyFrame":
@@ -155,12 +238,18 @@ class Dataset:
         except ImportError:
             raise MissingPackageError("scan needs polars", "pip install polars, or use table()") from None
         if len(self.missing()) == len(self.manifest["parts"]):
-            raise InputError(f"{self.folder} has no part yet", "make() makes the parts that are missing")
+            raise InputError(f"{self.location} has no part yet", "make() makes the parts that are missing")
+        self._fetch()
         return polars.scan_parquet(self.folder / "runs" / "part-*.parquet")
 
     def check(self) -> list[Problem]:
         """Compare all files with the manifest, and return what is missing, damaged or foreign."""
-        return [Problem(*problem) for problem in _fullpipe.check_dataset(self.folder)]
+        if self._store is None:
+            return [Problem(*problem) for problem in _fullpipe.check_dataset(self.folder)]
+        with tempfile.TemporaryDirectory(prefix="fullpipe-") as folder:
+            self._store.fetch_manifest(folder)
+            self._store.fetch_parts(folder)
+            return [Problem(*problem) for problem in _fullpipe.check_dataset(folder)]
 
     def origin(self, row: int) -> Origin:
         """Return where a row comes from, and the command that repeats its run.
@@ -178,7 +267,8 @@ class Dataset:
 
     def __repr__(self) -> str:
         runs, missing = self.manifest["runs"], len(self.missing())
-        return f"<fullpipe.Dataset: {self.folder}, {runs} runs, {missing} of {len(self.manifest['parts'])} parts missing>"
+        place = self.folder if self._store is None else self.location
+        return f"<fullpipe.Dataset: {place}, {runs} runs, {missing} of {len(self.manifest['parts'])} parts missing>"
 
 
 def sweep(
@@ -191,6 +281,7 @@ def sweep(
     trace: str | None = None,
     threads: int | None = None,
     on: "str | Executor" = "local",
+    address: str | None = None,
     part_packets: int | None = None,
     progress: Progress = True,
 ) -> Dataset:
@@ -202,7 +293,8 @@ def sweep(
 
     :param source: path of an experiment file, its text (with a line feed), a dict with its keys, or an
         :class:`Experiment`
-    :param out: folder of the data set
+    :param out: folder of the data set, or a URL that fsspec knows (``"s3://bucket/name"``), whose parts are stored by
+        one put each
     :param points: points that replace values of the experiment: the path of a CSV or Parquet file, a dict of columns,
         a list of dicts, or a data frame of pandas or polars. The columns are fields (``"loss"``), or fields and units
         (``"rtt_ms"``).
@@ -210,7 +302,8 @@ def sweep(
     :param repeat: number of seeds per point, 1 to 10 000
     :param trace: interval of the trace, such as ``"100ms"``; no trace if it is left out
     :param threads: number of threads; one per core if it is left out
-    :param on: ``"local"``, or a ``concurrent.futures.Executor``, as for :meth:`Dataset.make`
+    :param on: ``"local"``, ``"ray"``, or a ``concurrent.futures.Executor``, as for :meth:`Dataset.make`
+    :param address: address of Ray, as for :meth:`Dataset.make`
     :param part_packets: size of a part in predicted packets
     :param progress: True to print the progress, or a function, as for :meth:`Dataset.make`
     :raises InputError: the experiment or a point is not valid, or the folder contains another data set
@@ -229,26 +322,74 @@ def sweep(
         planned = _fullpipe.Dataset.plan(
             path, text, points=points_path, seed=seed, repeat=repeat, trace=trace, part_packets=part_packets
         )
-    planned.prepare(out)
-    return Dataset(out).make(threads=threads, on=on, progress=progress)
+    place = location(out)
+    if is_url(place):
+        Store(place).prepare(planned)
+    else:
+        planned.prepare(place if "://" in os.fsdecode(out) else out)
+    return Dataset(out).make(threads=threads, on=on, address=address, progress=progress)
 
 
-def make_part(folder: str, number: int) -> None:
-    """Make one part of the data set in a folder. This is the task that an executor gets."""
-    changed = os.stat(os.path.join(folder, "manifest.json")).st_mtime_ns
-    opened = _opened.get((folder, changed))
-    if opened is None:
-        dataset = _fullpipe.Dataset.open(folder)
-        opened = dataset, len(json.loads(dataset.manifest())["parts"])
-        _opened.clear()
-        _opened[folder, changed] = opened
-    dataset, parts = opened
-    # With as many shards as parts, shard N is part N.
-    dataset.make(folder, index=number, of=parts, threads=1, progress=None)
+def make_part(place: str, number: int, version: str, threads: int | None = 1) -> None:
+    """Make one part of a data set. This is the task that Ray or an executor gets.
+
+    :param place: absolute path of the folder, or URL
+    :param number: number of the part
+    :param version: version of fullpipe that submits the task
+    :raises InputError: this is another version
+    """
+    here = _fullpipe.version()
+    if version != here:
+        raise InputError(
+            f"the sweep runs fullpipe {version}, and this worker has {here}",
+            f"install fullpipe {version} on all workers: another version may have other results",
+        )
+    if is_url(place):
+        _make_stored_part(Store(place), number, threads)
+        return
+    changed = str(os.stat(os.path.join(place, "manifest.json")).st_mtime_ns).encode()
+    opened = _opened.get(place)
+    if opened is None or opened.identity != changed:
+        opened = _Opened(changed, _fullpipe.Dataset.open(place), place, None)
+        _keep(place, opened)
+    opened.make(number, threads)
 
 
-#: The last data set of :func:`make_part` and the number of its parts. Opening it computes each point once.
-_opened: dict[tuple[str, int], tuple[_fullpipe.Dataset, int]] = {}
+def _make_stored_part(store: Store, number: int, threads: int | None) -> None:
+    manifest = store.get("manifest.json") or b""
+    opened = _opened.get(store.url)
+    if opened is None or opened.identity != manifest:
+        copy = tempfile.TemporaryDirectory(prefix="fullpipe-")
+        opened = _Opened(manifest, store.open(copy.name), copy.name, copy)
+        _keep(store.url, opened)
+    if not store.has(number):
+        opened.make(number, threads)
+        store.put_part(opened.folder, number)
+
+
+class _Opened(NamedTuple):
+    """A data set that :func:`make_part` has opened. Opening it computes each point once."""
+
+    #: What changes with the manifest.
+    identity: bytes
+    dataset: _fullpipe.Dataset
+    folder: str
+    #: The folder, if it is a copy; it is deleted with this value.
+    copy: "tempfile.TemporaryDirectory[str] | None"
+
+    def make(self, number: int, threads: int | None) -> None:
+        parts = len(json.loads(self.dataset.manifest())["parts"])
+        # With as many shards as parts, shard N is part N.
+        self.dataset.make(self.folder, index=number, of=parts, threads=threads, progress=None)
+
+
+def _keep(place: str, opened: _Opened) -> None:
+    _opened.clear()
+    _opened[place] = opened
+
+
+#: The last data set of :func:`make_part`, by its place.
+_opened: dict[str, _Opened] = {}
 
 
 @contextmanager
@@ -262,7 +403,6 @@ def _points_file(points: object) -> Iterator[str | None]:
         case _:
             # These imports take a third of the time of this package's.
             import csv
-            import tempfile
 
             names, rows = _table_of(points)
             with tempfile.TemporaryDirectory(prefix="fullpipe-") as folder:

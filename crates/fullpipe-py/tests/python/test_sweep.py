@@ -71,8 +71,8 @@ def test_points_come_from_python(tmp_path: pathlib.Path) -> None:
 
 
 def test_an_unknown_executor_is_refused(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(fullpipe.UsageError, match="ray"):
-        fullpipe.sweep(SWEEP, out=tmp_path, on="ray")
+    with pytest.raises(fullpipe.UsageError, match="slurm"):
+        fullpipe.sweep(SWEEP, out=tmp_path, on="slurm")
 
 
 def test_other_libraries_read_tables_without_a_copy(tmp_path: pathlib.Path) -> None:

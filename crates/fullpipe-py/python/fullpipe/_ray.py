@@ -1,0 +1,80 @@
+"""Ray as an executor: one task per part, on all machines of a cluster."""
+
+import importlib
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any
+
+from ._errors import Error, InputError, MissingPackageError, NetworkError
+
+#: How often a part begins again after its worker has died. Ray counts workers that it ends itself for lack of
+#: memory separately.
+_RETRIES = 20
+
+
+class RayExecutor:
+    """What a data set needs of a ``concurrent.futures.Executor``."""
+
+    def __init__(self, ray: Any) -> None:
+        self._ray = ray
+        #: Number of tasks that are submitted at a time: the next one is there when a worker is free.
+        self.pending = max(8, 2 * int(ray.cluster_resources().get("CPU", 1)))
+
+    def submit(self, function: Callable[..., None], /, *arguments: object) -> "Future[None]":
+        """Submit a task, which takes one CPU."""
+        remote = self._ray.remote(num_cpus=1, max_retries=_RETRIES)(function)
+        future: Future[None] = remote.remote(*arguments).future()
+        return future
+
+    def cancel(self, future: "Future[None]") -> None:
+        """End a task, and its worker if it has begun."""
+        # Ray gives each future the reference that its result belongs to.
+        self._ray.cancel(future.object_ref, force=True)  # type: ignore[attr-defined]
+
+    def failure(self, error: Exception) -> Error | None:
+        """Return the error of fullpipe for an error of a task."""
+        exceptions = self._ray.exceptions
+        if isinstance(error, exceptions.RayTaskError):
+            cause = error.cause
+            if isinstance(cause, Error):
+                return cause
+            line = str(cause).strip().split("\n")[-1]
+            hint = "install the same version of fullpipe on all nodes (pip, an image, or a runtime_env of Ray)"
+            return InputError(f"a task of Ray failed: {line}", hint)
+        if isinstance(error, exceptions.RayError):
+            line = str(error).strip().split("\n")[0]
+            return InputError(f"Ray gave up a task: {line}", "see Ray's logs; the same call continues")
+        return None
+
+
+@contextmanager
+def connected(address: str | None) -> Iterator[RayExecutor]:
+    """Provide an executor of the cluster to which this process is connected, or of the one at an address.
+
+    :raises MissingPackageError: Ray is not installed
+    :raises NetworkError: there is no cluster at the address
+    """
+    try:
+        ray: Any = importlib.import_module("ray")
+    except ImportError:
+        raise MissingPackageError('on="ray" needs Ray', "pip install 'fullpipe[ray]'") from None
+    connects = not ray.is_initialized()
+    if connects:
+        import logging
+
+        options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
+        if address is None and "RAY_ADDRESS" not in os.environ:
+            options["include_dashboard"] = False
+        try:
+            ray.init(address=address, **options)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            line = str(error).strip().split("\n")[0]
+            hint = "start it with `ray start --head`, or leave address out to use this machine"
+            raise NetworkError(f"cannot reach Ray at {address or 'this machine'}: {line}", hint) from None
+    try:
+        yield RayExecutor(ray)
+    finally:
+        if connects:
+            ray.shutdown()
