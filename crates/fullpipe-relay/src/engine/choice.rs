@@ -154,6 +154,8 @@ pub struct Choice {
     acked: Bytes,
     /// A segment was retransmitted since the last change of the number of connections.
     has_lost: bool,
+    /// The sum rose in the last trial of more connections of this search. If it needs all of them, it goes on.
+    may_resume: bool,
     /// Largest number that is known to carry less, in this search.
     too_few: u32,
     /// Shortest RTT so far: the path without a queue.
@@ -177,6 +179,7 @@ impl Choice {
             pause: PAUSE,
             acked: Bytes::ZERO,
             has_lost: false,
+            may_resume: false,
             too_few: least - 1,
             least_rtt: None,
             sums: VecDeque::new(),
@@ -355,6 +358,7 @@ impl Choice {
         }
         let has_risen = risen >= predicted * u128::from(HALF_RISEN_PERCENT);
         self.has_failed |= !has_risen;
+        self.may_resume = has_risen;
         let enough = now.mul_div(ENOUGH_PERCENT, 100);
         let count = needed(enough, rate, before).clamp(before, self.count);
         let upper = self.count;
@@ -397,7 +401,7 @@ impl Choice {
         let is_each_needed = now <= rate.mul_div(u64::from(self.count + upper), u64::from(2 * upper));
         (self.count, self.has_lost) = (upper, false);
         self.sums.clear();
-        if is_each_needed && !self.has_failed {
+        if is_each_needed && self.may_resume {
             // Each connection adds its part, so that more may add more.
             self.phase = Phase::Watching { not_before: at };
         } else {
@@ -407,7 +411,7 @@ impl Choice {
 
     /// Ends a search.
     fn settle(&mut self, at: Instant) {
-        self.too_few = self.least - 1;
+        (self.too_few, self.may_resume) = (self.least - 1, false);
         let is_same = self.last.replace(self.count) == Some(self.count);
         self.pause = if is_same { (self.pause * 2).min(LONGEST_PAUSE) } else { PAUSE };
         self.phase = Phase::Watching { not_before: at + self.pause };
@@ -593,7 +597,8 @@ mod tests {
         choice.phase = Phase::Watching { not_before: Instant::ZERO };
         choice.sums.clear();
         let (counts, _) = path(600, 1000).run(&mut choice, 90);
-        assert_eq!(counts, [8, 4, 2, 1, 2], "one reaches 60 %, and two are enough");
+        assert_eq!(counts[..5], [8, 4, 2, 1, 2], "one reaches 60 %, and two are enough");
+        assert_eq!(counts[5..], [1, 2], "a minute later, one is tried again");
     }
 
     #[test]
