@@ -89,8 +89,8 @@ impl Forecasting {
         Self { result }
     }
 
-    /// Waits for the forecast; returns `None` for a path that is not plausible.
+    /// Returns the forecast if the simulation has ended; `None` before, and for a path that is not plausible.
     pub fn end(self) -> Option<FlowCounts> {
-        self.result.recv().ok().flatten()
+        self.result.try_recv().ok().flatten()
     }
 }

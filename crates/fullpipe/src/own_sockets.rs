@@ -62,23 +62,28 @@ pub(crate) fn sample(report: &SocketReport, interval: Duration) -> SocketSample 
         rtt,
         retransmits: report.retransmits,
         limit: report.limit.map(|limit| limit.to_string()),
+        is_growing: report.retransmits == 0 && matches!(report.limit, Some(Limit::Cwnd | Limit::Link)),
         room: report.limit.map_or(Room::Starting, |limit| room(limit, report)),
     }
 }
 
 /// RTT, in minimum RTTs, from which a queue is assumed, as that of the link.
 const QUEUE: f64 = 1.25;
+/// RTT, in minimum RTTs, from which the link is full, whatever the limit. What is released at once waits for less than
+/// a minimum RTT if the link has sent it before the ACKs release more.
+const FULL: f64 = 2.0;
 
 /// Returns whether another connection may add to the sum.
 fn room(limit: Limit, report: &SocketReport) -> Room {
     // With a queue in front of the link, larger congestion windows would not carry more. What a send buffer or a
     // receive window releases at once queues, too, although the link is not full: there, a trial decides.
-    let is_queueing = match (report.rtt_ms, report.min_rtt_ms) {
-        (Some(rtt), Some(least)) => rtt > least * QUEUE,
+    let is_queueing = |factor: f64| match (report.rtt_ms, report.min_rtt_ms) {
+        (Some(rtt), Some(least)) => rtt > least * factor,
         _ => false,
     };
     match limit {
-        Limit::Cwnd if is_queueing => Room::Shared,
+        Limit::Cwnd if is_queueing(QUEUE) => Room::Shared,
+        Limit::Sndbuf | Limit::Rwnd if is_queueing(FULL) => Room::Shared,
         Limit::Cwnd | Limit::Sndbuf | Limit::Rwnd | Limit::Cap | Limit::Policer | Limit::Pacing => {
             Room::PerConnection
         }

@@ -155,6 +155,8 @@ impl SimulatedCopy {
             acked: sample.acked,
             rtt: sample.rtt,
             room: sample.room,
+            is_growing: sample.is_growing,
+            has_lost: sample.retransmits > 0,
             is_resting: u32::from(sample.port - FIRST_PORT) >= sending,
         });
         let is_opening = rows.iter().any(|row| row.sender.srtt.is_none());

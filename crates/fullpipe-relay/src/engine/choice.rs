@@ -4,11 +4,11 @@
 //!            most of the rate is under a cap of each connection
 //!   Watching ──────────────────────────────────────────────────► Raised (as many as fill the link, or four
 //!     ▲   ▲                                                        │      times as many; later one more)
-//!     │   │  the sum rose by half of what the cap predicts,        │ the newest has left slow start, or 12 RTT
+//!     │   │  the sum rose by most of what the cap predicts,        │ the newest has left slow start, or 12 RTT;
 //!     │   └─ and the cap still holds: kept ────────────────────────┤
 //!     │                                                            │ otherwise
 //!     │      the sum is that of more connections: kept             ▼
-//!     └────────────────────────────────────────────────────────  Lowered (as many as the sum needs)
+//!     └────────────────────────────────────────────────────────  Lowered (as many as the sum needs, then still fewer)
 //!     │                                                            ▲   │ not: half as many are missing
 //!     │      nothing is under a cap for a while                    │   │
 //!     └────────────────────────────────────────────────────────────┘◄──┘
@@ -47,8 +47,29 @@ const FREE_PERCENT: u64 = 25;
 /// Share of the rate, in percent, on connections that the link, an application or a processor limits, from
 /// which the sum counts as limited by that.
 const SHARED_PERCENT: u64 = 50;
-/// Share of the sum of more connections, in percent, that fewer have to reach.
-const ENOUGH_PERCENT: u64 = 95;
+/// Share of the sum of more connections, in percent, that fewer have to reach: 95 %, and an error of measurement.
+const ENOUGH_PERCENT: u64 = 97;
+/// Share of the sum of more connections, in percent, from which even fewer than those that reached it may be enough.
+const NEARLY_PERCENT: u64 = 95;
+/// Share of the sum of more connections, in percent, below which fewer are given up at once, and below which they are
+/// when the sum has stopped rising.
+const COLLAPSED_PERCENT: u64 = 50;
+const TOO_LITTLE_PERCENT: u64 = 80;
+/// Share of the predicted rise, in percent, from which still more connections are tried. Between it and the next one,
+/// the sum has met another limit; below the last one, that needs no long measurement.
+const MOST_RISEN_PERCENT: u64 = 66;
+const HALF_RISEN_PERCENT: u64 = 50;
+const BARELY_RISEN_PERCENT: u64 = 25;
+/// Number of spans over which a doubtful sum is measured, after more and after fewer connections are tried. The rate of
+/// a connection behind a policer or on a lossy path varies for seconds.
+const SPANS_MORE: u64 = 3;
+const SPANS_FEWER: u64 = 2;
+/// Rate of the later half of a measurement, in percent of the earlier one, from which the sum rises by itself; the
+/// second number applies if nothing was lost, so that rates vary less.
+const RISING_PERCENT: u64 = 110;
+const RISING_WITHOUT_LOSS_PERCENT: u64 = 103;
+/// RTT at the end of a span, in percent of that at its beginning, from which a queue grows.
+const QUEUE_PERCENT: u64 = 103;
 /// Factor by which a single connection is raised while the rate of the link is not known, and the factor after
 /// that. If that is too many, the sum shows how many are needed, but the windows of those that remain have to
 /// recover from the losses of all.
@@ -77,6 +98,10 @@ pub struct Interval {
     pub rtt: Duration,
     /// What holds the connection back.
     pub room: Room,
+    /// The congestion window is the limit, and nothing was lost, so that it grows.
+    pub is_growing: bool,
+    /// Segments were retransmitted.
+    pub has_lost: bool,
     /// It gets no blocks, and only sends what the kernel still has.
     pub is_resting: bool,
 }
@@ -93,6 +118,8 @@ struct Sum {
     shared_percent: u64,
     /// The newest connection has not left slow start.
     is_starting: bool,
+    /// The congestion window of a connection is the limit, and grows.
+    is_growing: bool,
     /// Longest RTT of the connections.
     rtt: Duration,
 }
@@ -103,8 +130,8 @@ enum Phase {
     Watching { not_before: Instant },
     /// More connections are tried than the `before` that reached `rate`.
     Raised { before: u32, rate: Rate, begun: Instant, settled: Option<Instant> },
-    /// Fewer connections are tried than the `upper` that reached `rate`.
-    Lowered { upper: u32, rate: Rate, begun: Instant, settled: Option<Instant> },
+    /// Fewer connections are tried than the `upper` that reached `rate`; `floor` of them are too few.
+    Lowered { floor: u32, upper: u32, rate: Rate, begun: Instant, settled: Option<Instant> },
 }
 
 /// Number of connections, which follows what limits them.
@@ -125,6 +152,14 @@ pub struct Choice {
     last: Option<u32>,
     pause: Duration,
     acked: Bytes,
+    /// A segment was retransmitted since the last change of the number of connections.
+    has_lost: bool,
+    /// The sum rose in the last trial of more connections of this search. If it needs all of them, it goes on.
+    may_resume: bool,
+    /// Largest number that is known to carry less, in this search.
+    too_few: u32,
+    /// Shortest RTT so far: the path without a queue.
+    least_rtt: Option<Duration>,
     /// States of the last span, oldest first.
     sums: VecDeque<Sum>,
 }
@@ -143,6 +178,10 @@ impl Choice {
             last: None,
             pause: PAUSE,
             acked: Bytes::ZERO,
+            has_lost: false,
+            may_resume: false,
+            too_few: least - 1,
+            least_rtt: None,
             sums: VecDeque::new(),
         }
     }
@@ -161,13 +200,16 @@ impl Choice {
         is_opening: bool,
     ) -> Option<u32> {
         let (mut all, mut capped, mut shared) = (Bytes::ZERO, Bytes::ZERO, Bytes::ZERO);
-        let (mut rtt, mut newest) = (Duration::ZERO, None);
+        let (mut rtt, mut newest, mut is_growing) = (Duration::ZERO, None, false);
+        let mut has_lost = false;
         for interval in intervals {
             all += interval.acked;
             if interval.is_resting {
                 continue;
             }
             rtt = rtt.max(interval.rtt);
+            has_lost |= interval.has_lost;
+            is_growing |= interval.is_growing;
             match interval.room {
                 Room::PerConnection => capped += interval.acked,
                 Room::Shared => shared += interval.acked,
@@ -177,12 +219,14 @@ impl Choice {
             newest = Some(if interval.acked.is_zero() { Room::Starting } else { interval.room });
         }
         self.acked += all;
+        self.has_lost |= has_lost;
         let percent = |part: Bytes| part.get().saturating_mul(100) / all.get().max(1);
         self.sample(Sum {
             at,
             acked: self.acked,
             capped_percent: percent(capped),
             shared_percent: percent(shared),
+            is_growing,
             is_starting: is_opening || newest.is_none_or(|room| room == Room::Starting),
             rtt,
         })
@@ -190,9 +234,15 @@ impl Choice {
 
     /// Adds a state, and returns the number of connections if it changes.
     fn sample(&mut self, sum: Sum) -> Option<u32> {
+        self.least_rtt = Some(self.least_rtt.map_or(sum.rtt, |least| least.min(sum.rtt)));
         let span = self.span(sum.rtt);
         self.sums.push_back(sum);
-        while self.sums.get(1).is_some_and(|second| sum.at.saturating_since(second.at) >= span) {
+        let kept = match self.phase {
+            Phase::Watching { .. } => span,
+            Phase::Raised { .. } => span * SPANS_MORE,
+            Phase::Lowered { .. } => span * SPANS_FEWER,
+        };
+        while self.sums.get(1).is_some_and(|second| sum.at.saturating_since(second.at) >= kept) {
             self.sums.pop_front();
         }
         let before = self.count;
@@ -225,20 +275,21 @@ impl Choice {
                     self.judge_more(before, rate, sum);
                 }
             }
-            Phase::Lowered { upper, rate, settled: Some(settled), .. } => {
-                if sum.at.saturating_since(*settled) >= span {
-                    let (upper, rate) = (*upper, *rate);
-                    self.judge_fewer(upper, rate, sum.at);
+            Phase::Lowered { floor, upper, rate, settled: Some(settled), .. } => {
+                if sum.at.saturating_since(*settled) >= span / 2 {
+                    let bounds = (*floor, *upper);
+                    let rate = *rate;
+                    self.judge_fewer(bounds, rate, sum);
                 }
             }
         }
         (self.count != before).then_some(self.count)
     }
 
-    /// Begins a trial if every state of a whole span shows the same.
+    /// Begins a trial if every state of a whole span shows the same, and the sum does not rise by itself.
     fn watch(&mut self, sum: Sum, not_before: Instant) {
         let Some(rate) = self.rate() else { return };
-        if sum.at < not_before {
+        if sum.at < not_before || self.is_rising() || self.is_queueing() {
             return;
         }
         let all = |is: fn(&Sum) -> bool| self.sums.iter().all(is);
@@ -250,7 +301,16 @@ impl Choice {
         } else if self.count > self.least && all(|sum| sum.capped_percent <= FREE_PERCENT && !sum.is_starting)
         {
             let count = (self.count / 2).max(self.least);
-            self.begin(Phase::Lowered { upper: self.count, rate, begun: sum.at, settled: None }, count);
+            self.begin(
+                Phase::Lowered {
+                    floor: self.least - 1,
+                    upper: self.count,
+                    rate,
+                    begun: sum.at,
+                    settled: None,
+                },
+                count,
+            );
         }
     }
 
@@ -267,6 +327,7 @@ impl Choice {
 
     fn begin(&mut self, phase: Phase, count: u32) {
         (self.phase, self.count) = (phase, count);
+        self.has_lost = false;
         // The states were measured with another number.
         self.sums.clear();
     }
@@ -276,40 +337,81 @@ impl Choice {
     fn judge_more(&mut self, before: u32, rate: Rate, sum: Sum) {
         let Some(now) = self.rate() else { return };
         let predicted = u128::from(rate.as_bps()) * u128::from(self.count - before) / u128::from(before);
-        let has_risen = u128::from(now.as_bps().saturating_sub(rate.as_bps())) * 2 >= predicted;
-        self.has_failed |= !has_risen;
-        if has_risen && sum.shared_percent < SHARED_PERCENT {
+        let risen = u128::from(now.as_bps().saturating_sub(rate.as_bps())) * 100;
+        let is_capped = sum.shared_percent < SHARED_PERCENT;
+        if risen >= predicted * u128::from(MOST_RISEN_PERCENT) && is_capped {
             self.phase = Phase::Watching { not_before: sum.at };
+            self.too_few = before;
+            // The cap has lasted for a whole span before the first trial, and for all of this one.
+            let count = self.more(now);
+            if count > self.count && self.sums.iter().all(|sum| sum.capped_percent >= CAPPED_PERCENT) {
+                let before = self.count;
+                self.begin(Phase::Raised { before, rate: now, begun: sum.at, settled: None }, count);
+            }
             return;
         }
+        let is_growing = sum.is_growing && !self.has_lost;
+        let has_failed = risen < predicted * u128::from(BARELY_RISEN_PERCENT);
+        let is_doubtful = is_growing || !(has_failed || self.is_long(SPANS_MORE));
+        if self.is_rising() || (is_capped && is_doubtful) {
+            return;
+        }
+        let has_risen = risen >= predicted * u128::from(HALF_RISEN_PERCENT);
+        self.has_failed |= !has_risen;
+        self.may_resume = has_risen;
         let enough = now.mul_div(ENOUGH_PERCENT, 100);
         let count = needed(enough, rate, before).clamp(before, self.count);
         let upper = self.count;
         if count == upper {
             self.settle(sum.at);
         } else {
-            self.begin(Phase::Lowered { upper, rate: now, begun: sum.at, settled: None }, count);
+            // What reached nearly as much before says that even fewer may be enough.
+            let floor = if rate >= now.mul_div(NEARLY_PERCENT, 100) { self.too_few } else { before };
+            self.begin(Phase::Lowered { floor, upper, rate: now, begun: sum.at, settled: None }, count);
         }
     }
 
-    /// Keeps fewer connections if they reach as much as `upper` did, or tries half as many more.
-    fn judge_fewer(&mut self, upper: u32, rate: Rate, at: Instant) {
-        let Some(now) = self.rate() else { return };
-        if now >= rate.mul_div(ENOUGH_PERCENT, 100) {
-            return self.settle(at);
+    /// Keeps fewer connections if they reach as much as more did, or tries still fewer if that is not known to be too
+    /// few. Otherwise, half as many of the missing ones are added.
+    fn judge_fewer(&mut self, (floor, upper): (u32, u32), rate: Rate, sum: Sum) {
+        let Some(now) = self.mean() else { return };
+        let is_below = |percent| now < rate.mul_div(percent, 100);
+        let is_measured = self.is_long(1) && !self.is_rising();
+        let is_too_little = is_below(COLLAPSED_PERCENT) || (is_below(TOO_LITTLE_PERCENT) && is_measured);
+        if !is_too_little && !self.is_long(SPANS_FEWER) {
+            return;
+        }
+        let at = sum.at;
+        let lowered = |floor, upper| Phase::Lowered { floor, upper, rate, begun: at, settled: None };
+        if !is_below(ENOUGH_PERCENT) {
+            // At most one and a half times as many as are needed.
+            if self.count * 2 <= (floor + 1) * 3 {
+                return self.settle(at);
+            }
+            return self.begin(lowered(floor, self.count), ((floor + self.count) / 2).max(self.least));
+        }
+        let is_growing = sum.is_growing && !self.has_lost && sum.shared_percent < SHARED_PERCENT;
+        if is_growing && !is_too_little {
+            return;
         }
         let count = (self.count + upper).div_ceil(2);
-        if count >= upper {
-            self.count = upper;
-            self.sums.clear();
-            self.settle(at);
+        if count < upper {
+            return self.begin(lowered(self.count, upper), count);
+        }
+        let is_each_needed = now <= rate.mul_div(u64::from(self.count + upper), u64::from(2 * upper));
+        (self.count, self.has_lost) = (upper, false);
+        self.sums.clear();
+        if is_each_needed && self.may_resume {
+            // Each connection adds its part, so that more may add more.
+            self.phase = Phase::Watching { not_before: at };
         } else {
-            self.begin(Phase::Lowered { upper, rate, begun: at, settled: None }, count);
+            self.settle(at);
         }
     }
 
     /// Ends a search.
     fn settle(&mut self, at: Instant) {
+        (self.too_few, self.may_resume) = (self.least - 1, false);
         let is_same = self.last.replace(self.count) == Some(self.count);
         self.pause = if is_same { (self.pause * 2).min(LONGEST_PAUSE) } else { PAUSE };
         self.phase = Phase::Watching { not_before: at + self.pause };
@@ -319,18 +421,59 @@ impl Choice {
     /// connections are tried. Before a trial, a cap has to last longer than BBR's ProbeRTT and what the classifier
     /// makes of it.
     fn span(&self, rtt: Duration) -> Duration {
-        let span = SPAN.max(rtt * SPAN_ROUND_TRIPS);
-        if matches!(self.phase, Phase::Raised { .. }) { span } else { span * 2 }
+        let span = |rtt: Duration| SPAN.max(rtt * SPAN_ROUND_TRIPS);
+        match self.phase {
+            Phase::Raised { .. } => span(rtt),
+            // A send buffer that is sent in bursts delays its own segments.
+            Phase::Watching { .. } => span(self.least_rtt.unwrap_or(rtt)) * 2,
+            Phase::Lowered { .. } => span(rtt) * 2,
+        }
     }
 
-    /// Returns the rate over the last span, if the states cover one.
-    fn rate(&self) -> Option<Rate> {
+    /// Returns whether the states cover `spans` spans.
+    fn is_long(&self, spans: u64) -> bool {
+        let (Some(first), Some(last)) = (self.sums.front(), self.sums.back()) else { return false };
+        last.at.saturating_since(first.at) >= self.span(last.rtt) * spans
+    }
+
+    /// Returns whether the windows grow, and with them the RTT instead of the rate: that is a queue, although a small
+    /// one.
+    fn is_queueing(&self) -> bool {
+        let (Some(first), Some(last)) = (self.sums.front(), self.sums.back()) else { return false };
+        self.sums.iter().all(|sum| sum.is_growing)
+            && last.rtt > first.rtt.mul_div(QUEUE_PERCENT, 100)
+            && !self.rises(QUEUE_PERCENT)
+    }
+
+    /// Returns whether the sum rises by itself.
+    fn is_rising(&self) -> bool {
+        self.rises(if self.has_lost { RISING_PERCENT } else { RISING_WITHOUT_LOSS_PERCENT })
+    }
+
+    /// Returns whether the later half of the states has more than `percent` of the rate of the earlier one.
+    fn rises(&self, percent: u64) -> bool {
+        let middle = self.sums.len() / 2;
+        let (Some(first), Some(middle), Some(last)) =
+            (self.sums.front(), self.sums.get(middle), self.sums.back())
+        else {
+            return false;
+        };
+        let rate = |from: &Sum, to: &Sum| {
+            Rate::mean(to.acked.saturating_sub(from.acked), to.at.saturating_since(from.at))
+        };
+        rate(middle, last) > rate(first, middle).mul_div(percent, 100)
+    }
+
+    /// Returns the rate over all states.
+    fn mean(&self) -> Option<Rate> {
         let (first, last) = (self.sums.front()?, self.sums.back()?);
         let time = last.at.saturating_since(first.at);
-        if time < self.span(last.rtt) {
-            return None;
-        }
-        Some(Rate::mean(last.acked.saturating_sub(first.acked), time))
+        (!time.is_zero()).then(|| Rate::mean(last.acked.saturating_sub(first.acked), time))
+    }
+
+    /// Returns the rate over all states, if they cover a span.
+    fn rate(&self) -> Option<Rate> {
+        self.mean().filter(|_| self.is_long(1))
     }
 }
 
@@ -383,6 +526,8 @@ mod tests {
                         true => Room::PerConnection,
                         false => Room::Starting,
                     },
+                    is_growing: false,
+                    has_lost: false,
                     is_resting: false,
                 };
                 if let Some(next) = choice.sampled(at, (0..count).map(interval), false) {
@@ -409,12 +554,12 @@ mod tests {
         assert_eq!(path(2000, 1000).run(&mut Choice::new(1, 16, None), 60).0, [1]);
     }
 
-    /// A send buffer of 4 MiB holds each connection to about 137 Mbit/s at 210 ms; 1 Gbit/s needs eight, of
-    /// which seven reach 95 %.
+    /// A send buffer of 4 MiB holds each connection to about 137 Mbit/s at 210 ms; 1 Gbit/s needs eight. Seven reach
+    /// 96 %, which may be less than 95 % within the error of a measurement.
     #[test]
     fn connections_are_added_until_the_link_is_full() {
         let (counts, last) = path(137, 1000).run(&mut Choice::new(1, 16, None), 25);
-        assert_eq!(counts, [1, 4, 8, 7]);
+        assert_eq!(counts, [1, 4, 8]);
         assert!(last <= Duration::from_secs(7), "{last}");
     }
 
@@ -447,16 +592,13 @@ mod tests {
     fn connections_that_add_nothing_are_given_up() {
         let mut choice = Choice::new(1, 16, None);
         let (counts, _) = path(137, 1000).run(&mut choice, 20);
-        assert_eq!(counts.last(), Some(&7));
+        assert_eq!(counts.last(), Some(&8));
         // The clock of this path begins anew, which the choice must not notice.
         choice.phase = Phase::Watching { not_before: Instant::ZERO };
         choice.sums.clear();
         let (counts, _) = path(600, 1000).run(&mut choice, 90);
-        assert_eq!(
-            counts,
-            [7, 3, 1, 2],
-            "three suffice; a minute later, one reaches 60 %, and two are enough"
-        );
+        assert_eq!(counts[..5], [8, 4, 2, 1, 2], "one reaches 60 %, and two are enough");
+        assert_eq!(counts[5..], [1, 2], "a minute later, one is tried again");
     }
 
     #[test]
@@ -474,7 +616,8 @@ mod tests {
             let room = if step % 4 == 0 { Room::Shared } else { Room::PerConnection };
             let at = Instant::from_nanos(step * STEP.as_nanos());
             let (acked, rtt) = (Bytes::new(1_000_000), Duration::from_millis(100));
-            let interval = Interval { acked, rtt, room, is_resting: false };
+            let interval =
+                Interval { acked, rtt, room, is_growing: false, has_lost: false, is_resting: false };
             assert_eq!(choice.sampled(at, [interval], false), None);
         }
     }

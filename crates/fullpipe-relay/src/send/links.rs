@@ -84,6 +84,8 @@ pub struct SocketSample {
     pub limit: Option<String>,
     /// Whether another connection may add to the sum.
     pub room: Room,
+    /// The congestion window is the limit, and nothing was lost, so that it grows.
+    pub is_growing: bool,
 }
 
 /// Samples the sockets of this process. It is a trait, because this crate has no classifier of limits.
@@ -203,8 +205,9 @@ impl Links {
             link.rtt = Some(sample.rtt);
             link.rate = Some(sample.rate);
             link.retransmits += sample.retransmits;
-            let SocketSample { acked, rtt, room, .. } = *sample;
-            intervals.push(Interval { acked, rtt, room, is_resting: resting.contains(&number) });
+            let SocketSample { acked, rtt, room, is_growing, retransmits, .. } = *sample;
+            let (has_lost, is_resting) = (retransmits > 0, resting.contains(&number));
+            intervals.push(Interval { acked, rtt, room, is_growing, has_lost, is_resting });
         }
         let is_opening = self.count(|state| state == State::Opening) > 0;
         let count = self.choice.as_mut()?.sampled(at, intervals, is_opening)?;
@@ -265,7 +268,8 @@ mod tests {
     fn sample(port: u16, room: Room) -> SocketSample {
         let (acked, rtt) = (Bytes::from_mib(1), Duration::from_millis(10));
         let rate = Rate::from_bps(32 << 20);
-        SocketSample { port, acked, rate, rtt, retransmits: 1, limit: Some("sndbuf".into()), room }
+        let limit = Some("sndbuf".into());
+        SocketSample { port, acked, rate, rtt, retransmits: 1, limit, room, is_growing: false }
     }
 
     /// More connections are opened under a cap of each, and those that a trial takes back rest.
