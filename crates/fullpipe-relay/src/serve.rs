@@ -25,11 +25,13 @@ use crate::send::{Joined, deliver};
 use crate::session::{MOST_REPLIES, Session};
 use crate::sources::{Tree, Walk};
 use crate::store::FileStore;
-use crate::wire::Readiness;
+use crate::wire::{Bounded, Readiness};
 use crate::{locked, runtime, tls, wire};
 
 /// Time in which a client has to complete the handshake and its first message.
 const GREETING: Duration = Duration::from_secs(10);
+/// Maximum number of bytes that a client may send before its key has been accepted. A handshake has about 2 KiB.
+const STRANGER: usize = 16 << 10;
 /// Time in which the last replies of a transfer have to be sent.
 const FAREWELL: Duration = Duration::from_secs(5);
 /// Maximum number of transfers at the same time.
@@ -72,7 +74,7 @@ enum Active {
     Receiving(Arc<Session>),
     /// The relay sends.
     Sending {
-        joins: mpsc::UnboundedSender<Joined<TlsStream<TcpStream>>>,
+        joins: mpsc::UnboundedSender<Joined<TlsStream<Bounded>>>,
         /// Ends the transfer.
         end: Arc<Notify>,
     },
@@ -93,7 +95,7 @@ pub(crate) struct Relay {
 
 /// A connection whose key has been accepted.
 struct Greeting {
-    tls: TlsStream<TcpStream>,
+    tls: TlsStream<Bounded>,
     readiness: Readiness,
     transfer: Transfer,
     connection: u32,
@@ -242,7 +244,8 @@ impl Relay {
         let invalid = |message: &'static str| io::Error::new(io::ErrorKind::InvalidData, message);
         wire::prepare(&tcp)?;
         let (tcp, readiness) = Readiness::of(tcp)?;
-        let mut tls = self.acceptor.accept(tcp).await?;
+        let mut tls = self.acceptor.accept(Bounded::new(tcp, STRANGER)).await?;
+        tls.get_mut().0.accept();
         let key = tls.get_ref().1.peer_certificates().and_then(|keys| keys.first());
         let client = key.map(|key| Fingerprint::of(key)).ok_or_else(|| invalid("the client has no key"))?;
         let hello = wire::next_message::<Request>(&mut tls).await?;
@@ -296,7 +299,7 @@ impl Relay {
 
     /// Refuses a transfer, and states the reason to the client.
     async fn refuse(
-        mut tls: TlsStream<TcpStream>,
+        mut tls: TlsStream<Bounded>,
         (message, hint): (String, &str),
         temporary: bool,
     ) -> io::Result<()> {

@@ -2,13 +2,15 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use fullpipe_units::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use socket2::{SockRef, TcpKeepalive};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
 use crate::frame::{self, FrameError, HEADER, Header};
@@ -97,6 +99,75 @@ pub(crate) fn prepare(tcp: &TcpStream) -> io::Result<()> {
     socket.set_tcp_notsent_lowat(UNSENT)?;
     socket.set_tcp_user_timeout(Some(SILENCE))?;
     socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(PROBES).with_interval(PROBES).with_retries(2))
+}
+
+/// A connection on which a peer may send a limited amount until its key has been accepted.
+#[derive(Debug)]
+pub(crate) struct Bounded {
+    tcp: TcpStream,
+    /// Number of bytes that may still be read; absent without a limit.
+    left: Option<usize>,
+}
+
+impl Bounded {
+    /// Permits `most` bytes.
+    pub(crate) fn new(tcp: TcpStream, most: usize) -> Self {
+        Self { tcp, left: Some(most) }
+    }
+
+    /// Permits any number of bytes from now on.
+    pub(crate) fn accept(&mut self) {
+        self.left = None;
+    }
+}
+
+impl AsyncRead for Bounded {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let Some(left) = self.left else { return Pin::new(&mut self.tcp).poll_read(context, buffer) };
+        if left == 0 {
+            return Poll::Ready(Err(io::Error::other("the peer sent too much before its key was accepted")));
+        }
+        let mut part = ReadBuf::new(buffer.initialize_unfilled_to(left.min(buffer.remaining())));
+        ready!(Pin::new(&mut self.tcp).poll_read(context, &mut part))?;
+        let read = part.filled().len();
+        buffer.advance(read);
+        self.left = Some(left - read);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Bounded {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.tcp).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.tcp).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.tcp).poll_shutdown(context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.tcp).poll_write_vectored(context, bytes)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.tcp.is_write_vectored()
+    }
 }
 
 /// Second descriptor of a connection's socket, which reports when the socket can send more. TLS owns the

@@ -39,6 +39,8 @@ struct State {
     left: u64,
     /// The next sync fails, as after an error of the device.
     fails_sync: bool,
+    /// Number of bytes until the disk is full; absent for a disk that never is.
+    room: Option<u64>,
 }
 
 /// Disk and journal in memory.
@@ -159,6 +161,9 @@ impl Disk for Model {
 
     fn write_at(&self, file: &u64, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.call(|state| {
+            if let Some(room) = &mut state.room {
+                *room = room.checked_sub(bytes.len() as u64).ok_or(io::ErrorKind::StorageFull)?;
+            }
             let content = &mut state.inodes.get_mut(file).ok_or_else(missing)?.content;
             let (start, end) = (offset as usize, offset as usize + bytes.len());
             content.resize(content.len().max(end), 0);
@@ -364,6 +369,34 @@ fn a_crash_at_any_call_leaves_the_old_or_the_new_content() {
         }
     }
     assert!(crashes > 60, "{crashes}");
+}
+
+/// The disk becomes full at each block in turn. The target keeps its old content; when there is room again, the copy
+/// continues, and writes no durable block a second time.
+#[test]
+fn a_full_disk_leaves_the_old_content() {
+    let old = content(1, 5_000);
+    for size in [9_000, 3 * BLOCK + 9_000] {
+        let new = content(2, size);
+        for blocks in 0..block_count(size) {
+            let model = Model::default();
+            model.restart(0);
+            copy(&model, &old, 5).expect("nothing fails");
+            locked(&model.0).room = Some(blocks * BLOCK);
+            let error = copy(&model, &new, 6).expect_err("full");
+            assert_eq!(
+                error.hint, "free some disk space; the same command then continues the copy",
+                "{error}"
+            );
+            assert!(found(&model).as_ref() == Some(&old), "{blocks} of {size}");
+            locked(&model.0).room = Some(size - blocks * BLOCK);
+            copy(&model, &new, 6).expect("there is room");
+            assert!(found(&model).as_ref() == Some(&new), "{blocks} of {size}");
+            let state = locked(&model.0);
+            assert_eq!(state.names.keys().collect::<Vec<_>>(), [Path::new(TARGET)]);
+            assert_eq!((state.records.len(), state.room), (0, Some(0)));
+        }
+    }
 }
 
 /// After an error of `fdatasync`, the kernel regards the pages as written. Nothing that the failed call

@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use fullpipe_relay::{Connections, Error, Kind, copy};
 
@@ -172,6 +173,28 @@ fn an_interrupted_copy_continues_where_it_was_durable() {
     let report = copy_again(&fixture.options(&source, "large", fixture.address));
     assert!(report.resumed_bytes >= 3 * MIB as u64, "{report:?}");
     assert_eq!(report.resumed_bytes + report.sent_bytes, 20 * MIB as u64, "nothing is sent twice");
+    assert!(fs::read(fixture.placed("large")).expect("placed") == fs::read(&source).expect("a file"));
+    assert_eq!(fixture.names(), [Path::new("large")]);
+}
+
+/// The file is shorter when the connection that was full can carry more.
+#[test]
+fn a_source_that_is_truncated_meanwhile_is_not_placed() {
+    let fixture = Fixture::new();
+    let source = fixture.source("large", 60 * MIB);
+    let proxy = Proxy::pausing(fixture.address, Cut { connection: 0, after: MIB as u64, stall_ms: 1000 });
+    let mut options = fixture.options(&source, "large", proxy.address);
+    options.connections = Connections::new(1, 1).expect("a range");
+    let copying = thread::spawn(move || copy(&options, None, &()));
+    wait(500);
+    let file = fs::OpenOptions::new().write(true).open(&source).expect("a file");
+    file.set_len(MIB as u64 + 5).expect("truncated");
+    let error = copying.join().expect("no panic").expect_err("truncated");
+    let message = format!("{} has changed while it was copied", source.display());
+    assert_eq!((error.kind, error.message), (Kind::Runtime, message));
+    assert_eq!(error.hint, "run the same command again when nothing writes to it");
+    assert!(fixture.names().iter().all(|name| name != Path::new("large")));
+    copy_again(&fixture.options(&source, "large", fixture.address));
     assert!(fs::read(fixture.placed("large")).expect("placed") == fs::read(&source).expect("a file"));
     assert_eq!(fixture.names(), [Path::new("large")]);
 }

@@ -1,4 +1,4 @@
-//! Proxies that cut one of the connections that pass them, or delay all.
+//! Proxies that cut or stall one of the connections that pass them, or delay all.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -24,15 +24,20 @@ pub(crate) struct Proxy {
 impl Proxy {
     /// Starts a proxy to `relay` that cuts what the client sends.
     pub(crate) fn start(relay: SocketAddr, cut: Cut) -> Self {
-        Self::cutting(relay, cut, false)
+        Self::cutting(relay, cut, (false, true))
     }
 
     /// Starts a proxy to `relay` that cuts what the relay sends.
     pub(crate) fn backwards(relay: SocketAddr, cut: Cut) -> Self {
-        Self::cutting(relay, cut, true)
+        Self::cutting(relay, cut, (true, true))
     }
 
-    fn cutting(relay: SocketAddr, cut: Cut, backwards: bool) -> Self {
+    /// Starts a proxy to `relay` that stalls what the client sends, and then goes on.
+    pub(crate) fn pausing(relay: SocketAddr, cut: Cut) -> Self {
+        Self::cutting(relay, cut, (false, false))
+    }
+
+    fn cutting(relay: SocketAddr, cut: Cut, (backwards, closes): (bool, bool)) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         thread::spawn(move || {
@@ -42,8 +47,8 @@ impl Proxy {
                 let both = |stream: &TcpStream| stream.try_clone().expect("a second descriptor");
                 let (back, forth) = ((both(&relay), both(&client)), (client, relay));
                 let limit = (number == cut.connection).then_some(cut);
-                thread::spawn(move || forward(back.0, back.1, limit.filter(|_| backwards)));
-                thread::spawn(move || forward(forth.0, forth.1, limit.filter(|_| !backwards)));
+                thread::spawn(move || forward(back.0, back.1, limit.filter(|_| backwards), closes));
+                thread::spawn(move || forward(forth.0, forth.1, limit.filter(|_| !backwards), closes));
             }
         });
         Self { address }
@@ -92,7 +97,8 @@ fn delayed(mut from: TcpStream, mut to: TcpStream, delay_ms: u64) {
     });
 }
 
-fn forward(mut from: TcpStream, mut to: TcpStream, cut: Option<Cut>) {
+/// Forwards one direction of a connection; `closes` decides what follows a stall.
+fn forward(mut from: TcpStream, mut to: TcpStream, mut cut: Option<Cut>, closes: bool) {
     let mut buffer = vec![0; 64 << 10];
     let mut forwarded = 0;
     while let Ok(read @ 1..) = from.read(&mut buffer) {
@@ -100,12 +106,13 @@ fn forward(mut from: TcpStream, mut to: TcpStream, cut: Option<Cut>) {
             break;
         }
         forwarded += read as u64;
-        if let Some(cut) = cut
-            && forwarded >= cut.after
-        {
-            wait(cut.stall_ms);
-            let _ = from.shutdown(Shutdown::Both);
-            break;
+        if let Some(reached) = cut.take_if(|cut| forwarded >= cut.after) {
+            wait(reached.stall_ms);
+            if closes {
+                let _ = from.shutdown(Shutdown::Both);
+                let _ = to.shutdown(Shutdown::Both);
+                return;
+            }
         }
     }
     let _ = to.shutdown(if cut.is_some() { Shutdown::Both } else { Shutdown::Write });

@@ -1,7 +1,7 @@
 //! Copies that one end refuses, and peers that are no client.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::symlink;
 use std::sync::Arc;
@@ -73,6 +73,30 @@ fn peers_that_are_no_client_do_not_disturb_others() {
     assert_eq!(oldest.read(&mut [0; 64]).ok(), Some(0), "a newer connection took its place");
     let source = fixture.source("a", 5);
     fixture.copy(&source, "a").expect("the relay still serves");
+}
+
+/// The beginning of a handshake with a message of 60 KiB, of which each record is valid.
+#[test]
+fn a_peer_without_a_key_may_send_little() {
+    let fixture = Fixture::new();
+    let mut peer = TcpStream::connect(fixture.address).expect("a connection");
+    peer.set_read_timeout(Some(Duration::from_secs(5))).expect("an option");
+    // A record of the type handshake, and in it a ClientHello with its length (RFC 8446, 4 and 5.1).
+    let mut record = vec![0x16, 3, 1, 0x10, 0, 1, 0, 0xf0, 0];
+    record.resize(5 + (4 << 10), 0);
+    for _ in 0..8 {
+        // The relay may have closed the connection already.
+        if peer.write_all(&record).is_err() {
+            break;
+        }
+        record[5..9].fill(0);
+    }
+    let mut answer = Vec::new();
+    let ended = peer.read_to_end(&mut answer);
+    let is_closed = ended.as_ref().is_ok_and(|read| *read < 64)
+        || ended.as_ref().is_err_and(|error| error.kind() == ErrorKind::ConnectionReset);
+    assert!(is_closed, "{ended:?}");
+    fixture.copy(&fixture.source("a", 5), "a").expect("the relay still serves");
 }
 
 struct Nothing;
