@@ -163,10 +163,11 @@ impl WindowRule {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DrsRule {
     /// Until Linux 6.15: the buffer holds twice the data that the application read in a round trip, and 16
-    /// segments more. The RTT is a moving average, and data above a hole counts only once it is read.
+    /// segments more. Data above a hole counts only once it is read. The RTT follows the smallest samples, as
+    /// in the stable releases since 2025 (6.1.176 and 6.12.117 do; 6.1 itself averages all samples).
     Until615,
-    /// Since Linux 6.16: without the 16 segments. The RTT follows the smallest samples, data that the
-    /// application has left unread does not count, and data above a hole counts in addition.
+    /// Since Linux 6.16: without the 16 segments. Data that the application has left unread does not count, and
+    /// data above a hole counts in addition.
     Since616,
 }
 

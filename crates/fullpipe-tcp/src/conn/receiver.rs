@@ -355,6 +355,9 @@ impl Receiver {
     ) {
         let occupied = self.reassembly.held_bytes() + self.readable();
         let mss = self.rcv_mss.get();
+        if arrival.advanced {
+            self.window.on_in_order(now, self.reassembly.rcv_nxt());
+        }
         let window_opened = arrival.new > 0 && self.window.on_accepted(len, mss, occupied);
         let unacked = self.unacked();
         let window_shrinks = unacked > mss && self.window.shrinks(occupied, self.last_ack_sent);

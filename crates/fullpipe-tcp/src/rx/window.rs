@@ -58,6 +58,9 @@ struct RightSizing {
     /// Number of bytes that the application read in the previous round.
     space: u64,
     copied_at_start: u64,
+    /// Measurement of the RTT from the window, until Linux 6.15: the end of the window at its start, and its
+    /// start.
+    window_round: Option<(u64, Instant)>,
 }
 
 impl ReceiveWindow {
@@ -100,6 +103,7 @@ impl ReceiveWindow {
                 since: Instant::ZERO,
                 space: initial.min(10 * mss),
                 copied_at_start: 0,
+                window_round: None,
             },
             free_with: (0, full),
         }
@@ -268,18 +272,39 @@ impl ReceiveWindow {
         echo != self.drs.last_echo
     }
 
-    /// Takes an RTT sample at the receiver from an echoed timestamp. Since Linux 6.16, a smaller sample replaces
-    /// the estimate, because a larger sample may include a pause of the sender, or a pause of this side's
-    /// application if data is `unread`.
+    /// Takes an RTT sample at the receiver from an echoed timestamp. A smaller sample replaces the estimate,
+    /// because a larger sample may include a pause of the sender. Since Linux 6.16, a larger sample does not
+    /// count if data is `unread`, because it may include a pause of this side's application.
     pub(crate) fn on_echo(&mut self, echo: u32, clock: u32, unread: u64) {
         self.drs.last_echo = echo;
         let sample = Duration::from_millis(u64::from(clock.wrapping_sub(echo)).max(1));
         self.drs.rtt = Some(match self.drs.rtt {
-            Some(rtt) if self.drs.rule == DrsRule::Since616 && sample < rtt => sample,
+            Some(rtt) if sample < rtt => sample,
             Some(rtt) if self.drs.rule == DrsRule::Since616 && unread > 0 => rtt,
             Some(rtt) => rtt.mul_div(7, 8) + sample / 8,
             None => sample,
         });
+    }
+
+    /// Takes an RTT sample from the time in which the sender has used the advertised window (Linux:
+    /// `tcp_rcv_rtt_measure`). `rcv_nxt` includes the segment that has arrived. A full window takes at least one
+    /// round trip, so the sample can only lower the estimate. It counts microseconds, unlike timestamps.
+    #[inline(always)]
+    pub(crate) fn on_in_order(&mut self, now: Instant, rcv_nxt: u64) {
+        if self.drs.rule == DrsRule::Until615 {
+            self.measure_window(now, rcv_nxt);
+        }
+    }
+
+    fn measure_window(&mut self, now: Instant, rcv_nxt: u64) {
+        if let Some((end, since)) = self.drs.window_round {
+            if rcv_nxt < end {
+                return;
+            }
+            let sample = now.saturating_since(since).max(Duration::from_micros(1));
+            self.drs.rtt = Some(self.drs.rtt.map_or(sample, |rtt| rtt.min(sample)));
+        }
+        self.drs.window_round = Some((rcv_nxt + self.offered, now));
     }
 
     /// Returns the RTT estimate of the receiver.
@@ -420,18 +445,31 @@ mod tests {
         assert_eq!([true, false].map(grown), [false, true]);
     }
 
-    /// The RTT of the older rule is a moving average in both directions.
+    /// Both rules take a smaller sample at once, and average a larger one. Only the newer rule ignores a larger sample
+    /// while data is unread, and only the older one measures how long the sender takes for a window.
     #[test]
-    fn older_kernels_average_the_receivers_rtt() {
-        let rtt = |drs: DrsRule| {
-            let buffer = Buffer::Auto { max: Bytes::from_mib(6) };
+    fn the_receivers_rtt_follows_the_smaller_samples() {
+        let buffer = Buffer::Auto { max: Bytes::from_mib(6) };
+        for (drs, measured) in [(DrsRule::Until615, 45), (DrsRule::Since616, 40)] {
+            let mut window = ReceiveWindow::new((WindowRule::AdvWinScale(1), drs), buffer, None, 1_448);
+            let mut rtt_after = |echo, clock, unread| {
+                window.on_echo(echo, clock, unread);
+                window.rtt()
+            };
+            assert_eq!(rtt_after(1, 81, 0), Some(Duration::from_millis(80)));
+            assert_eq!(rtt_after(2, 42, 0), Some(Duration::from_millis(40)));
+            assert_eq!(rtt_after(3, 83, 1), Some(Duration::from_millis(measured)));
+        }
+        for (drs, measured) in [(DrsRule::Until615, 30), (DrsRule::Since616, 80)] {
             let mut window = ReceiveWindow::new((WindowRule::AdvWinScale(1), drs), buffer, None, 1_448);
             window.on_echo(1, 81, 0);
-            window.on_echo(2, 42, 0);
-            window.rtt()
-        };
-        assert_eq!(rtt(DrsRule::Until615), Some(Duration::from_millis(75)));
-        assert_eq!(rtt(DrsRule::Since616), Some(Duration::from_millis(40)));
+            window.offer(0, 0, 0, 1_448);
+            let end = 1_448 + window.offered;
+            for (ms, rcv_nxt) in [(5, 1_448), (20, end - 1), (35, end)] {
+                window.on_in_order(Instant::ZERO + Duration::from_millis(ms), rcv_nxt);
+            }
+            assert_eq!(window.rtt(), Some(Duration::from_millis(measured)));
+        }
     }
 
     /// An ACK after a read always opens the window, and at least doubles it.
