@@ -43,12 +43,6 @@ pub(crate) fn copy(args: &CopyArgs, look: Look) -> Result<ExitCode, Failure> {
         true => Identity::temporary().map_err(fullpipe::Error::from)?,
         false => identity(args.key.as_deref())?,
     };
-    if matches!(sources, Sources::Remote(_)) && args.limit.is_some() {
-        return Err(Failure::usage(
-            "--limit applies to the end that sends, and the files are on another host",
-            "leave it out, or run fullpipe copy on the other host",
-        ));
-    }
     let options = CopyOptions {
         sources,
         target,
@@ -180,7 +174,12 @@ pub(crate) fn relay(args: &RelayArgs) -> Result<ExitCode, Failure> {
     match &args.action {
         RelayAction::Serve(args) => serve(args),
         RelayAction::Once => {
-            let served = fullpipe::relay::serve_once(io::stdin(), io::stdout(), Arc::new(Silent));
+            let served = fullpipe::relay::serve_once(
+                io::stdin(),
+                io::stdout(),
+                Some(Arc::new(fullpipe::HostKernel)),
+                Arc::new(Silent),
+            );
             served.map_err(fullpipe::Error::from)?;
             Ok(ExitCode::SUCCESS)
         }
@@ -205,7 +204,13 @@ fn serve(args: &RelayServeArgs) -> Result<ExitCode, Failure> {
         allow.add_file(&text).map_err(|error| Failure::from(fullpipe::Error::from(error)).about(client))?;
     }
     let identity = identity(args.key.as_deref())?;
-    let options = ServeOptions { listen: args.listen, root: args.root.clone(), identity, allow };
+    let options = ServeOptions {
+        listen: args.listen,
+        root: args.root.clone(),
+        identity,
+        allow,
+        kernel: Some(Arc::new(fullpipe::HostKernel)),
+    };
     let report = Arc::new(ServeReport { fingerprint: options.identity.fingerprint() });
     fullpipe::relay::serve(&options, report).map_err(fullpipe::Error::from)?;
     Ok(ExitCode::SUCCESS)

@@ -22,9 +22,9 @@ use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant, interval, timeout};
 
 use crate::error::Error;
-use crate::frame::Fetch;
+use crate::frame::{ChooseConnections, Fetch};
 use crate::name::PathText;
-use crate::report::{ConnectionReport, CopyReport};
+use crate::report::{ConnectionReport, CopyReport, advice};
 use crate::send::connect::Relay;
 use crate::send::{CopyObserver, CopyOptions, PERMIT, Retry, START};
 use crate::session::{MOST_REPLIES, Session, Totals};
@@ -49,7 +49,11 @@ pub(crate) fn fetch(
     let End::Local(target) = &options.target else {
         return Err(Error::usage("neither end is on this host", "run fullpipe copy on one of the two hosts"));
     };
-    let plan = Plan::new(sources, target, options.verify)?;
+    let mut plan = Plan::new(sources, target, options.verify)?;
+    let (least, most) = options.connections.range();
+    let link_bps = options.link.map(Rate::as_bps);
+    plan.fetch.choose = (least < most).then_some(ChooseConnections { least, most, link_bps });
+    plan.fetch.limit_bps = options.limit.as_ref().map(|limit| limit.rate().as_bps());
     let fetching = Fetching { options, plan: &plan, observer };
     match sources.first() {
         Some(End::Relay { host, port, .. }) => {
@@ -134,7 +138,11 @@ impl Plan {
             pairs.push((PathText::from(path), PathText::from(target.as_path())));
             expected.push(target);
         }
-        Ok(Self { folder: folder.into(), fetch: Fetch { sources: pairs, verify }, expected })
+        Ok(Self {
+            folder: folder.into(),
+            fetch: Fetch { sources: pairs, verify, choose: None, limit_bps: None },
+            expected,
+        })
     }
 }
 
@@ -170,7 +178,15 @@ impl Fetching<'_> {
                     Err(error) => Err(error),
                 };
                 match attempted {
-                    Ok(totals) => return Ok(report(&totals, before, (started, retry.losses))),
+                    Ok((totals, limited)) => {
+                        let mut report = report(&totals, before, (started, retry.losses));
+                        if let Some((limit, percent)) = limited {
+                            report.advice = advice(&limit).map(str::to_owned).into_iter().collect();
+                            report.limit_share = Some(f64::from(percent) / 100.0);
+                            report.limit = Some(limit);
+                        }
+                        return Ok(report);
+                    }
                     Err(error) => {
                         let has_progressed = sums.received > before.received;
                         let pause = retry.pause(error, (sums.was_accepted, has_progressed), self.observer)?;
@@ -191,22 +207,30 @@ impl Fetching<'_> {
         relay: &Arc<Relay>,
         store: &Arc<FileStore>,
         sums: &mut Sums,
-    ) -> Result<Totals, Error> {
+    ) -> Result<(Totals, Option<(String, u32)>), Error> {
         let (replies, outgoing) = mpsc::channel(MOST_REPLIES);
-        let session = Session::new(Arc::clone(store), replies).expecting(self.plan.expected.clone());
+        let (asks, mut asked) = mpsc::unbounded_channel();
+        let session = Session::new(Arc::clone(store), replies).expecting(self.plan.expected.clone(), asks);
         let session = Arc::new(session);
         let (tls, _) = relay.connect(0).await?;
         sums.was_accepted = true;
         // Dropped, and with them their tasks, when the attempt ends.
         let mut joining = JoinSet::new();
-        for number in 1..self.options.connections.fixed() {
+        let mut join = |number: u32| {
             let (relay, session) = (Arc::clone(relay), Arc::clone(&session));
             joining.spawn(async move {
                 // The others carry what a lost connection had.
-                if let Ok((mut tls, _)) = relay.connect(number).await {
+                if session.enter(number)
+                    && let Ok((mut tls, _)) = relay.connect(number).await
+                {
                     let _ = session.read(number, &mut tls).await;
                 }
             });
+        };
+        let (least, most) = self.options.connections.range();
+        // Otherwise, the relay asks for them.
+        if least == most {
+            (1..most).for_each(&mut join);
         }
         let mut ticks = interval(SHOWN);
         let (read, sending) = {
@@ -215,6 +239,11 @@ impl Fetching<'_> {
             loop {
                 tokio::select! {
                     ended = &mut received => break ended,
+                    Some(number) = asked.recv() => {
+                        if (1..most).contains(&number) {
+                            join(number);
+                        }
+                    }
                     _ = ticks.tick() => {
                         let totals = session.totals();
                         self.observer.progress(totals.received + totals.resumed, totals.bytes);
@@ -223,6 +252,7 @@ impl Fetching<'_> {
             }
         };
         let (totals, failure) = (session.totals(), session.failure());
+        let limited = session.limited();
         joining.shutdown().await;
         drop(session);
         let _ = timeout(FAREWELL, sending).await;
@@ -231,7 +261,7 @@ impl Fetching<'_> {
             return Err(error);
         }
         match read {
-            Ok(()) if totals.is_complete => Ok(totals),
+            Ok(()) if totals.is_complete => Ok((totals, limited)),
             read => {
                 sums.add(&totals);
                 let error = read.err().unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into());

@@ -197,6 +197,25 @@ pub struct Fetch {
     /// the disk.
     #[serde(default)]
     pub verify: bool,
+    /// The relay chooses the number of connections, and asks for each besides connection 0 with `connect`. If it is
+    /// absent, the client opens as many as it wants.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub choose: Option<ChooseConnections>,
+    /// Highest rate of the payload over all connections, in bit/s. The relay paces them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_bps: Option<u64>,
+}
+
+/// Range from which a relay that sends chooses the number of connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChooseConnections {
+    /// Least number.
+    pub least: u32,
+    /// Largest number, at most 16.
+    pub most: u32,
+    /// Rate of the slowest link on the way in bit/s, if the client knows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link_bps: Option<u64>,
 }
 
 /// Announcement of a pipe.
@@ -289,6 +308,18 @@ pub enum Request {
         /// First block of a pipe that the sender has seen. An earlier process sent those before.
         #[serde(default)]
         from: u64,
+    },
+    /// Asks the client of a relay that sends to open another connection.
+    Connect {
+        /// Number of the connection.
+        connection: u32,
+    },
+    /// Reports what limited the connections of a relay that sends, before `bye`.
+    Limited {
+        /// Name of the limit that applied for most of the time.
+        limit: String,
+        /// Share of the time in percent.
+        percent: u32,
     },
     /// Reports a failure of a relay that sends, which ends the transfer.
     Failed {

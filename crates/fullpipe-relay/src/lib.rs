@@ -56,8 +56,8 @@ pub use keys::{Access, AllowList, Fingerprint, Identity, Rights};
 pub use name::{LinkContent, NameError, PathText, RelativePath, StreamName};
 pub use report::{ConnectionReport, CopyReport, ForecastReport, PipeReport};
 pub use send::{
-    Connections, CopyObserver, CopyOptions, Pacer, Pipe, PipeOptions, RateLimit, Sampler, SocketSample,
-    Sources, copy, probe,
+    Connections, CopyObserver, CopyOptions, Kernel, Pacer, Pipe, PipeOptions, RateLimit, Sampler,
+    SocketSample, Sources, copy, probe,
 };
 pub use serve::{ServeObserver, ServeOptions, serve};
 pub use ssh::serve_once;

@@ -21,7 +21,7 @@ use crate::frame::{Fetch, MOST_CONNECTIONS, Reply, Request, VERSION};
 use crate::hex::Hex;
 use crate::keys::{AllowList, Fingerprint, Identity, Rights};
 use crate::pending::Pending;
-use crate::send::{Joined, deliver};
+use crate::send::{Delivery, Joined, Kernel, deliver};
 use crate::session::{MOST_REPLIES, Session};
 use crate::sources::{Tree, Walk};
 use crate::store::FileStore;
@@ -55,6 +55,9 @@ pub struct ServeOptions {
     pub identity: Identity,
     /// Clients that are accepted.
     pub allow: AllowList,
+    /// What samples and limits the connections on which the relay sends. Without it, the number of these
+    /// connections stays the least that a client permits, and no client can limit their rate.
+    pub kernel: Option<Arc<dyn Kernel>>,
 }
 
 /// Receives what a relay reports.
@@ -90,6 +93,7 @@ pub(crate) struct Relay {
     transfers: Mutex<BTreeMap<Transfer, Active>>,
     /// The paths that clients ask for may lead anywhere on this host.
     is_open: bool,
+    kernel: Option<Arc<dyn Kernel>>,
     observer: Arc<dyn ServeObserver>,
 }
 
@@ -194,6 +198,7 @@ impl Relay {
             pending: Mutex::default(),
             transfers: Mutex::default(),
             is_open: false,
+            kernel: options.kernel.clone(),
             observer,
         }))
     }
@@ -202,6 +207,7 @@ impl Relay {
     pub(crate) fn open(
         identity: &Identity,
         allow: AllowList,
+        kernel: Option<Arc<dyn Kernel>>,
         observer: Arc<dyn ServeObserver>,
     ) -> Result<Arc<Self>, Error> {
         Ok(Arc::new(Self {
@@ -212,6 +218,7 @@ impl Relay {
             pending: Mutex::default(),
             transfers: Mutex::default(),
             is_open: true,
+            kernel,
             observer,
         }))
     }
@@ -368,12 +375,14 @@ impl Relay {
             Ok(()) => {
                 // The future of a delivery is not `Send`, because its observer is not.
                 let runtime = Handle::current();
+                let Fetch { sources, verify, choose, limit_bps } = fetch;
+                let delivery = Delivery { verify, choose, limit_bps, kernel: self.kernel.clone() };
                 let sending = spawn_blocking(move || {
-                    let sources = fetch.sources.iter();
+                    let sources = sources.iter();
                     let sources =
                         sources.map(|(source, target)| (source.as_path().into(), target.as_path().into()));
                     let walk = Walk::below(tree, sources.collect());
-                    let delivery = deliver(walk, fetch.verify, peer.to_string(), (tls, readiness), joined);
+                    let delivery = deliver(walk, delivery, peer.to_string(), (tls, readiness), joined);
                     runtime.block_on(async {
                         tokio::select! {
                             delivered = delivery => delivered,
@@ -447,6 +456,7 @@ mod tests {
             pending: Mutex::default(),
             transfers: Mutex::default(),
             is_open: false,
+            kernel: None,
             observer: Arc::new(Nothing),
         };
         let session = || Active::Receiving(Arc::new(Session::new(Arc::clone(&store), mpsc::channel(1).0)));

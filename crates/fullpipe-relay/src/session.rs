@@ -59,6 +59,10 @@ pub(crate) struct Session {
     totals: Mutex<Totals>,
     /// Of a client that asked for files: the targets that the relay may write to.
     expected: Option<Vec<PathBuf>>,
+    /// Of such a client: receives the numbers of the connections that the relay asks for.
+    asked: Option<mpsc::UnboundedSender<u32>>,
+    /// What limited the relay, and for which share of the time in percent.
+    limited: Mutex<Option<(String, u32)>>,
     /// Links that are created at the end.
     links: Mutex<Vec<(RelativePath, LinkContent)>>,
     failure: Mutex<Option<Error>>,
@@ -106,6 +110,8 @@ impl Session {
             started: tokio::time::Instant::now(),
             totals: Mutex::default(),
             expected: None,
+            asked: None,
+            limited: Mutex::default(),
             links: Mutex::default(),
             failure: Mutex::default(),
         }
@@ -113,8 +119,15 @@ impl Session {
 
     /// Restricts the sender to the targets `expected` and what is below them, without the way through
     /// symbolic links. A client trusts the relay that it fetches files from with nothing else.
-    pub(crate) fn expecting(self, expected: Vec<PathBuf>) -> Self {
-        Self { expected: Some(expected), ..self }
+    ///
+    /// `asked` receives the numbers of the connections that the relay asks for.
+    pub(crate) fn expecting(self, expected: Vec<PathBuf>, asked: mpsc::UnboundedSender<u32>) -> Self {
+        Self { expected: Some(expected), asked: Some(asked), ..self }
+    }
+
+    /// Returns what limited the relay, and for which share of the time in percent.
+    pub(crate) fn limited(&self) -> Option<(String, u32)> {
+        locked(&self.limited).clone()
     }
 
     /// Returns the error that ended the transfer.
@@ -287,6 +300,16 @@ impl Session {
                 }
                 Request::Folder { stream, target } => self.folder(stream, target).await?,
                 Request::Link { stream, target, to } => self.link(stream, target, to).await?,
+                Request::Connect { connection } => {
+                    let asked = self.asked.as_ref();
+                    // After the end of the transfer, nobody opens it.
+                    let asked = asked.map(|asked| asked.send(connection).is_ok());
+                    asked
+                        .ok_or_else(|| invalid("a request for a connection from the end that opens them"))?;
+                }
+                Request::Limited { limit, percent } => {
+                    *locked(&self.limited) = Some((limit, percent.min(100)));
+                }
                 Request::Open { .. } => {}
             }
         }

@@ -26,6 +26,7 @@ use crate::error::Error;
 use crate::frame::VERSION;
 use crate::keys::{AllowList, Fingerprint, Identity};
 use crate::name::PathText;
+use crate::send::Kernel;
 use crate::serve::{self, ServeObserver, ServeOptions};
 
 /// Command that the other host runs.
@@ -206,6 +207,7 @@ fn read_answer(output: impl Read) -> io::Result<Option<Answer>> {
 pub fn serve_once(
     input: impl Read + Send + 'static,
     mut output: impl Write,
+    kernel: Option<Arc<dyn Kernel>>,
     observer: Arc<dyn ServeObserver>,
 ) -> Result<(), Error> {
     let mut answer = |answer: &Answer| {
@@ -213,7 +215,7 @@ pub fn serve_once(
         written.and_then(|()| output.flush()).map_err(|error| Error::system("answer the client", &error))
     };
     let mut input = BufReader::new(input);
-    let prepared = prepare(&mut input, observer);
+    let prepared = prepare(&mut input, kernel, observer);
     let (relay, listener, folder, fingerprint) = match prepared {
         Ok(prepared) => prepared,
         Err(error) => {
@@ -239,7 +241,11 @@ pub fn serve_once(
 /// Relay, listener, folder that is written to, and fingerprint of the key.
 type Prepared = (Arc<serve::Relay>, std::net::TcpListener, Option<PathBuf>, Fingerprint);
 
-fn prepare(input: &mut impl BufRead, observer: Arc<dyn ServeObserver>) -> Result<Prepared, Error> {
+fn prepare(
+    input: &mut impl BufRead,
+    kernel: Option<Arc<dyn Kernel>>,
+    observer: Arc<dyn ServeObserver>,
+) -> Result<Prepared, Error> {
     let mut line = String::new();
     let read = input.take(MOST_OUTPUT).read_line(&mut line);
     read.map_err(|error| Error::system("read standard input", &error))?;
@@ -260,7 +266,7 @@ fn prepare(input: &mut impl BufRead, observer: Arc<dyn ServeObserver>) -> Result
     let mut allow = AllowList::default();
     allow.add(call.client.parse()?);
     if call.reads {
-        let relay = serve::Relay::open(&identity, allow, observer)?;
+        let relay = serve::Relay::open(&identity, allow, kernel, observer)?;
         return Ok((relay, listen()?, None, fingerprint));
     }
     let folder = call.folder.as_path().to_path_buf();
@@ -277,6 +283,7 @@ fn prepare(input: &mut impl BufRead, observer: Arc<dyn ServeObserver>) -> Result
         root: folder.clone(),
         identity,
         allow,
+        kernel,
     };
     Ok((serve::Relay::new(&options, observer)?, listener, Some(folder), fingerprint))
 }

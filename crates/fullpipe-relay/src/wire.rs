@@ -1,6 +1,7 @@
 //! Frames on a connection, and the options of its socket.
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -185,9 +186,10 @@ impl Readiness {
         Ok((TcpStream::from_std(tcp)?, Self { socket }))
     }
 
-    /// Returns the local port.
-    pub(crate) fn port(&self) -> Option<u16> {
-        self.socket.local_addr().ok().map(|address| address.port())
+    /// Returns the local port and the address of the peer, which together tell the connections of this host apart.
+    pub(crate) fn ends(&self) -> Option<(u16, SocketAddr)> {
+        let (local, peer) = (self.socket.local_addr().ok()?, self.socket.peer_addr().ok()?);
+        Some((local.port(), SocketAddr::new(peer.ip().to_canonical(), peer.port())))
     }
 
     /// Returns the socket.

@@ -123,7 +123,7 @@ pub use fullpipe_tcp as tcp;
 pub use fullpipe_units as units;
 pub use input::Input;
 #[cfg(all(target_os = "linux", feature = "relay"))]
-pub use own_sockets::{KernelPacer, OwnSockets};
+pub use own_sockets::{HostKernel, KernelPacer, OwnSockets};
 pub use race::race;
 pub use run::{Datapath, EmuOptions, Observer, PreparedRun, Report, SimOptions, UmlOptions, World, run};
 

@@ -2,13 +2,15 @@
 //! and limits their rate.
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 use fullpipe_analysis::classify::{Limit, SocketFacts};
 use fullpipe_analysis::{Memory, SocketReport, Sockets};
 use fullpipe_linux::sock_diag::{SocketState, Which};
 use fullpipe_linux::watch;
-use fullpipe_relay::{Pacer, Room, Sampler, SocketSample};
+use fullpipe_relay::{Kernel, Pacer, Room, Sampler, SocketSample};
 use fullpipe_units::{Duration, Instant, Rate};
 
 use crate::Error;
@@ -57,6 +59,7 @@ pub(crate) fn sample(report: &SocketReport, interval: Duration) -> SocketSample 
     let rtt = Duration::from_secs_f64(report.rtt_ms.unwrap_or_default() / 1e3);
     SocketSample {
         port: report.local.port(),
+        peer: SocketAddr::new(report.remote.ip().to_canonical(), report.remote.port()),
         acked: report.achieved * interval,
         rate: report.achieved,
         rtt,
@@ -99,5 +102,20 @@ pub struct KernelPacer;
 impl Pacer for KernelPacer {
     fn pace(&self, socket: BorrowedFd<'_>, rate: Rate) -> io::Result<()> {
         fullpipe_linux::pacing::limit(socket, rate)
+    }
+}
+
+/// The kernel of this host, for a relay that sends.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HostKernel;
+
+impl Kernel for HostKernel {
+    fn sampler(&self, link: Option<Rate>) -> Option<Box<dyn Sampler>> {
+        let own = OwnSockets::begin(SocketFacts { link, ..SocketFacts::default() }).ok()?;
+        Some(Box::new(own))
+    }
+
+    fn pacer(&self) -> Arc<dyn Pacer> {
+        Arc::new(KernelPacer)
     }
 }

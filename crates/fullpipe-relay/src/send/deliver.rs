@@ -1,19 +1,21 @@
 //! A relay that sends: the driver of a copy on connections that the client opens.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use fullpipe_units::Bytes;
+use fullpipe_units::{Bytes, Rate};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::connection::Event;
+use super::connection::{Event, SharedSampler, sample};
 use super::driver::Driver;
 use super::links::{Connections, Links};
+use super::pacing::{Kernel, Pacing, RateLimit};
 use super::tasks::{Tasks, find};
 use super::{AHEAD, EVENTS};
 use crate::error::Error;
-use crate::frame::MOST_CONNECTIONS;
+use crate::frame::{ChooseConnections, MOST_CONNECTIONS};
 use crate::sources::Walk;
 use crate::wire::Readiness;
 
@@ -25,11 +27,46 @@ pub(crate) struct Joined<S> {
     pub(crate) readiness: Readiness,
 }
 
+/// How files are sent.
+#[derive(Clone, Debug)]
+pub(crate) struct Delivery {
+    /// Read what was written back from the disk.
+    pub(crate) verify: bool,
+    /// What chooses the number of connections; absent if the client opens as many as it wants.
+    pub(crate) choose: Option<ChooseConnections>,
+    /// Highest rate of the payload in bit/s.
+    pub(crate) limit_bps: Option<u64>,
+    pub(crate) kernel: Option<Arc<dyn Kernel>>,
+}
+
+impl Delivery {
+    /// Returns the sampler and the connections. Without a sampler, their number is not chosen.
+    fn links(&self) -> Result<(Option<SharedSampler>, Links), Error> {
+        let Some(ChooseConnections { least, most, link_bps }) = self.choose else {
+            return Ok((None, Links::new(Connections::new(MOST_CONNECTIONS, MOST_CONNECTIONS)?, None)));
+        };
+        let (range, link) = (Connections::new(least, most)?, link_bps.map(Rate::from_bps));
+        let sampler = self.kernel.as_ref().and_then(|kernel| kernel.sampler(link));
+        let mut links = Links::new(range, link);
+        // Connection 0, on which the client has asked.
+        links.next_to_open();
+        Ok((sampler.map(|sampler| Arc::new(Mutex::new(sampler))), links))
+    }
+
+    fn pacing(&self) -> Result<Option<Pacing>, Error> {
+        let Some(rate) = self.limit_bps.map(Rate::from_bps) else { return Ok(None) };
+        let kernel = self.kernel.as_ref();
+        let kernel =
+            kernel.ok_or_else(|| Error::usage("the relay cannot limit its rate", "leave out --limit"))?;
+        Ok(Some(Pacing::new(&RateLimit::new(rate, kernel.pacer())?)))
+    }
+}
+
 /// Sends the files of `walk` on connection 0, whose client has been welcomed, and on those that join. Returns
 /// their number and the payload.
 pub(crate) async fn deliver<S: AsyncRead + AsyncWrite + Send + 'static>(
     walk: Result<Walk, Error>,
-    verify: bool,
+    delivery: Delivery,
     peer: String,
     (stream, readiness): (S, Readiness),
     mut joins: mpsc::UnboundedReceiver<Joined<S>>,
@@ -44,17 +81,30 @@ pub(crate) async fn deliver<S: AsyncRead + AsyncWrite + Send + 'static>(
         Ok::<(), Error>(())
     };
     let started = Instant::now();
-    // The client chooses the number of connections.
-    let links = Links::new(Connections::new(MOST_CONNECTIONS, MOST_CONNECTIONS)?, None);
-    let context = (started, links, None);
-    let mut driver = Driver::new(peer, Arc::clone(&tasks.shared), requests, events, context, verify, &());
+    let prepared = delivery.links().and_then(|links| Ok((links, delivery.pacing()?)));
+    let (((sampler, links), pacing), refused) = match prepared {
+        Ok(prepared) => (prepared, None),
+        // The client is informed of the reason below.
+        Err(error) => (((None, Links::new(Connections::AUTO, None)), None), Some(error)),
+    };
+    // Dropped, and with it its task, when the transfer ends.
+    let mut sampling = JoinSet::new();
+    if let Some(sampler) = sampler {
+        sampling.spawn(sample(sampler, events.clone()));
+    }
+    let (shared, context) = (Arc::clone(&tasks.shared), (started, links, pacing));
+    let mut driver = Driver::new(peer, shared, requests, events, context, delivery.verify, &());
     begin(&mut tasks, &mut driver, Joined { number: 0, stream, readiness }, Some(outgoing))?;
     let (found, mut sources) = mpsc::channel(AHEAD);
     let ended: Result<(), Error> = async {
+        if let Some(error) = refused {
+            return Err(error);
+        }
         find(walk?, found);
         driver.handle([Event::Accepted(Ok(()))])?;
         let mut batch = Vec::new();
         while !driver.is_complete() {
+            driver.ask_for_connections();
             tokio::select! {
                 // The driver holds a sender, so the channel cannot end.
                 _ = reported.recv_many(&mut batch, EVENTS) => driver.handle(batch.drain(..))?,
@@ -66,7 +116,10 @@ pub(crate) async fn deliver<S: AsyncRead + AsyncWrite + Send + 'static>(
     }
     .await;
     match &ended {
-        Ok(()) => driver.end(),
+        Ok(()) => {
+            driver.tell_limit();
+            driver.end();
+        }
         Err(error) => driver.fail(error),
     }
     tasks.end().await;

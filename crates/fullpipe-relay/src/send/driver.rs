@@ -439,7 +439,7 @@ impl<'a> Driver<'a> {
         number: u32,
         socket: &Arc<Readiness>,
     ) -> Result<Duration, Error> {
-        self.links.opened(number, socket.port());
+        self.links.opened(number, socket.ends());
         locked(&self.shared.dispatcher).rest(self.links.resting());
         let at = self.now();
         let Some(pacing) = &mut self.pacing else { return Ok(Duration::ZERO) };
@@ -465,6 +465,22 @@ impl<'a> Driver<'a> {
     /// before another connection joins it.
     pub(super) fn next_to_open(&mut self) -> Option<u32> {
         if self.is_accepted { self.links.next_to_open() } else { None }
+    }
+
+    /// Asks the client of a relay that sends for more connections, if there are too few.
+    pub(super) fn ask_for_connections(&mut self) {
+        while self.links.are_chosen()
+            && let Some(connection) = self.next_to_open()
+        {
+            self.request(Request::Connect { connection });
+        }
+    }
+
+    /// Tells the client of a relay that sends what limited the connections.
+    pub(super) fn tell_limit(&self) {
+        if let Some((limit, share)) = self.links.limit() {
+            self.request(Request::Limited { limit, percent: (share * 100.0) as u32 });
+        }
     }
 
     /// Adapts the number of connections to what limits them.

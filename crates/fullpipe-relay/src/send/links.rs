@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::net::SocketAddr;
 use std::str::FromStr;
 
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
@@ -21,12 +22,6 @@ pub struct Connections {
 impl Connections {
     /// Any number that the protocol permits, beginning with one.
     pub const AUTO: Self = Self { least: 1, most: MOST_CONNECTIONS };
-
-    /// Returns the number of connections of a copy that does not choose it: the largest of the range, or four
-    /// of any.
-    pub(crate) fn fixed(self) -> u32 {
-        if self == Self::AUTO { 4 } else { self.most }
-    }
 
     /// Returns the least and the largest number.
     pub fn range(self) -> (u32, u32) {
@@ -72,6 +67,8 @@ impl FromStr for Connections {
 pub struct SocketSample {
     /// Local port of the connection.
     pub port: u16,
+    /// Address and port of the peer.
+    pub peer: SocketAddr,
     /// Payload that was acknowledged in the interval.
     pub acked: Bytes,
     /// Mean rate of this payload in the interval.
@@ -107,7 +104,8 @@ enum State {
 #[derive(Clone, Debug, Default)]
 struct Link {
     state: State,
-    port: Option<u16>,
+    /// Local port, and address of the peer.
+    socket: Option<(u16, SocketAddr)>,
     /// Number of intervals in which each limit applied.
     limits: BTreeMap<String, u64>,
     rtt: Option<Duration>,
@@ -160,10 +158,10 @@ impl Links {
         Some(number as u32)
     }
 
-    /// Records an open connection, from the local port `port`.
-    pub(super) fn opened(&mut self, number: u32, port: Option<u16>) {
+    /// Records an open connection; `socket` is its local port and the address of the peer.
+    pub(super) fn opened(&mut self, number: u32, socket: Option<(u16, SocketAddr)>) {
         if let Some(link) = self.links.get_mut(number as usize) {
-            (link.state, link.port) = (State::Open, port);
+            (link.state, link.socket) = (State::Open, socket);
         }
         self.most_open = self.most_open.max(self.count(|state| state == State::Open) as u64);
     }
@@ -177,6 +175,11 @@ impl Links {
     /// Returns the open connections with their numbers.
     fn open(&self) -> impl Iterator<Item = (u32, &Link)> {
         (0..).zip(&self.links).filter(|(_, link)| link.state == State::Open)
+    }
+
+    /// Returns whether the copy chooses the number of connections.
+    pub(super) fn are_chosen(&self) -> bool {
+        self.choice.is_some()
     }
 
     /// Returns the connections that get no blocks: those beyond the number that is wanted.
@@ -200,7 +203,8 @@ impl Links {
         let resting = self.resting();
         let mut intervals = Vec::new();
         for (number, link) in (0..).zip(&mut self.links).filter(|(_, link)| link.state == State::Open) {
-            let Some(sample) = samples.iter().find(|sample| Some(sample.port) == link.port) else { continue };
+            let is_its_own = |sample: &&SocketSample| Some((sample.port, sample.peer)) == link.socket;
+            let Some(sample) = samples.iter().find(is_its_own) else { continue };
             *link.limits.entry(sample.limit.clone().unwrap_or_else(|| "unknown".into())).or_default() += 1;
             link.rtt = Some(sample.rtt);
             link.rate = Some(sample.rate);
@@ -240,7 +244,7 @@ impl Links {
                 bytes: *bytes,
                 goodput_bps: Rate::mean(Bytes::new(*bytes), wall).as_bps(),
                 rtt_ms: link.rtt.map(|rtt| rtt.as_secs_f64() * 1e3),
-                retransmits: link.port.map(|_| link.retransmits),
+                retransmits: link.socket.map(|_| link.retransmits),
                 limit: link.limits.iter().map(|(name, n)| (name.clone(), *n as f64 / all as f64)).collect(),
                 lost: link.state == State::Lost,
             }
@@ -265,11 +269,22 @@ mod tests {
         }
     }
 
+    fn peer() -> SocketAddr {
+        "192.0.2.1:9581".parse().expect("an address")
+    }
+
     fn sample(port: u16, room: Room) -> SocketSample {
-        let (acked, rtt) = (Bytes::from_mib(1), Duration::from_millis(10));
-        let rate = Rate::from_bps(32 << 20);
-        let limit = Some("sndbuf".into());
-        SocketSample { port, acked, rate, rtt, retransmits: 1, limit, room, is_growing: false }
+        SocketSample {
+            port,
+            peer: peer(),
+            acked: Bytes::from_mib(1),
+            rate: Rate::from_bps(32 << 20),
+            rtt: Duration::from_millis(10),
+            retransmits: 1,
+            limit: Some("sndbuf".into()),
+            room,
+            is_growing: false,
+        }
     }
 
     /// More connections are opened under a cap of each, and those that a trial takes back rest.
@@ -278,7 +293,7 @@ mod tests {
         let mut links = Links::new(Connections::AUTO, None);
         let open = |links: &mut Links| {
             while let Some(number) = links.next_to_open() {
-                links.opened(number, Some(1000 + number as u16));
+                links.opened(number, Some((1000 + number as u16, peer())));
             }
         };
         open(&mut links);

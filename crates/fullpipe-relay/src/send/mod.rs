@@ -29,12 +29,12 @@ use tokio::time::{Instant, timeout};
 
 use self::connect::{Opened, Relay};
 use self::connection::{SharedSampler, receive_first, sample};
-pub(crate) use self::deliver::{Joined, deliver};
+pub(crate) use self::deliver::{Delivery, Joined, deliver};
 use self::driver::Driver;
 use self::links::Links;
 pub use self::links::{Connections, Sampler, SocketSample};
 use self::pacing::Pacing;
-pub use self::pacing::{Pacer, RateLimit};
+pub use self::pacing::{Kernel, Pacer, RateLimit};
 use self::pipe::Held;
 pub use self::pipe::{Pipe, PipeOptions};
 use self::tasks::{Tasks, find};
@@ -96,7 +96,7 @@ pub struct CopyOptions {
     /// Compare the hashes of files whose size and modification time are the same, and read what was written
     /// back from the disk.
     pub verify: bool,
-    /// Highest rate of the payload over all connections.
+    /// Highest rate of the payload over all connections. A copy from another host asks the other end to keep it.
     pub limit: Option<RateLimit>,
     /// Rate of the slowest link on the way, if it is known. Where the copy chooses the number of connections, it
     /// computes how many fill the link.

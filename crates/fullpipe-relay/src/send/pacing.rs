@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use fullpipe_units::{Duration, Instant, Rate};
 
+use super::links::Sampler;
 use crate::engine::{Demand, Limiter};
 use crate::error::Error;
 use crate::wire::Readiness;
@@ -23,6 +24,15 @@ pub trait Pacer: fmt::Debug + Send + Sync {
     /// # Errors
     /// Returns the error of the kernel.
     fn pace(&self, socket: BorrowedFd<'_>, rate: Rate) -> io::Result<()>;
+}
+
+/// What a relay that sends needs of its kernel: samples of its sockets, and a limit of their rates.
+pub trait Kernel: fmt::Debug + Send + Sync {
+    /// Begins to sample the sockets of this process, on a path whose slowest link has the rate `link`, if it is
+    /// known. Returns `None` if the kernel does not report sockets.
+    fn sampler(&self, link: Option<Rate>) -> Option<Box<dyn Sampler>>;
+    /// Returns what limits the rate of a socket.
+    fn pacer(&self) -> Arc<dyn Pacer>;
 }
 
 /// Highest rate of a copy, over all its connections.
@@ -45,6 +55,11 @@ impl RateLimit {
             ));
         }
         Ok(Self { rate, pacer })
+    }
+
+    /// Returns the rate.
+    pub(crate) fn rate(&self) -> Rate {
+        self.rate
     }
 }
 

@@ -1,11 +1,16 @@
 //! Copies from a relay.
 
 use std::fs;
+use std::io;
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use fullpipe_relay::{Connections, CopyOptions, CopyReport, End, Error, Kind, Sources, copy};
-use fullpipe_units::Duration;
+use fullpipe_relay::{
+    Connections, CopyOptions, CopyReport, End, Error, Kind, Pacer, RateLimit, Sources, copy,
+};
+use fullpipe_units::{Duration, Rate};
 
 use crate::proxy::{Cut, Proxy};
 use crate::{Fixture, Notes};
@@ -38,6 +43,45 @@ impl Fixture {
     fn fetched(&self, name: &str) -> PathBuf {
         self.folder.path().join("out").join(name)
     }
+}
+
+/// A relay without samples of its sockets stays at the least number of connections, and asks for them.
+#[test]
+fn the_relay_asks_for_the_connections_that_it_chooses() {
+    let fixture = Fixture::new();
+    let content = fixture.stored("large", 40 * MIB);
+    for (least, most) in [(1, 16), (3, 5)] {
+        let connections = Connections::new(least, most).expect("a range");
+        let options = CopyOptions { connections, ..fixture.fetching(&["large"], "large", fixture.address) };
+        let report = copy(&options, None, &Notes).expect("copied");
+        assert!(fs::read(fixture.fetched("large")).expect("placed") == content);
+        assert!((1..=u64::from(least)).contains(&report.most_connections), "{report:?}");
+        fs::remove_file(fixture.fetched("large")).expect("removed");
+    }
+}
+
+/// Sets no rate.
+#[derive(Debug)]
+struct NoPacer;
+
+impl Pacer for NoPacer {
+    fn pace(&self, _: BorrowedFd<'_>, _: Rate) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_relay_that_cannot_limit_its_rate_refuses_to_send() {
+    let fixture = Fixture::new();
+    fixture.stored("file", 1000);
+    let limit = RateLimit::new(Rate::from_bps(1_000_000), Arc::new(NoPacer)).expect("a limit");
+    let options = CopyOptions { limit: Some(limit), ..fixture.fetching(&["file"], "file", fixture.address) };
+    let error = copy(&options, None, &Notes).expect_err("no limit");
+    assert_eq!(
+        (error.message.as_str(), error.hint.as_str()),
+        ("the relay cannot limit its rate", "leave out --limit")
+    );
+    assert!(!fixture.fetched("file").exists());
 }
 
 #[test]

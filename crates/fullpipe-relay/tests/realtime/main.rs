@@ -60,7 +60,7 @@ impl Fixture {
         let mut allow = AllowList::default();
         allow.add_file(&format!("{} {rights}", client.fingerprint())).expect("valid");
         let listen = "127.0.0.1:0".parse().expect("an address");
-        let options = ServeOptions { listen, root: path("in"), identity, allow };
+        let options = ServeOptions { listen, root: path("in"), identity, allow, kernel: None };
         let (sender, receiver) = mpsc::channel();
         thread::spawn(move || serve(&options, Arc::new(Listening(sender))).expect("it serves until the end"));
         let address = receiver.recv().expect("it listens");

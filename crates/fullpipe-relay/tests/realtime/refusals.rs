@@ -114,7 +114,7 @@ fn a_folder_has_one_relay() {
     let mut allow = AllowList::default();
     let listen = "127.0.0.1:0".parse().expect("an address");
     let root = fixture.folder.path().join("in");
-    let mut options = ServeOptions { listen, root, identity, allow: allow.clone() };
+    let mut options = ServeOptions { listen, root, identity, allow: allow.clone(), kernel: None };
     let error = serve(&options, Arc::new(Nothing)).expect_err("nobody is allowed");
     assert_eq!(error.message, "a relay without --allow accepts no client");
     allow.add(fixture.client.fingerprint());
