@@ -217,12 +217,15 @@ impl Fetching<'_> {
         // Dropped, and with them their tasks, when the attempt ends.
         let mut joining = JoinSet::new();
         let mut join = |number: u32| {
+            while joining.try_join_next().is_some() {}
+            // A relay that asks for the same connection again and again gets one task.
+            if !session.enter(number) {
+                return;
+            }
             let (relay, session) = (Arc::clone(relay), Arc::clone(&session));
             joining.spawn(async move {
                 // The others carry what a lost connection had.
-                if session.enter(number)
-                    && let Ok((mut tls, _)) = relay.connect(number).await
-                {
+                if let Ok((mut tls, _)) = relay.connect(number).await {
                     let _ = session.read(number, &mut tls).await;
                 }
             });
