@@ -320,7 +320,7 @@ fn mistakes_are_named_in_one_line() {
         (
             f(&format!("{PATH}\nloss = ['0%', '101%']"), "", FLOW, ""),
             "line 6, column 15: probability '101%' is out of range",
-            "write 1.5% or 20ppm",
+            "write a share from 0% to 100%, for example 1.5%",
         ),
         (
             f(&format!("{PATH}\nloss = '100%'"), "", FLOW, ""),
