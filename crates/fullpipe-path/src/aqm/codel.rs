@@ -51,8 +51,8 @@ pub(super) struct Codel {
     drop_next: Instant,
     count: u64,
     lastcount: u64,
-    /// Largest packet length seen so far, in bytes. CoDel does not drop the head of the queue if no more than
-    /// this number of bytes would remain, because the link would then be idle.
+    /// Largest packet length seen so far, in bytes. CoDel drops the head of the queue only if more than this
+    /// number of bytes would remain; with fewer, the link could go idle.
     maxpacket: u32,
 }
 

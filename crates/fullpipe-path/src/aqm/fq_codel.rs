@@ -112,7 +112,7 @@ impl<T> FqCodel<T> {
     fn shed(&mut self, ledger: &mut Ledger<T>) {
         let bytes_of =
             |number: &u32| self.lanes[*number as usize].as_ref().map_or(0, |lane| lane.fifo.bytes());
-        // Among queues of equal length, the first in list order is chosen.
+        // Among queues of equal length, drop from the first in list order.
         let listed = self.new.iter().chain(&self.old);
         let Some(longest) = listed.copied().rev().max_by_key(bytes_of) else { return };
         let Some(lane) = &mut self.lanes[longest as usize] else { return };

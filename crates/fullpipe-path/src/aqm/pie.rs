@@ -100,8 +100,8 @@ impl Pie {
         }
     }
 
-    /// Runs all updates of the drop probability that are due by `now`. The inputs have not changed since the
-    /// last update.
+    /// Runs all updates of the drop probability that are due by `now`. All of these updates read the same
+    /// queue delay, because no packet was dequeued since the last update.
     pub(super) fn run_until(&mut self, now: Instant) {
         while self.next_update <= now {
             if self.is_at_rest() {

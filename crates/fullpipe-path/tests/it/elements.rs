@@ -98,7 +98,7 @@ fn paths() -> Vec<(String, Vec<Element<u64>>)> {
     paths
 }
 
-/// Returns the arrivals of three flows with mixed packet kinds, 20 % above 10 Mbit/s, with pauses in between.
+/// Returns the arrivals of three flows with mixed packet kinds and pauses, at a rate 20 % above 10 Mbit/s.
 fn arrivals() -> impl Iterator<Item = (Instant, PacketInfo)> {
     let draws = Draws::new(SEED, 99);
     let mut now = Instant::ZERO;

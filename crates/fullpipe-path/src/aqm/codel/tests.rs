@@ -98,7 +98,7 @@ fn it_remembers_for_sixteen_intervals() {
     }
 }
 
-/// CoDel never drops the last packet in the queue, because the link would then be idle (`bytes() <=
+/// CoDel never drops the last packet in the queue, because the link could then go idle (`bytes() <=
 /// MAXPACKET`).
 #[test]
 fn a_single_packet_may_wait_for_ever() {

@@ -95,7 +95,7 @@ fn gaps_are_uniform() {
     assert!(chi2 < 36.19, "chi-square {chi2}, gaps {gaps:?}");
 }
 
-/// RFC 3168 section 7: packets are marked where the drop decision is random, and dropped where the drop
+/// RFC 3168 section 7: RED marks packets while its decision is random, and drops them once the drop
 /// probability is 1.
 #[test]
 fn marks_stop_where_every_packet_is_meant() {
