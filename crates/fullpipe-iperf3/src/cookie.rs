@@ -31,8 +31,8 @@ impl Cookie {
     /// accepted.
     ///
     /// # Errors
-    /// Returns an error unless `wire` consists of 36 printable characters and a zero: the peer does not speak
-    /// iperf3.
+    /// Returns an error unless `wire` consists of 36 printable characters and a zero; a peer that sends
+    /// anything else does not speak iperf3.
     pub fn from_wire(wire: &[u8; LENGTH]) -> Result<Self, WireError> {
         let mut letters = [0; LENGTH - 1];
         letters.copy_from_slice(&wire[..LENGTH - 1]);

@@ -1,8 +1,8 @@
 //! Reads JSON of any iperf3 version without storing it: a value of the wrong type counts as absent, and
 //! unknown keys are skipped.
 //!
-//! A JSON tree costs up to a hundred times its text. These readers extract the wanted values directly from
-//! the text, whatever else the text contains.
+//! A JSON tree can take a hundred times as much memory as its text. These readers extract the wanted values
+//! directly from the text, whatever else the text contains.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,10 +10,10 @@ use std::marker::PhantomData;
 
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-/// 2^63. Values of this size and above are negative numbers that were printed as unsigned (before 3.13).
+/// Bound close to 2^63: versions before 3.13 print negative numbers as unsigned numbers above this bound.
 const BEYOND: f64 = 9.2e18;
 
-/// A value that is kept only if it is a number, a Boolean or a text.
+/// A JSON value of any type; only numbers, Booleans and texts keep their content.
 enum Scalar<'de> {
     Bool(bool),
     Number(f64),
@@ -126,7 +126,7 @@ pub(crate) fn text<'de, A: MapAccess<'de>>(map: &mut A) -> Result<Option<String>
     })
 }
 
-/// Reads a value of any type as a text; `None` for null. The content of arrays and objects is left out.
+/// Reads a value of any type as a text; `None` for null. Arrays and objects become `[...]` and `{...}`.
 pub(crate) fn present<'de, A: MapAccess<'de>>(map: &mut A) -> Result<Option<String>, A::Error> {
     Ok(match map.next_value()? {
         Scalar::Text(value) => Some(value.into_owned()),
@@ -138,7 +138,7 @@ pub(crate) fn present<'de, A: MapAccess<'de>>(map: &mut A) -> Result<Option<Stri
     })
 }
 
-/// Reads a value whose type reads leniently itself.
+/// Reads a value with the `Deserialize` implementation of its type, which must be lenient itself.
 pub(crate) fn nested<'de, A: MapAccess<'de>, T: Deserialize<'de>>(map: &mut A) -> Result<T, A::Error> {
     map.next_value()
 }
@@ -164,7 +164,7 @@ pub(crate) trait Object<'de>: Default {
     fn take<A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<bool, A::Error>;
 }
 
-/// A collection that takes items one by one, and may refuse them.
+/// A collection that receives items one by one, and may reject them.
 pub(crate) trait Collect: Default {
     /// Type of the items.
     type Item;
@@ -175,10 +175,10 @@ pub(crate) trait Collect: Default {
 /// An object, or `None` for any other value.
 pub(crate) struct Maybe<T>(pub(crate) Option<T>);
 
-/// The items of an array; none for null, and `None` for any other value.
+/// Items of an array: empty for null, and `None` for any other value that is not an array.
 pub(crate) struct Array<C>(pub(crate) Option<C>);
 
-/// The methods of a visitor for the values that are not wanted.
+/// Visitor methods that read a value of an unwanted type as `None`.
 macro_rules! unwanted {
     () => {
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -302,8 +302,8 @@ impl<'de> Deserialize<'de> for Key<'de> {
     }
 }
 
-/// Implements [`Object`] and a lenient `Deserialize` for a type: each key is read by the function after it. A
-/// key that appears twice keeps its last value, as in a JSON tree.
+/// Implements [`Object`] and a lenient `Deserialize` for a type: the function named after each key reads its
+/// value. A key that appears twice keeps its last value, as in a JSON tree.
 macro_rules! lenient_object {
     ($name:ident $(<$generic:ident: $bound:path>)? { $($key:ident : $read:path),* $(,)? }) => {
         impl<'de $(, $generic: $bound)?> $crate::lenient::Object<'de> for $name $(<$generic>)? {
@@ -354,7 +354,7 @@ mod tests {
         serde_json::from_str(text).expect("JSON")
     }
 
-    /// Readers of damaged or foreign documents must find nothing, not fail.
+    /// A reader must treat damaged or foreign values as absent, and must not fail.
     #[test]
     fn values_of_the_wrong_type_are_absent() {
         let nothing = Values::default();

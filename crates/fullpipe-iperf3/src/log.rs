@@ -1,4 +1,4 @@
-//! A document of any iperf3 version, as a reader gets it: the values that explain a test, without the rest.
+//! Reads a document of any iperf3 version: the values that explain a test, without the rest.
 //!
 //! Interval reports are passed on one by one, so that the reader can decide which values to keep. A document
 //! therefore takes only the memory of the kept values, whatever else it contains.
@@ -14,17 +14,18 @@ use crate::report::Report;
 /// Maximum number of streams in an interval or at the end of a test. iperf3 opens at most 128 in each
 /// direction.
 pub const MOST_STREAMS: usize = 1024;
-/// Error, as it continues the words "the JSON".
+/// Error message that is printed after the words "the JSON".
 const TOO_MANY_STREAMS: &str = "has more streams than iperf3 opens";
 
-/// Values of a document that a reader needs. `I` takes the reports of the streams, interval by interval.
+/// Values of a document that a reader needs. The collection `I` receives the reports of the streams, interval
+/// by interval.
 #[derive(Clone, Debug)]
 pub struct Log<I> {
     /// Values known before the data transfer starts; `None` if the key is missing.
     pub start: Option<LogStart>,
     /// Reports of all intervals; `None` if the key has no array.
     pub intervals: Option<I>,
-    /// Totals of the test; empty if it did not end.
+    /// Totals of the test; empty if the test did not finish.
     pub end: LogEnd,
     /// Error that ended the test.
     pub error: Option<String>,
@@ -95,7 +96,7 @@ pub struct LogCpu {
 pub struct LogEnd {
     /// Totals of each stream.
     pub streams: Streams<LogEndStream>,
-    /// Sum over UDP, of the sender's bytes.
+    /// Sum over all streams of a UDP test, with the sender's bytes.
     pub sum: Option<Report>,
     /// Sum of the data sent.
     pub sum_sent: Option<Report>,
@@ -219,8 +220,8 @@ pub enum LogEvent {
 }
 
 impl LogEvent {
-    /// Reads a line. The line is parsed twice, because the name of the event determines how its data is read,
-    /// and may come after the data.
+    /// Parses a line of `--json-stream`. The line is parsed twice, because the name of the event determines
+    /// how its data is read, and may come after the data.
     ///
     /// # Errors
     /// Returns an error if the line is not JSON or has too many streams.

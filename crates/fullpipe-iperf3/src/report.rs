@@ -78,7 +78,7 @@ pub struct Report {
     /// Jitter in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jitter_ms: Option<f64>,
-    /// Datagrams lost; negative in an interval with late arrivals of an earlier one.
+    /// Datagrams lost; negative if datagrams counted as lost in an earlier interval arrived in this one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost_packets: Option<i64>,
     /// Datagrams sent.

@@ -279,7 +279,7 @@ impl Text {
             (None, None) => format!("                  {omitted}"),
         };
         match &sum.fullpipe {
-            // The values of a socket have no sum.
+            // The socket values of several streams cannot be added up.
             Some(of) => self.before_bar(&(front + &tail)) + &columns("", "", "", "", of.limit.as_deref()),
             None => format!("{front}{tail}\n"),
         }

@@ -139,7 +139,7 @@ fn events_are_read_as_they_are_written() {
     assert!(matches!(swapped, LogEvent::Start(start) if start.version.as_deref() == Some("iperf 3.17")));
 }
 
-/// Each of these costs three bytes of text, and hundreds of bytes if it is kept.
+/// An empty stream takes three bytes of text, but hundreds of bytes of memory if it is kept.
 #[test]
 fn empty_streams_are_bounded() {
     let many = vec!["{}"; MOST_STREAMS + 1].join(",");
