@@ -12,7 +12,7 @@ pub struct Error {
     pub message: String,
     /// Hint that suggests a remedy; may be empty.
     pub hint: String,
-    /// The same call may succeed a few seconds later.
+    /// Whether the same call may succeed a few seconds later.
     pub(crate) is_temporary: bool,
 }
 
@@ -50,7 +50,7 @@ impl Error {
         Self::new(Kind::Runtime, message, hint)
     }
 
-    /// States that the same call may succeed a few seconds later.
+    /// Marks the error as temporary: the same call may succeed a few seconds later.
     pub(crate) fn temporary(self) -> Self {
         Self { is_temporary: true, ..self }
     }

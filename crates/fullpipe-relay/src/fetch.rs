@@ -6,9 +6,9 @@
 //!   Session ─── opened, durable, placed ──────────────────► Driver
 //! ```
 //!
-//! The order of writes, the journal and the continuation are those of the relay, on this host. The relay
-//! decides neither the names of the targets nor where symbolic links lead: every target is one that was asked
-//! for, or below it, and links are created after the files.
+//! This host writes files, keeps a journal and continues interrupted copies as a relay does. The relay
+//! chooses neither the names of the targets nor a way through symbolic links: every target is one that the
+//! client asked for, or is below it, and links are created after the files.
 
 use std::fs;
 use std::io;
@@ -33,11 +33,11 @@ use crate::store::FileStore;
 use crate::target::End;
 use crate::{runtime, span};
 
-/// Time between two reports of the progress.
+/// Time between two progress reports.
 const SHOWN: Duration = Duration::from_millis(100);
-/// Time in which the last replies have to be sent.
+/// Time within which the last replies must be sent.
 const FAREWELL: Duration = Duration::from_secs(5);
-/// Maximum number of sources: the message that names them has 64 KiB.
+/// Maximum number of sources, which a message of at most 64 KiB names.
 const MOST_SOURCES: usize = 256;
 
 /// Copies files from another host to this one.
@@ -64,7 +64,7 @@ pub(crate) fn fetch(
         Some(End::Ssh { host, .. }) => {
             let mut started = None;
             let fetched = fetching.run(|| {
-                // An earlier one ends first.
+                // End an earlier relay before starting the next one.
                 drop(started.take());
                 let remote = Remote::start_reading(host, options.identity.fingerprint())?;
                 let address = (remote.host.as_str(), remote.port);
@@ -81,10 +81,10 @@ pub(crate) fn fetch(
     }
 }
 
-/// What is fetched, and where it goes.
+/// Sources and targets of a copy from another host.
 #[derive(Debug, PartialEq, Eq)]
 struct Plan {
-    /// Folder of this host that receives the files. It is created.
+    /// Folder of this host that receives the files. It is created if it does not exist.
     folder: PathBuf,
     fetch: Fetch,
     /// Targets below the folder.
@@ -117,7 +117,7 @@ impl Plan {
         let mut expected: Vec<PathBuf> = Vec::new();
         for source in sources {
             let (End::Relay { path, .. } | End::Ssh { path, .. }) = source else { continue };
-            // There is no shell that would replace it.
+            // No shell replaces the tilde here.
             let path = path.strip_prefix("~").unwrap_or(path);
             let own = path.components().next_back().and_then(|part| match part {
                 Component::Normal(name) => Some(name),
@@ -146,7 +146,7 @@ impl Plan {
     }
 }
 
-/// Returns the host of a source, and its port.
+/// Returns the host and the port of a source.
 fn place(source: &End) -> Option<(&str, u16)> {
     match source {
         End::Relay { host, port, .. } => Some((host, *port)),
@@ -195,7 +195,7 @@ impl Fetching<'_> {
                 }
             }
         });
-        // Threads of a failed attempt may still write.
+        // Threads of a failed attempt may still be writing.
         drop(runtime);
         drop(store);
         FileStore::clean(folder);
@@ -214,7 +214,7 @@ impl Fetching<'_> {
         let session = Arc::new(session);
         let (tls, _) = relay.connect(0).await?;
         sums.was_accepted = true;
-        // Dropped, and with them their tasks, when the attempt ends.
+        // When the attempt ends, this set is dropped, and its tasks end.
         let mut joining = JoinSet::new();
         let mut join = |number: u32| {
             while joining.try_join_next().is_some() {}
@@ -224,14 +224,14 @@ impl Fetching<'_> {
             }
             let (relay, session) = (Arc::clone(relay), Arc::clone(&session));
             joining.spawn(async move {
-                // The others carry what a lost connection had.
+                // If this connection fails, the others deliver its blocks.
                 if let Ok((mut tls, _)) = relay.connect(number).await {
                     let _ = session.read(number, &mut tls).await;
                 }
             });
         };
         let (least, most) = self.options.connections.range();
-        // Otherwise, the relay asks for them.
+        // With a range, the relay asks for further connections.
         if least == most {
             (1..most).for_each(&mut join);
         }
@@ -277,7 +277,7 @@ impl Fetching<'_> {
     }
 }
 
-/// Sums of the attempts that failed.
+/// Totals of the attempts that failed.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
     was_accepted: bool,
@@ -311,7 +311,7 @@ fn report(totals: &Totals, earlier: Sums, (started, reconnects): (Instant, u64))
     CopyReport {
         schema: CopyReport::SCHEMA,
         files,
-        // What an earlier attempt has placed is the same now.
+        // Files that an earlier attempt has placed count as unchanged in this one.
         same_files: totals.same.saturating_sub(earlier.files),
         skipped_files: 0,
         bytes: totals.bytes.get(),

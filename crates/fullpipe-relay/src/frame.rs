@@ -5,10 +5,9 @@
 //!   | kind | flags| reserved | length (bytes) | stream                   | offset                   |
 //! ```
 //!
-//! Numbers are big-endian. A control frame has the stream and the offset zero; the content of a whole file
-//! begins with its hash. A reader checks the header before it reads or allocates anything, so a frame costs
-//! at most 64 KiB or 1 MiB.
-//! `docs/reference/copy-protocol.md` describes the exchange of messages.
+//! Numbers are big-endian. A control frame has the stream and the offset zero; the content of a whole file begins with
+//! its hash. A reader checks the header before it reads or allocates anything, so a message takes at most 64 KiB, and a
+//! block or a file at most 1 MiB. `docs/reference/copy-protocol.md` describes the exchange of messages.
 
 use std::fmt;
 
@@ -53,7 +52,7 @@ pub enum Header {
         stream: u64,
         /// Length of hash and content in bytes.
         length: usize,
-        /// The source has a hole here: pages that contain only zeros are not written.
+        /// Whether parts of the file are holes in the source; pages that contain only zeros are then not written.
         sparse: bool,
     },
 }
@@ -61,11 +60,11 @@ pub enum Header {
 /// How a block is stored in the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Storage {
-    /// All of it is stored.
+    /// The whole block is stored.
     Full,
-    /// A part of it is a hole: pages that contain only zeros are not written.
+    /// Parts of the block are holes; pages that contain only zeros are not written.
     Sparse,
-    /// All of it is a hole. It contains only zeros, which are neither sent nor written.
+    /// The whole block is a hole. Its zeros are neither sent nor written.
     Hole,
 }
 
@@ -109,8 +108,7 @@ impl Header {
     /// Reads a header.
     ///
     /// # Errors
-    /// Returns an error if the kind is unknown, a length exceeds its limit, or a field that has to be zero is
-    /// not.
+    /// Returns an error if the kind is unknown, if a length exceeds its limit, or if a field that must be zero is not.
     pub fn parse(bytes: &[u8; HEADER]) -> Result<Self, FrameError> {
         let [kind, flags, r0, r1, l0, l1, l2, l3, numbers @ ..] = *bytes;
         let storage = match (kind, flags) {
@@ -187,21 +185,21 @@ pub struct Source {
     pub inode: u64,
 }
 
-/// Files that a client asks a relay to send. Both ends then exchange their roles: the relay announces files,
-/// and the client answers.
+/// Files that a client asks a relay to send. The two ends then exchange their roles: the relay announces files, and the
+/// client replies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fetch {
     /// Paths of files and folders, each with the name that it gets at the client.
     pub sources: Vec<(PathText, PathText)>,
-    /// Compare hashes instead of trusting size and modification time, and read what was written back from
-    /// the disk.
+    /// Whether the sender compares hashes instead of trusting size and modification time, and the receiver reads
+    /// written files back from the disk.
     #[serde(default)]
     pub verify: bool,
     /// The relay chooses the number of connections, and asks for each besides connection 0 with `connect`. If it is
-    /// absent, the client opens as many as it wants.
+    /// absent, the client opens the connections that it wants.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub choose: Option<ChooseConnections>,
-    /// Highest rate of the payload over all connections, in bit/s. The relay paces them.
+    /// Highest rate of the payload over all connections, in bit/s. The relay paces its connections to this rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_bps: Option<u64>,
 }
@@ -209,32 +207,32 @@ pub struct Fetch {
 /// Range from which a relay that sends chooses the number of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChooseConnections {
-    /// Least number.
+    /// Minimum number of connections.
     pub least: u32,
-    /// Largest number, at most 16.
+    /// Maximum number of connections, at most 16.
     pub most: u32,
-    /// Rate of the slowest link on the way in bit/s, if the client knows it.
+    /// Rate of the slowest link of the path in bit/s, if the client knows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link_bps: Option<u64>,
 }
 
-/// Announcement of a pipe.
+/// Announcement that a source is a pipe.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PipeSource {
     /// Name of the stream. A later transfer of the same name to the same target continues it.
     pub name: StreamName,
-    /// Amount in bytes that the receiver makes durable at once.
+    /// Number of bytes that the receiver makes durable together.
     pub group: u64,
-    /// The sender has every byte that was not reported durable. If not, it continues from the first gap, and
-    /// the receiver forgets what lies beyond it.
+    /// Whether the sender still has every byte that was not reported durable. Otherwise, the sender continues at the
+    /// first gap, and the receiver discards the blocks beyond it.
     #[serde(default)]
     pub holds: bool,
-    /// The receiver remembers after the end of the transfer that the stream is complete.
+    /// Whether the receiver must remember, after the end of the transfer, that the stream is complete.
     #[serde(default)]
     pub remember: bool,
 }
 
-/// Size and hash of a pipe that has its name.
+/// Size and hash of a pipe whose file has been placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlacedPipe {
     /// Size in bytes.
@@ -255,7 +253,7 @@ pub enum Request {
         transfer: Hex<16>,
         /// Number of the connection; connection 0 carries the messages.
         connection: u32,
-        /// The client asks for files. Only on connection 0.
+        /// Files that the client asks for. Permitted only on connection 0.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         fetch: Option<Fetch>,
     },
@@ -269,59 +267,59 @@ pub enum Request {
         source: Source,
         /// Permission bits of the target.
         mode: u32,
-        /// Compare hashes instead of trusting size and modification time, and read what was written back
+        /// Whether to compare hashes instead of trusting size and modification time, and to read the written file back
         /// from the disk.
         #[serde(default)]
         verify: bool,
-        /// Receive the file even if the target has the same size and modification time.
+        /// Whether to receive the file even if the target has the same size and modification time.
         #[serde(default)]
         replace: bool,
-        /// The source is a pipe, whose size is stated at its end.
+        /// Description of the source if it is a pipe; `finish` then states its size.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pipe: Option<PipeSource>,
     },
-    /// Creates a symbolic link, or replaces a file. The relay answers as for a file.
+    /// Creates a symbolic link, which may replace a file. The relay replies as for a file.
     Link {
-        /// Stream of the answer.
+        /// Stream to which the reply belongs.
         stream: u64,
         /// Path of the link below the root.
         target: RelativePath,
-        /// Content of the link.
+        /// Target of the link, as stored in the link.
         to: LinkContent,
     },
-    /// Creates a folder, if it does not exist. The relay answers as for a file.
+    /// Creates a folder, if it does not exist. The relay replies as for a file.
     Folder {
-        /// Stream of the answer.
+        /// Stream to which the reply belongs.
         stream: u64,
         /// Path of the folder below the root.
         target: RelativePath,
     },
-    /// States the hash of a file of more than 1 MiB. Blocks may still follow on other connections.
+    /// States the hash of a file of more than 1 MiB. Blocks may still arrive on other connections.
     Finish {
         /// Stream of the file.
         stream: u64,
-        /// BLAKE3 hash of the file; with `from`, that of the values of the later blocks.
+        /// BLAKE3 hash of the file; if `from` is set, a hash of the values of the blocks from there on.
         blake3: Hex<32>,
         /// Size of a pipe in bytes.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         size: Option<u64>,
-        /// First block of a pipe that the sender has seen. An earlier process sent those before.
+        /// First block of a pipe that this sender has read. An earlier process sent the blocks before it.
         #[serde(default)]
         from: u64,
     },
-    /// Asks the client of a relay that sends to open another connection.
+    /// Asks the client to open another connection; only a relay that sends uses this message.
     Connect {
         /// Number of the connection.
         connection: u32,
     },
-    /// Reports what limited the connections of a relay that sends, before `bye`.
+    /// Reports the limit of the connections of a relay that sends, before `bye`.
     Limited {
-        /// Name of the limit that applied for most of the time.
+        /// Name of the limit that applied for the longest time.
         limit: String,
-        /// Share of the time in percent.
+        /// Percentage of the time in which this limit applied.
         percent: u32,
     },
-    /// Reports a failure of a relay that sends, which ends the transfer.
+    /// Reports a failure of a relay that sends; the failure ends the transfer.
     Failed {
         /// One-line message.
         message: String,
@@ -332,7 +330,7 @@ pub enum Request {
     Bye,
 }
 
-/// Message from the end that serves.
+/// Message from the end that accepts the connections.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Reply {
@@ -341,50 +339,50 @@ pub enum Reply {
         /// Version of the protocol to use.
         version: u32,
     },
-    /// Requests a file, except the blocks that the receiver has already.
+    /// Requests the blocks of a file that the receiver does not have yet.
     Opened {
         /// Stream of the file.
         stream: u64,
-        /// Ranges of blocks, by number and without their ends, that an earlier transfer made durable.
+        /// Half-open ranges of the numbers of the blocks that an earlier transfer made durable.
         durable: Vec<(u64, u64)>,
-        /// An earlier transfer was discarded, because the source has changed since.
+        /// Whether an earlier transfer was discarded because the source has changed since.
         restarted: bool,
     },
-    /// The target has the size and the modification time of the source already.
+    /// Reports that the target already has the size and the modification time of the source.
     Same {
         /// Stream of the file.
         stream: u64,
     },
-    /// The target has the size and the modification time of the source, and this hash. The stream ends; if
-    /// the hash is not that of the source, the file is announced again.
+    /// Reports the hash of a target that has the size and the modification time of the source. The stream ends; if the
+    /// hash of the source differs, the sender announces the file again.
     Exists {
         /// Stream of the file.
         stream: u64,
         /// BLAKE3 hash of the target.
         blake3: Hex<32>,
     },
-    /// Reports blocks that survive a crash.
+    /// Reports blocks that would survive a crash.
     Durable {
         /// Stream of the file.
         stream: u64,
-        /// Ranges of blocks, by number and without their ends.
+        /// Half-open ranges of block numbers.
         blocks: Vec<(u64, u64)>,
     },
-    /// Reports a file or folder that has its name, and survives a crash.
+    /// Reports that a file or folder has been placed under its name, and survives a crash.
     Placed {
         /// Stream of the file or folder.
         stream: u64,
-        /// Size and hash of a pipe. It is the answer to `open` if an earlier transfer has completed the pipe.
+        /// Size and hash of a pipe. It is set in the reply to `open` if an earlier transfer has completed the pipe.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pipe: Option<PlacedPipe>,
     },
-    /// Reports a failure, which ends the transfer.
+    /// Reports a failure of the receiver; the failure ends the transfer.
     Failed {
         /// One-line message.
         message: String,
         /// Hint that suggests a remedy; may be empty.
         hint: String,
-        /// The same transfer may succeed a few seconds later.
+        /// Whether the same transfer may succeed a few seconds later.
         #[serde(default)]
         temporary: bool,
     },
@@ -464,8 +462,8 @@ mod tests {
         assert!(Header::parse(&end.encode()).is_err(), "the block would end beyond the largest offset");
     }
 
-    /// Whatever a header contains, what is read from it stays within the limits, and is written as it was
-    /// read.
+    /// Whatever a header contains, the parsed lengths stay within the limits, and writing the parsed header gives the
+    /// same bytes.
     #[test]
     fn random_headers_stay_within_the_limits() {
         let mut accepted = 0;

@@ -1,7 +1,8 @@
 //! BLAKE3 hash of a file whose blocks arrive in any order.
 //!
 //! Each block is a subtree of BLAKE3's tree, because blocks are aligned powers of two (BLAKE3 paper, section
-//! 2.1). The values of the blocks are merged when all are known; the result is the hash that `b3sum` prints.
+//! 2.1). The values of the blocks are merged when all of them are known; the result equals the output of
+//! `b3sum`.
 
 use blake3::hazmat::{
     ChainingValue, HasherExt, Mode, left_subtree_len, merge_subtrees_non_root, merge_subtrees_root,
@@ -10,15 +11,15 @@ use blake3::hazmat::{
 use crate::engine::{BLOCK, block_count};
 use crate::hex::Hex;
 
-/// Size of a file whose end is not known yet: that of a pipe.
+/// Size that stands for the unknown size of a pipe.
 pub(crate) const OPEN_END: u64 = u64::MAX;
 
 /// Value of a block in the tree of its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockValue {
     subtree: ChainingValue,
-    /// Hash of the file if this block is all of it: the root of a tree is hashed in another way. It is known
-    /// for the first block while the end of the file is not.
+    /// Hash of the file if it consists of this block alone, because BLAKE3 hashes the root of a tree
+    /// differently. It is also computed for the first block of a file whose size is not known yet.
     alone: Option<ChainingValue>,
 }
 
@@ -53,15 +54,15 @@ impl BlockValues {
         values
     }
 
-    /// Grows to at least `count` blocks.
+    /// Grows to values of at least `count` blocks.
     fn grow(&mut self, count: u64) {
-        // The caller has checked that the file is small enough for its block states to fit into memory.
+        // The caller has checked that the values of all blocks fit into memory.
         let count = usize::try_from(count).unwrap_or(usize::MAX).max(self.values.len());
         self.missing += (count - self.values.len()) as u64;
         self.values.resize(count, None);
     }
 
-    /// Sets the size of a file whose end was not known; returns whether its blocks fit into it.
+    /// Sets the size of a file whose size was not known; returns whether the known blocks fit into it.
     pub(crate) fn end(&mut self, size: u64) -> bool {
         self.size = size;
         self.grow(block_count(size));
@@ -69,7 +70,7 @@ impl BlockValues {
     }
 
     /// Sets the value of the block with the number `index`. Returns `false` if the file has no such block, or
-    /// if the block has had another value.
+    /// if the block already has a different value.
     pub(crate) fn set(&mut self, index: u64, value: BlockValue) -> bool {
         if self.size == OPEN_END {
             self.grow(index + 1);
@@ -118,10 +119,10 @@ impl BlockValues {
     }
 }
 
-/// Returns the values of both children of the subtree that covers `values`, `length` bytes in total.
+/// Returns the values of the two children of the subtree that covers `values`, `length` bytes in total.
 fn children(values: &[ChainingValue], length: u64) -> (ChainingValue, ChainingValue) {
     let left_length = left_subtree_len(length);
-    // The left subtree is a power of two and at least a block, because `length` exceeds a block.
+    // The left subtree consists of a power of two of blocks, because `length` exceeds one block.
     let (left, right) = values.split_at((left_length / BLOCK) as usize);
     (subtree(left, left_length), subtree(right, length - left_length))
 }
@@ -145,8 +146,8 @@ mod tests {
         (0..size).map(|n| (n.wrapping_mul(0x9e37_79b9) >> 11) as u8).collect()
     }
 
-    /// The hash is that of the whole file, at each size near a boundary of the tree, and in any order of
-    /// arrival.
+    /// The result is the hash of the whole file, for each size near a boundary of the tree, and for any order
+    /// of arrival.
     #[test]
     fn blocks_in_any_order_give_the_hash_of_the_file() {
         let sizes = [0, 1, 1023, 1024, 1025, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 2 * BLOCK + 1]
@@ -203,8 +204,8 @@ mod tests {
         assert!(!values.end(2 * BLOCK), "a block lies beyond the end");
     }
 
-    /// A process that did not see the first blocks states the same hash of the later ones as the one that
-    /// has all.
+    /// A process that has not seen the first blocks computes the same hash of the later blocks as a process
+    /// that has seen all.
     #[test]
     fn the_hash_of_the_later_blocks_needs_no_earlier_ones() {
         let size = 4 * BLOCK + 77;

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Bytes that are written as twice as many lower-case hexadecimal digits.
+/// Bytes that are written as lower-case hexadecimal digits, two per byte.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Hex<const N: usize>(pub [u8; N]);

@@ -1,4 +1,4 @@
-//! One file of more than one block that a session receives.
+//! A file of more than one block that a session receives.
 
 use std::fs::File;
 use std::io;
@@ -11,7 +11,7 @@ use crate::hex::Hex;
 use crate::locked;
 use crate::store::{FileStore, READ_BACK, Unfinished};
 
-/// Message for a content whose hash is not that of the sender.
+/// Error message for a file whose hash differs from the sender's hash.
 pub(crate) const DIFFERS: &str = "its content differs from that of the source";
 
 /// A file that is being received.
@@ -24,15 +24,15 @@ pub(crate) struct Incoming {
     pub(crate) size: u64,
     is_pipe: bool,
     mode: u32,
-    /// The content is read back from the disk.
+    /// Whether the content is read back from the disk.
     verify: bool,
     file: Arc<File>,
     progress: Mutex<Progress>,
-    /// Held while the file is synced or placed, and `None` afterwards.
+    /// Temporary file, locked while it is synced or placed; `None` afterwards.
     stored: Mutex<Option<Unfinished<File>>>,
 }
 
-/// What is known of the content.
+/// What is known about the content of the file.
 #[derive(Debug)]
 struct Progress {
     arrivals: Arrivals,
@@ -41,25 +41,25 @@ struct Progress {
     expected: Option<(Hex<32>, u64)>,
     /// Hash of the whole content.
     root: Option<Hex<32>>,
-    /// Size of a pipe, when it has ended.
+    /// Size of a pipe, once the pipe has ended.
     end: Option<u64>,
-    /// Blocks of a pipe that are shorter than others, with their lengths: only the last one may be.
+    /// Short blocks of a pipe with their lengths; only the last block may be short.
     short: Vec<(u64, usize)>,
-    /// The decision has been taken to place or to discard the file.
+    /// Whether the file has been placed or discarded, or this has been decided.
     is_decided: bool,
 }
 
-/// Decision on a file of which every block is known.
+/// Decision about a file all of whose blocks are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
-    /// The content is that of the source.
+    /// Place the file: its content equals that of the source.
     Place,
-    /// The content differs from that of the source.
+    /// Discard the file: its content differs from that of the source.
     Discard,
 }
 
 impl Incoming {
-    /// Creates a file of `size` bytes; without a size, it is a pipe.
+    /// Creates the state of a file of `size` bytes; a file without a size is a pipe.
     pub(crate) fn new(
         stream: u64,
         name: String,
@@ -67,7 +67,7 @@ impl Incoming {
         (mode, verify): (u32, bool),
         stored: Unfinished<File>,
     ) -> Self {
-        // Of a pipe, as many blocks are known as an earlier transfer made durable.
+        // For a pipe, only the blocks that an earlier transfer made durable are known.
         let known = size.unwrap_or_else(|| stored.durable().last().map_or(0, |(_, end)| *end * BLOCK));
         let progress = Progress {
             arrivals: Arrivals::new(known, stored.durable()),
@@ -92,11 +92,11 @@ impl Incoming {
         }
     }
 
-    /// Returns whether a block is a part of the file. The last one of a pipe may be short, and which one that
-    /// is, is not known before its end.
+    /// Returns whether the file may contain a block. The last block of a pipe may be short, but the end of
+    /// the pipe must be known to tell which block is the last.
     pub(crate) fn has(&self, data: DataHeader) -> bool {
         let end = locked(&self.progress).end;
-        // The file of a pipe is not created with its size, so that a hole at its end would be missing.
+        // The file of a pipe is not created with its full size, so a hole at its end would be missing.
         if self.is_pipe && data.storage != Storage::Full {
             return false;
         }
@@ -104,7 +104,7 @@ impl Incoming {
         length == Some(data.length) || (length.is_some() && self.is_pipe && end.is_none())
     }
 
-    /// Claims a block; returns whether it has to be written.
+    /// Claims a block; returns whether it must be written.
     pub(crate) fn claim(&self, index: u64) -> bool {
         let mut progress = locked(&self.progress);
         if self.is_pipe && progress.end.is_none() {
@@ -113,12 +113,12 @@ impl Incoming {
         progress.arrivals.claim(index)
     }
 
-    /// Returns the size by which blocks are hashed.
+    /// Returns the file size to use for hashing blocks.
     fn hashed_size(&self) -> u64 {
         if self.is_pipe { OPEN_END } else { self.size }
     }
 
-    /// Writes a claimed block. That of a hole is not written: the file was created as one.
+    /// Writes a claimed block. A block that is a hole is not written, because the file was created as a hole.
     pub(crate) fn write(&self, store: &FileStore, data: DataHeader, bytes: &[u8]) -> io::Result<()> {
         let DataHeader { offset, length, storage, .. } = data;
         let value = match storage {
@@ -142,7 +142,8 @@ impl Incoming {
         Ok(())
     }
 
-    /// Reads the blocks that an earlier transfer wrote, and adds them to the hash, until `is_ended`.
+    /// Reads the blocks that an earlier transfer wrote, and adds them to the hash; stops when `is_ended`
+    /// returns true.
     pub(crate) fn hash_durable(
         &self,
         store: &FileStore,
@@ -170,7 +171,7 @@ impl Incoming {
         let (begun, after) = {
             let mut progress = locked(&self.progress);
             let ranges = (progress.arrivals.begin_sync(), progress.arrivals.after_sync());
-            // The journal has no length for a short block of a pipe.
+            // The journal cannot record the length of a short block of a pipe.
             let is_whole = |index: &u64| progress.short.iter().all(|(short, _)| short != index);
             let whole = |ranges: Vec<(u64, u64)>| match progress.short.is_empty() {
                 true => ranges,
@@ -193,8 +194,8 @@ impl Incoming {
         }
     }
 
-    /// Sets the hash that the sender states, for the blocks from number `from` on, and the size of a pipe.
-    /// Returns whether the size is possible.
+    /// Sets the size of a pipe, and the sender's hash of the blocks from number `from` on. Returns whether
+    /// this size is possible.
     pub(crate) fn expect(&self, hash: Hex<32>, size: Option<u64>, from: u64) -> bool {
         let mut progress = locked(&self.progress);
         match size {
@@ -212,8 +213,8 @@ impl Incoming {
         true
     }
 
-    /// Returns the decision on the file as soon as every block and the sender's hash are known. Only one
-    /// caller receives it.
+    /// Returns the decision about the file as soon as every block and the sender's hash are known. Only one
+    /// caller receives the decision.
     pub(crate) fn decide(&self) -> Option<Decision> {
         let mut progress = locked(&self.progress);
         let (expected, from) = progress.expected?;
@@ -262,7 +263,8 @@ impl Incoming {
         Some(PlacedPipe { size: progress.end?, blake3: progress.root? })
     }
 
-    /// Compares the content of the disk with that which was written, if the sender asked for it.
+    /// Reads the file back from the disk and compares it with the received content, if the sender asked for
+    /// this.
     fn read_back(&self, store: &FileStore) -> io::Result<()> {
         if !self.verify {
             return Ok(());
@@ -280,7 +282,8 @@ impl Incoming {
         if found.root() == locked(&self.progress).root { Ok(()) } else { Err(io::Error::other(READ_BACK)) }
     }
 
-    /// Discards the temporary file. A failure is not reported, because it follows one that is.
+    /// Discards the temporary file. An error is not reported, because another failure is already being
+    /// reported.
     fn discard(stored: &mut Option<Unfinished<File>>, store: &FileStore) {
         if let Some(file) = stored.take() {
             let _ = store.abandon(&file);

@@ -23,9 +23,9 @@ use rustls::sign::CertifiedKey;
 use crate::error::Error;
 use crate::hex::Hex;
 
-/// Permission bits of a key file that no other user may read.
+/// Permission bits of a key file, which only its owner may read.
 const PRIVATE: u32 = 0o600;
-/// Permission bits of group and others.
+/// Permission bits of the group and of other users.
 const OTHERS: u32 = 0o077;
 /// Maximum size of a key file in bytes; an ed25519 key has 83 bytes at most.
 const MOST_KEY: u64 = 4096;
@@ -98,7 +98,7 @@ impl Identity {
         }
     }
 
-    /// Makes a key for one copy, which is not written to a file.
+    /// Creates a key for one copy, without writing it to a file.
     ///
     /// # Errors
     /// Returns an error if the system has no random numbers.
@@ -119,7 +119,7 @@ impl Identity {
         Ok(identity)
     }
 
-    /// Makes a new key; returns it with its PKCS #8 document.
+    /// Creates a new key; returns the key and its PKCS #8 document.
     pub(crate) fn generate() -> Result<(Self, Vec<u8>), Error> {
         let document = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new());
         let der = document.map(|document| document.as_ref().to_vec()).ok();
@@ -152,15 +152,15 @@ fn not_a_key(path: &Path) -> Error {
     )
 }
 
-/// What a client may do below its root.
+/// What a client may do in its folder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Access {
-    /// Copy files to the relay and from it.
+    /// The client may copy files to the relay and from it.
     #[default]
     ReadWrite,
-    /// Copy files to the relay.
+    /// The client may copy files to the relay only.
     WriteOnly,
-    /// Copy files from the relay.
+    /// The client may copy files from the relay only.
     ReadOnly,
 }
 
@@ -169,7 +169,7 @@ pub enum Access {
 pub struct Rights {
     /// Folder of the client, instead of the root of the relay.
     pub root: Option<PathBuf>,
-    /// What the client may do there.
+    /// What the client may do in this folder.
     pub access: Access,
 }
 
@@ -201,8 +201,8 @@ impl AllowList {
     /// comment.
     ///
     /// # Errors
-    /// Returns an error for a line that is not valid. A right that this version does not know is an error,
-    /// because ignoring a restriction would grant more than the file states.
+    /// Returns an error if a line is not valid. A right that this version does not know is an error, because
+    /// ignoring a restriction would grant more than the file states.
     pub fn add_file(&mut self, text: &str) -> Result<(), Error> {
         for (number, line) in (1..).zip(text.lines()) {
             let mut words = line.split('#').next().unwrap_or_default().split_whitespace();
@@ -250,7 +250,7 @@ impl AllowList {
         self.clients.is_empty()
     }
 
-    /// Returns the folders that clients have instead of the root of the relay.
+    /// Returns the folders of those clients that have a folder other than the root of the relay.
     pub(crate) fn roots(&self) -> impl Iterator<Item = &Path> {
         self.clients.values().filter_map(|rights| rights.root.as_deref())
     }

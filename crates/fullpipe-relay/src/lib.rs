@@ -1,4 +1,4 @@
-//! Copies files over several TLS connections, and loses nothing in a crash of either end.
+//! Copies files over several TLS connections, and keeps what has been copied if either end crashes.
 //!
 //! ```text
 //!   copy: sources ─► send ─► Dispatcher ─► connections 0 to N-1 ─► serve ─► session ─► incoming ─► store
@@ -63,18 +63,18 @@ pub use serve::{ServeObserver, ServeOptions, serve};
 pub use ssh::serve_once;
 pub use target::{End, PORT};
 
-/// Locks `mutex`. The values behind the locks of this crate are valid after each statement, so a panic of
-/// another task does not invalidate them.
+/// Locks `mutex`. The values that this crate locks are valid after each statement, so a panic of another task
+/// does not invalidate them.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Converts a span of the system's clock, at most to the longest that the type has.
+/// Converts a duration of the system clock; longer durations become the maximum of the type.
 fn span(since: std::time::Duration) -> Duration {
     Duration::from_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// Creates the runtime of a client or a relay.
+/// Creates the async runtime of a client or a relay.
 fn runtime() -> Result<tokio::runtime::Runtime, Error> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     runtime.map_err(|error| Error::system("start the runtime", &error))

@@ -1,4 +1,4 @@
-//! Names of files below a root, as they are in messages and in the journal.
+//! Names of files below a root, as written in messages and in the journal.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// Folder of the journal below a root. No file may be copied into it.
 pub(crate) const JOURNAL_FOLDER: &str = ".fullpipe";
-/// Beginning and end of the names of temporary files. No file may be copied to such a name.
+/// Prefix and suffix of the names of temporary files. No file may be copied to a name of this form.
 pub(crate) const TEMPORARY: (&str, &str) = (".fullpipe-", ".partial");
 /// Maximum length of a path in bytes (`PATH_MAX` of Linux, with the final zero).
 const MOST_PATH: usize = 4095;
@@ -53,7 +53,7 @@ impl From<StreamName> for String {
 #[serde(try_from = "String", into = "String")]
 pub struct RelativePath(PathBuf);
 
-/// Error for a path that may not be copied to.
+/// Error for a path to which no file may be copied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NameError(&'static str);
 
@@ -69,8 +69,8 @@ impl RelativePath {
     /// Checks a path.
     ///
     /// # Errors
-    /// Returns an error if the path is empty, absolute or too long, contains `..`, leads into the folder of
-    /// the journal, or has the name of a temporary file.
+    /// Returns an error if the path is empty, absolute or too long, contains `..`, is in the folder of the
+    /// journal, or ends with the name of a temporary file.
     pub fn new(path: &Path) -> Result<Self, NameError> {
         let bytes = path.as_os_str().as_bytes();
         if bytes.len() > MOST_PATH {
@@ -119,7 +119,7 @@ impl RelativePath {
     }
 }
 
-/// Returns the folder of a relative path: `.` for a path of one component.
+/// Returns the folder of a relative path; `.` for a path of one component.
 pub(crate) fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -127,7 +127,7 @@ pub(crate) fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// Any path as text, written as in a [`RelativePath`].
+/// Any path as text, with the escapes of a [`RelativePath`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct PathText(PathBuf);
@@ -159,7 +159,8 @@ impl TryFrom<String> for PathText {
     }
 }
 
-/// Content of a symbolic link: 1 to 4095 bytes, none of them zero. In messages, it is text, as a path is.
+/// Content of a symbolic link: 1 to 4095 bytes, none of them zero. In messages, the content is text with the
+/// escapes of a path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct LinkContent(OsString);

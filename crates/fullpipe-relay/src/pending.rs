@@ -1,11 +1,11 @@
-//! Connections whose key has not been accepted yet, bounded by address.
+//! Connections whose key has not been accepted yet, limited in number for each address.
 //!
-//! A host that opens many connections without a key only displaces its own.
+//! A host that opens many connections without a key only displaces its own connections.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
 
-/// Maximum number of pending connections of an address.
+/// Maximum number of pending connections from one address.
 const MOST: usize = 8;
 
 /// Pending connections of each address, oldest first. Dropping the `T` of a connection ends it.
@@ -22,8 +22,8 @@ impl<T> Default for Pending<T> {
 }
 
 impl<T> Pending<T> {
-    /// Adds a connection and returns its number. The oldest connection of an address with too many is
-    /// dropped.
+    /// Adds a connection and returns its number. If its address then has too many pending connections, the
+    /// oldest of them is dropped.
     pub(crate) fn enter(&mut self, address: IpAddr, connection: T) -> u64 {
         let number = self.next;
         self.next += 1;
@@ -35,7 +35,7 @@ impl<T> Pending<T> {
         number
     }
 
-    /// Removes a connection that has been accepted, or has ended.
+    /// Removes a connection whose key has been accepted, or that has ended.
     pub(crate) fn leave(&mut self, address: IpAddr, number: u64) {
         let address = network(address);
         let Some(queue) = self.connections.get_mut(&address) else { return };
@@ -46,7 +46,8 @@ impl<T> Pending<T> {
     }
 }
 
-/// Returns the IPv4 address, or the first 64 bits of the IPv6 address: a host may choose the others.
+/// Returns the IPv4 address, or the first 64 bits of the IPv6 address, because a host can choose the other
+/// bits.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => address.into(),

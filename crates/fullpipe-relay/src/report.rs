@@ -15,80 +15,81 @@ pub struct CopyReport {
     pub schema: &'static str,
     /// Number of files and symbolic links that were copied or found to be the same.
     pub files: u64,
-    /// Number of files that had the size and the modification time of their source already; with `--verify`,
-    /// those that also had its hash.
+    /// Number of files whose target already had the same size and modification time; with `--verify`, also
+    /// the same hash.
     pub same_files: u64,
     /// Number of sockets, devices and named pipes, which are not copied.
     pub skipped_files: u64,
     /// Size of all files in bytes.
     pub bytes: u64,
-    /// Payload that was sent, in bytes; holes are not sent.
+    /// Payload that this copy sent, in bytes; holes are not sent.
     pub sent_bytes: u64,
-    /// Payload that an interrupted copy had sent, in bytes.
+    /// Payload that an interrupted copy had already sent, in bytes.
     pub resumed_bytes: u64,
     /// Duration of the copy in seconds.
     pub wall_s: f64,
     /// Time from the start to the first block that was passed to the kernel, in seconds; null if none was
     /// sent.
     pub first_byte_s: Option<f64>,
-    /// Payload that was sent per second, in bit/s.
+    /// Mean payload rate over the duration of the copy, in bit/s.
     pub goodput_bps: u64,
-    /// BLAKE3 hash of the file, as `b3sum` prints it; null if several files were copied, or none was sent.
+    /// BLAKE3 hash of the file, as `b3sum` prints it; null if the copy sent no file or several files.
     pub blake3: Option<String>,
-    /// Each connection, in the order in which they were opened.
+    /// Results of the connections, in the order in which they were opened.
     pub connections: Vec<ConnectionReport>,
     /// Largest number of connections that were open at the same time.
     pub most_connections: u64,
-    /// Forecast with which the copy can be compared; null if the rate of the link was not given.
+    /// Prediction with which the copy can be compared; null if the link rate was not given.
     pub forecast: Option<ForecastReport>,
-    /// Limit that held the connections back for most of the time; null if it was not observed.
+    /// Limit that applied to the connections for the longest time; null if the limits were not observed.
     pub limit: Option<String>,
     /// Share of the time for which this limit applied, 0 to 1.
     pub limit_share: Option<f64>,
-    /// What became of the pipe that was the source; null for files.
+    /// Result of the pipe if the source was a pipe; null for files.
     pub pipe: Option<PipeReport>,
     /// Number of times that the copy lost the relay and continued.
     pub reconnects: u64,
-    /// What would make the copy faster; empty if nothing is known.
+    /// Changes that would make the copy faster; empty if none is known.
     pub advice: Vec<String>,
 }
 
-/// What was simulated for the largest number of connections of the copy.
+/// Simulated result for the largest number of connections of the copy.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct ForecastReport {
-    /// Number of connections.
+    /// Number of connections in the simulation.
     pub connections: u64,
-    /// Payload per second in steady state, in bit/s.
+    /// Steady-state payload rate of all connections, in bit/s.
     pub steady_bps: u64,
-    /// Payload per second of the whole copy, its start included, as a part of this.
+    /// Payload rate of the copy, including its start, divided by `steady_bps`.
     pub ratio: f64,
 }
 
 /// Result of a pipe.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct PipeReport {
-    /// Name of the stream; null without one.
+    /// Name of the stream; null if the stream has no name.
     pub stream: Option<String>,
-    /// Offset at which this copy began, in bytes: what an earlier one has sent is not read again.
+    /// Offset in bytes at which this copy started, because an earlier copy had already sent the bytes before
+    /// it.
     pub begin_bytes: u64,
-    /// Offset up to which the producer may forget its bytes.
+    /// Offset in bytes up to which the producer may discard its data.
     pub accepted_bytes: u64,
-    /// Largest amount that was kept at one time, in bytes.
+    /// Largest amount of data that was kept at one time, in bytes.
     pub most_held_bytes: u64,
     /// Time for which the producer waited because the memory was full, in seconds.
     pub blocked_s: f64,
     /// Rate of the producer while it did not wait, in bit/s.
     pub offered_bps: u64,
-    /// Rate at which its bytes became durable, in bit/s.
+    /// Rate at which the bytes of the pipe became durable, in bit/s.
     pub carried_bps: u64,
 }
 
-/// Result of a connection.
+/// Result of one connection.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct ConnectionReport {
-    /// Payload that was sent, in bytes.
+    /// Payload that the connection sent, in bytes.
     pub bytes: u64,
-    /// Payload that was sent per second of the copy, in bit/s.
+    /// Mean payload rate over the duration of the copy, in bit/s.
     pub goodput_bps: u64,
     /// Last smoothed RTT in milliseconds; null if it was not observed.
     pub rtt_ms: Option<f64>,
@@ -96,11 +97,11 @@ pub struct ConnectionReport {
     pub retransmits: Option<u64>,
     /// Share of the time for which each limit applied, 0 to 1.
     pub limit: BTreeMap<String, f64>,
-    /// The connection was lost before the end of the copy.
+    /// Whether the connection was lost before the end of the copy.
     pub lost: bool,
 }
 
-/// Returns a limit in plain words.
+/// Returns a description of a limit in plain words.
 fn words(limit: &str) -> &str {
     match limit {
         "app" => "reading the files",
@@ -118,7 +119,7 @@ fn words(limit: &str) -> &str {
     }
 }
 
-/// Returns what lifts a limit, if something does.
+/// Returns what removes a limit, if anything does.
 pub(crate) fn advice(limit: &str) -> Option<&'static str> {
     match limit {
         "rwnd" => Some("larger buffers on the receiving host: run fullpipe tune there"),

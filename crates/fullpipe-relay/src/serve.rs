@@ -1,4 +1,4 @@
-//! `relay serve`: accepts connections, checks their keys, and joins the connections of a transfer.
+//! The command `relay serve`: accepts connections, checks their keys, and assigns them to transfers.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -28,18 +28,19 @@ use crate::store::FileStore;
 use crate::wire::{Bounded, Readiness};
 use crate::{locked, runtime, tls, wire};
 
-/// Time in which a client has to complete the handshake and its first message.
+/// Time within which a client must complete the handshake and send its first message.
 const GREETING: Duration = Duration::from_secs(10);
-/// Maximum number of bytes that a client may send before its key has been accepted. A handshake has about 2 KiB.
+/// Maximum number of bytes that a client may send before its key has been accepted. A handshake takes about 2
+/// KiB.
 const STRANGER: usize = 16 << 10;
-/// Time in which the last replies of a transfer have to be sent.
+/// Time within which the last replies of a transfer must be sent.
 const FAREWELL: Duration = Duration::from_secs(5);
-/// Maximum number of transfers at the same time.
+/// Maximum number of simultaneous transfers.
 const MOST_TRANSFERS: usize = 64;
-/// Time in which the transfers of a client have to end that has gone: that of a connection without an answer,
-/// and some more.
+/// Time within which the transfers of a client that has disappeared must end: the timeout of a connection
+/// without an answer, plus a reserve.
 const LAST: Duration = Duration::from_secs(40);
-/// Time between two checks whether transfers have ended.
+/// Time between two checks of whether transfers have ended.
 const CHECKS: Duration = Duration::from_millis(10);
 /// Pause after an error of `accept`, such as too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -55,16 +56,16 @@ pub struct ServeOptions {
     pub identity: Identity,
     /// Clients that are accepted.
     pub allow: AllowList,
-    /// What samples and limits the connections on which the relay sends. Without it, the number of these
-    /// connections stays the least that a client permits, and no client can limit their rate.
+    /// Samples and rate limits of the connections on which the relay sends. Without it, a sending relay uses
+    /// the minimum number of connections that the client permits, and a client cannot limit the rate.
     pub kernel: Option<Arc<dyn Kernel>>,
 }
 
-/// Receives what a relay reports.
+/// Receives the events of a relay.
 pub trait ServeObserver: Send + Sync + 'static {
-    /// The relay accepts connections at `address`.
+    /// Reports that the relay accepts connections at `address`.
     fn listening(&self, address: SocketAddr);
-    /// A transfer has ended, or a connection has failed.
+    /// Reports that a transfer has ended, or that a connection has failed.
     fn report(&self, text: &str);
 }
 
@@ -73,9 +74,9 @@ type Transfer = (Fingerprint, Hex<16>);
 /// A transfer that other connections may join.
 #[derive(Clone, Debug)]
 enum Active {
-    /// The client sends.
+    /// A transfer in which the client sends.
     Receiving(Arc<Session>),
-    /// The relay sends.
+    /// A transfer in which the relay sends.
     Sending {
         joins: mpsc::UnboundedSender<Joined<TlsStream<Bounded>>>,
         /// Ends the transfer.
@@ -91,7 +92,7 @@ pub(crate) struct Relay {
     stores: BTreeMap<PathBuf, Arc<FileStore>>,
     pending: Mutex<Pending<oneshot::Sender<()>>>,
     transfers: Mutex<BTreeMap<Transfer, Active>>,
-    /// The paths that clients ask for may lead anywhere on this host.
+    /// Whether clients may ask for paths anywhere on this host.
     is_open: bool,
     kernel: Option<Arc<dyn Kernel>>,
     observer: Arc<dyn ServeObserver>,
@@ -122,7 +123,7 @@ pub fn serve(options: &ServeOptions, observer: Arc<dyn ServeObserver>) -> Result
     })
 }
 
-/// Serves until `end` is resolved or dropped, and the transfers have ended.
+/// Serves until `end` is resolved or dropped and all transfers have ended.
 pub(crate) fn until(
     relay: Arc<Relay>,
     listener: std::net::TcpListener,
@@ -134,7 +135,7 @@ pub(crate) fn until(
             () = accept(Arc::clone(&relay), listener) => {}
             _ = end => {}
         }
-        // A client that was killed leaves connections that end one after another.
+        // If a client was killed, its connections end one after another.
         let ended = async {
             while !locked(&relay.transfers).is_empty() {
                 tokio::time::sleep(PAUSE).await;
@@ -203,7 +204,8 @@ impl Relay {
         }))
     }
 
-    /// Creates a relay from which a client reads what the user of this process may read. It writes nothing.
+    /// Creates a relay from which a client may read every file that this process may read. The relay writes
+    /// nothing.
     pub(crate) fn open(
         identity: &Identity,
         allow: AllowList,
@@ -272,13 +274,13 @@ impl Relay {
         Ok(Greeting { tls, readiness, transfer: (client, transfer), connection, fetch })
     }
 
-    /// Returns the store of a client.
+    /// Returns the file store of a client.
     fn store(&self, client: Fingerprint) -> Option<Arc<FileStore>> {
         let root = self.allow.rights(client)?.root.as_ref().unwrap_or(&self.root);
         self.stores.get(&root.canonicalize().ok()?).cloned()
     }
 
-    /// Adds a transfer; returns whether its name is free, and the relay has room for it.
+    /// Adds a transfer; returns whether its name is free and the relay has room for it.
     fn enter(&self, transfer: Transfer, active: Active) -> bool {
         let mut transfers = locked(&self.transfers);
         let has_room = transfers.len() < MOST_TRANSFERS && !transfers.contains_key(&transfer);
@@ -288,7 +290,7 @@ impl Relay {
         has_room
     }
 
-    /// Ends an earlier attempt at the same transfer, of which the client has lost connection 0.
+    /// Ends an earlier attempt at the same transfer, whose connection 0 the client has lost.
     async fn displace(&self, transfer: Transfer) {
         let Some(earlier) = locked(&self.transfers).get(&transfer).cloned() else { return };
         match earlier {
@@ -300,11 +302,12 @@ impl Relay {
                 tokio::time::sleep(CHECKS).await;
             }
         };
-        // Otherwise, the transfer cannot be entered, which the client is informed of.
+        // If the earlier attempt does not end in time, the new transfer is refused, and the client is told
+        // so.
         let _ = timeout(FAREWELL, ended).await;
     }
 
-    /// Refuses a transfer, and states the reason to the client.
+    /// Refuses a transfer, and sends the reason to the client.
     async fn refuse(
         mut tls: TlsStream<Bounded>,
         (message, hint): (String, &str),
@@ -320,10 +323,10 @@ impl Relay {
         (format!("the relay has {MOST_TRANSFERS} transfers already"), "run the same command again later")
     }
 
-    /// Serves connection 0 of a transfer, and with it the transfer.
+    /// Serves connection 0 of a transfer until the transfer ends.
     async fn transfer(&self, greeting: Greeting, peer: SocketAddr) -> io::Result<()> {
         let Greeting { tls, transfer, readiness, .. } = greeting;
-        // Only a sender needs it.
+        // Only a sender needs the readiness of the socket.
         drop(readiness);
         if !self.allow.rights(transfer.0).is_some_and(Rights::may_write) {
             let message = "the key of this host may only read from the relay".to_owned();
@@ -373,7 +376,7 @@ impl Relay {
         let delivered = match welcome {
             Err(error) => Err(error),
             Ok(()) => {
-                // The future of a delivery is not `Send`, because its observer is not.
+                // The future of a delivery is not `Send`, because its observer is not `Send`.
                 let runtime = Handle::current();
                 let Fetch { sources, verify, choose, limit_bps } = fetch;
                 let delivery = Delivery { verify, choose, limit_bps, kernel: self.kernel.clone() };

@@ -1,4 +1,4 @@
-//! One transfer at the receiver: the files that its connections deliver.
+//! A transfer at the receiver: the files that arrive on its connections.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -20,20 +20,20 @@ use crate::name::{LinkContent, RelativePath, StreamName};
 use crate::store::{Announced, FileStore, Lease, Opened, Whole};
 use crate::{locked, span, wire};
 
-/// Maximum number of files of more than one block of a transfer that are open at the same time.
+/// Maximum number of files of more than one block that a transfer may have open at the same time.
 const MOST_OPEN: usize = 256;
-/// Maximum number of smaller files that are announced and have not arrived.
+/// Maximum number of smaller files that are announced but have not arrived.
 const MOST_ANNOUNCED: usize = 32_768;
-/// Maximum number of ranges of blocks in a message, so that the message is shorter than its limit.
+/// Maximum number of block ranges in a message, which keeps the message below its maximum length.
 const MOST_RANGES: usize = 2000;
-/// Maximum number of replies that wait to be sent. A client that does not read them ends its transfer.
+/// Maximum number of replies that wait to be sent. A transfer ends if its client does not read them.
 pub(crate) const MOST_REPLIES: usize = 2 * MOST_ANNOUNCED;
 /// Maximum number of replies that are written at once.
 const MOST_TOGETHER: usize = 256;
-/// Number of files that are placed at the same time. Each waits for several writes to the disk, which a disk
-/// and its file system combine.
+/// Number of files that are placed at the same time. Each waits for several disk writes, which the disk and
+/// its file system can combine.
 const PLACING: u32 = 16;
-/// Size in bytes of the buffer of a connection, in which several messages arrive at once.
+/// Size in bytes of a connection's receive buffer, which holds several messages.
 const BUFFER: usize = 64 << 10;
 
 /// A transfer, shared by the tasks of its connections.
@@ -41,14 +41,14 @@ const BUFFER: usize = 64 << 10;
 pub(crate) struct Session {
     store: Arc<FileStore>,
     streams: Mutex<BTreeMap<u64, Arc<Incoming>>>,
-    /// Small files that have been announced and have not arrived.
+    /// Small files that have been announced but have not arrived.
     announced: Mutex<BTreeMap<u64, Announced>>,
-    /// Small files and links whose new names do not survive a crash yet.
+    /// Small files and links that have been renamed, but whose new names would not survive a crash yet.
     renamed: Mutex<Vec<(u64, Lease)>>,
-    /// Pipes that nobody asks for after the end of the transfer.
+    /// Complete pipes whose records can be removed after the end of the transfer.
     forgettable: Mutex<Vec<(RelativePath, StreamName)>>,
     groups: Mutex<Groups>,
-    /// Numbers of the connections besides connection 0.
+    /// Numbers of the open connections other than connection 0.
     connections: Mutex<BTreeSet<u32>>,
     replies: mpsc::Sender<Reply>,
     written: Notify,
@@ -57,34 +57,35 @@ pub(crate) struct Session {
     closed: watch::Sender<bool>,
     started: tokio::time::Instant,
     totals: Mutex<Totals>,
-    /// Of a client that asked for files: the targets that the relay may write to.
+    /// Targets to which the relay may write, if this host is a client that asked for files.
     expected: Option<Vec<PathBuf>>,
-    /// Of such a client: receives the numbers of the connections that the relay asks for.
+    /// Receiver of the connection numbers that the relay asks for, if this host is a client that asked for
+    /// files.
     asked: Option<mpsc::UnboundedSender<u32>>,
-    /// What limited the relay, and for which share of the time in percent.
+    /// Main limit of the sending relay, and the percentage of the time in which it applied.
     limited: Mutex<Option<(String, u32)>>,
-    /// Links that are created at the end.
+    /// Symbolic links to create at the end of the transfer.
     links: Mutex<Vec<(RelativePath, LinkContent)>>,
     failure: Mutex<Option<Error>>,
 }
 
-/// Amounts of a transfer.
+/// Totals of a transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
     pub(crate) files: u64,
     pub(crate) received: Bytes,
-    /// Files that were there already.
+    /// Number of files that were unchanged at the target.
     pub(crate) same: u64,
-    /// Sizes of all files.
+    /// Total size of all files.
     pub(crate) bytes: Bytes,
-    /// What an earlier transfer has made durable.
+    /// Amount of data that an earlier transfer made durable.
     pub(crate) resumed: Bytes,
-    /// Payload of each connection.
+    /// Payload that was received on each connection.
     pub(crate) connections: [u64; MOST_CONNECTIONS as usize],
     pub(crate) first_byte: Option<tokio::time::Instant>,
-    /// Hash of the file that was placed last.
+    /// Hash of the most recently placed file.
     pub(crate) hash: Option<Hex<HASH>>,
-    /// The sender has ended the transfer.
+    /// Whether the sender has ended the transfer.
     pub(crate) is_complete: bool,
 }
 
@@ -117,25 +118,25 @@ impl Session {
         }
     }
 
-    /// Restricts the sender to the targets `expected` and what is below them, without the way through
-    /// symbolic links. A client trusts the relay that it fetches files from with nothing else.
+    /// Restricts the sender to the targets `expected` and paths below them that do not pass through symbolic
+    /// links. A client that fetches files does not trust the relay with any other path.
     ///
     /// `asked` receives the numbers of the connections that the relay asks for.
     pub(crate) fn expecting(self, expected: Vec<PathBuf>, asked: mpsc::UnboundedSender<u32>) -> Self {
         Self { expected: Some(expected), asked: Some(asked), ..self }
     }
 
-    /// Returns what limited the relay, and for which share of the time in percent.
+    /// Returns the main limit of the sending relay, and the percentage of the time in which it applied.
     pub(crate) fn limited(&self) -> Option<(String, u32)> {
         locked(&self.limited).clone()
     }
 
-    /// Returns the error that ended the transfer.
+    /// Returns the error that ended the transfer, if there was one; a second call returns `None`.
     pub(crate) fn failure(&self) -> Option<Error> {
         locked(&self.failure).take()
     }
 
-    /// Returns whether a target is one of those that were asked for.
+    /// Returns an error if a target was not asked for, or if its path passes through a symbolic link.
     fn check_target(&self, target: &RelativePath) -> Result<(), Error> {
         let Some(expected) = &self.expected else { return Ok(()) };
         let path = target.as_path();
@@ -152,7 +153,7 @@ impl Session {
         Ok(())
     }
 
-    /// Receives a transfer on connection 0 until it ends. Returns the task that writes the last replies, which
+    /// Receives a transfer on connection 0 until it ends. Returns the task that writes the last replies; it
     /// ends when the session is dropped.
     pub(crate) async fn receive(
         self: &Arc<Self>,
@@ -161,7 +162,7 @@ impl Session {
     ) -> (io::Result<()>, JoinHandle<io::Result<()>>) {
         let sending = tokio::spawn(async move {
             let mut replies = Vec::new();
-            // Several replies share a record of TLS and a packet.
+            // Several replies share a TLS record and a packet.
             while outgoing.recv_many(&mut replies, MOST_TOGETHER).await > 0 {
                 let mut buffer = Vec::new();
                 for reply in replies.drain(..) {
@@ -176,7 +177,7 @@ impl Session {
         let settling = tokio::spawn(Arc::clone(self).keep_settled());
         let served = self.read(0, &mut reader).await;
         self.end().await;
-        // An error of a task would be a panic, which it has reported.
+        // The tasks fail only if they panic, and the panic has been reported.
         let _ = (keeping.await, settling.await);
         (served, sending)
     }
@@ -185,7 +186,7 @@ impl Session {
         *locked(&self.totals)
     }
 
-    /// Sends a reply on connection 0. A client that has gone is noticed by the task that reads.
+    /// Sends a reply on connection 0. The reading task notices if the client has disconnected.
     pub(crate) fn reply(&self, reply: Reply) {
         if let Err(TrySendError::Full(_)) = self.replies.try_send(reply) {
             self.close();
@@ -260,7 +261,7 @@ impl Session {
         }
     }
 
-    /// Counts the payload of a frame.
+    /// Adds the payload of a frame to the totals.
     fn count(&self, connection: u32, length: usize) {
         let mut totals = locked(&self.totals);
         totals.first_byte.get_or_insert_with(tokio::time::Instant::now);
@@ -302,7 +303,7 @@ impl Session {
                 Request::Link { stream, target, to } => self.link(stream, target, to).await?,
                 Request::Connect { connection } => {
                     let asked = self.asked.as_ref();
-                    // After the end of the transfer, nobody opens it.
+                    // After the end of the transfer, the connection is not opened.
                     let asked = asked.map(|asked| asked.send(connection).is_ok());
                     asked
                         .ok_or_else(|| invalid("a request for a connection from the end that opens them"))?;
@@ -317,7 +318,7 @@ impl Session {
         Ok(false)
     }
 
-    /// Opens files, and answers for each of them.
+    /// Opens files, and replies to each announcement.
     async fn open(self: &Arc<Self>, files: Vec<OpenedFile>) -> io::Result<()> {
         if files.is_empty() {
             return Ok(());
@@ -343,7 +344,7 @@ impl Session {
             if streams.contains_key(&file.stream) || announced.contains_key(&file.stream) {
                 return Err(invalid("a stream that is open already"));
             }
-            // The size of a pipe is not known, so that nothing else is open beside it.
+            // The size of a pipe is not known, so a pipe may not be open at the same time as other files.
             let announced = if file.pipe.is_some() { MOST_SIZE } else { file.source.size };
             if announced > BLOCK {
                 large += 1;
@@ -362,7 +363,7 @@ impl Session {
         let OpenedFile { stream, target, source, mode, verify, replace, pipe } = file;
         self.check_target(&target)?;
         if !replace {
-            // A file that differs is announced a second time.
+            // If its hash differs, the file is announced a second time.
             locked(&self.totals).bytes += Bytes::new(source.size);
         }
         if source.size <= BLOCK && pipe.is_none() {
@@ -402,7 +403,7 @@ impl Session {
         let size = pipe.is_none().then_some(source.size);
         let incoming = Arc::new(Incoming::new(stream, name, size, (mode, verify), file));
         locked(&self.streams).insert(stream, Arc::clone(&incoming));
-        // Of ranges that are not reported, the blocks are retransmitted and dropped.
+        // Blocks in ranges beyond this number are sent again, and dropped.
         let reported = durable.iter().take(MOST_RANGES).copied().collect();
         self.reply(Reply::Opened { stream, durable: reported, restarted });
         if !durable.is_empty() {
@@ -412,7 +413,7 @@ impl Session {
         Ok(())
     }
 
-    /// Forgets the pipes of a client that knows that they are complete.
+    /// Removes the records of pipes whose completion the client knows.
     async fn forget_pipes(&self) -> io::Result<()> {
         let pipes = std::mem::take(&mut *locked(&self.forgettable));
         if pipes.is_empty() {
@@ -447,7 +448,7 @@ impl Session {
     /// Creates a symbolic link.
     async fn link(self: &Arc<Self>, stream: u64, target: RelativePath, to: LinkContent) -> io::Result<()> {
         if self.expected.is_some() {
-            // A link that existed earlier could redirect what follows.
+            // A link that is created earlier could redirect later files.
             locked(&self.links).push((target, to));
             self.reply(Reply::Placed { stream, pipe: None });
             return Ok(());
@@ -489,17 +490,17 @@ impl Session {
         Ok(())
     }
 
-    /// Places a small file that has arrived.
+    /// Places a small file whose content has arrived.
     async fn whole(self: &Arc<Self>, stream: u64, bytes: Vec<u8>, sparse: bool) -> io::Result<()> {
-        // A second copy may arrive after the loss of a connection.
+        // A second copy of the file may arrive after the loss of a connection.
         let Some(file) = locked(&self.announced).remove(&stream) else { return Ok(()) };
         let (hash, content) = bytes.split_at(HASH);
         if content.len() as u64 != file.size() {
             return Err(invalid("a file of another size than was announced"));
         }
         let is_intact = hash == blake3::hash(content).as_bytes();
-        // The semaphore is never closed. The connection is not read while as many files as it permits are
-        // being placed, which bounds the memory that they need.
+        // The semaphore is never closed. While the permitted number of files is being placed, the connection
+        // is not read, which bounds the memory that these files need.
         let permit = Arc::clone(&self.placing).acquire_owned().await.map_err(io::Error::other)?;
         let session = Arc::clone(self);
         spawn_blocking(move || {
@@ -533,8 +534,8 @@ impl Session {
         self.fail(failure);
     }
 
-    /// Makes the names of small files durable, for as many files at once as have arrived meanwhile, until
-    /// the transfer ends.
+    /// Makes the names of small files durable until the transfer ends, each time for all files that have
+    /// arrived in the meantime.
     pub(crate) async fn keep_settled(self: Arc<Self>) {
         let mut closed = self.closed.subscribe();
         while !*closed.borrow() {
@@ -585,7 +586,7 @@ impl Session {
         Ok(())
     }
 
-    /// Hashes what an earlier transfer wrote, while the connections carry the rest.
+    /// Hashes the blocks that an earlier transfer wrote, while the connections deliver the rest.
     async fn hash_durable(self: Arc<Self>, incoming: Arc<Incoming>, durable: Vec<(u64, u64)>) {
         let (store, file, closed) = (Arc::clone(&self.store), Arc::clone(&incoming), self.closed.subscribe());
         let hashed = spawn_blocking(move || file.hash_durable(&store, &durable, || *closed.borrow())).await;
@@ -596,7 +597,7 @@ impl Session {
     }
 
     async fn block(self: &Arc<Self>, data: DataHeader, bytes: Vec<u8>) -> io::Result<()> {
-        // A copy of a block may arrive after the file has been placed.
+        // A second copy of a block may arrive after the file has been placed.
         let Some(incoming) = locked(&self.streams).get(&data.stream).cloned() else { return Ok(()) };
         if !incoming.has(data) {
             return Err(invalid("a block that is not part of its file"));
@@ -642,7 +643,7 @@ impl Session {
         });
     }
 
-    /// Makes what has arrived durable, group by group, until the transfer ends.
+    /// Makes received data durable, group by group, until the transfer ends.
     pub(crate) async fn keep_durable(self: Arc<Self>) {
         let mut closed = self.closed.subscribe();
         while !*closed.borrow() {
@@ -661,7 +662,7 @@ impl Session {
         }
     }
 
-    /// Makes what has arrived durable, and reports it.
+    /// Makes received data durable, and reports this to the sender.
     async fn sync(&self) {
         locked(&self.groups).take();
         let streams: Vec<Arc<Incoming>> = locked(&self.streams).values().cloned().collect();
@@ -678,10 +679,10 @@ impl Session {
         }
     }
 
-    /// Ends the transfer: keeps what has arrived, and releases the targets.
+    /// Ends the transfer: makes received data durable, and releases the targets.
     pub(crate) async fn end(&self) {
         self.close();
-        // Every permit is free when nothing is being placed any more. The semaphore is never closed.
+        // All permits are free once no file is being placed. The semaphore is never closed.
         let _permits = self.placing.acquire_many(PLACING).await;
         self.settle().await;
         self.sync().await;
@@ -702,7 +703,7 @@ struct OpenedFile {
     pipe: Option<PipeSource>,
 }
 
-/// Joins the error of a blocking task with that of its work.
+/// Merges the error of a blocking task with the error of the work that it did.
 fn flat<T>(result: Result<io::Result<T>, tokio::task::JoinError>) -> io::Result<T> {
     result.unwrap_or_else(|error| Err(io::Error::other(error)))
 }

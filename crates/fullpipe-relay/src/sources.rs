@@ -1,8 +1,8 @@
-//! The files to copy, and the names of their targets.
+//! Lists the files to copy, and the names of their targets.
 //!
-//! The target never depends on what exists at the receiver: the same command always means the same files, so
-//! it can be repeated after a crash. Folders are read while the copy runs, so that the memory that a copy
-//! needs does not grow with the number of files.
+//! The target never depends on what exists at the receiver, so the same command always means the same files,
+//! and can be repeated after a crash. Folders are read while the copy runs, so the memory that a copy needs
+//! does not grow with the number of files.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -23,20 +23,20 @@ use crate::frame::Source;
 use crate::name::{JOURNAL_FOLDER, LinkContent, RelativePath, TEMPORARY};
 use crate::store::nanos;
 
-/// Depth below which folders are kept open while those in them are read. A folder that is deeper is read as a
-/// whole first, so that the number of open files is bounded.
+/// Depth up to which folders stay open while their subfolders are read. A deeper folder is first read
+/// completely, so the number of open files is bounded.
 const MOST_LEVELS: usize = 100;
 
-/// Where the paths of sources lead.
+/// Part of the file system to which the paths of sources may lead.
 #[derive(Clone, Debug)]
 pub(crate) enum Tree {
-    /// Anywhere on this host.
+    /// The paths may lead anywhere on this host.
     Host,
-    /// Into a folder, and never out of it, not even through symbolic links.
+    /// The paths stay in this folder, even through symbolic links.
     Below(Arc<Dir>),
 }
 
-/// What a path leads to.
+/// Kind of a file that a path leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     File,
@@ -83,7 +83,7 @@ type Entry = Result<(OsString, Status), Error>;
 /// Entries of a folder.
 type Entries = Box<dyn Iterator<Item = Entry> + Send>;
 
-/// Returns whether a file or folder belongs to the relay itself.
+/// Returns whether a file or folder belongs to the relay itself, judged by its name.
 fn is_relays_own(name: &OsStr) -> bool {
     let name = name.as_bytes();
     let (begin, end) = (TEMPORARY.0.as_bytes(), TEMPORARY.1.as_bytes());
@@ -91,7 +91,7 @@ fn is_relays_own(name: &OsStr) -> bool {
 }
 
 impl Tree {
-    /// Opens a folder that no path leads out of.
+    /// Opens a folder such that no path leads out of it.
     pub(crate) fn below(folder: &Path) -> io::Result<Self> {
         Ok(Self::Below(Arc::new(Dir::open_ambient_dir(folder, ambient_authority())?)))
     }
@@ -104,7 +104,7 @@ impl Tree {
         }
     }
 
-    /// Returns the attributes of what a path leads to, through symbolic links.
+    /// Returns the attributes of the file that a path leads to; symbolic links are followed.
     fn status(&self, path: &Path) -> io::Result<Status> {
         match self {
             Self::Host => fs::metadata(path).map(Status::from),
@@ -119,7 +119,7 @@ impl Tree {
         }
     }
 
-    /// Returns the entries of the folder at `path`. Symbolic links among them are not followed.
+    /// Returns the entries of the folder at `path`. Entries that are symbolic links are not followed.
     fn entries(&self, path: &Path) -> io::Result<Entries> {
         let path = path.to_path_buf();
         match self {
@@ -156,7 +156,7 @@ pub(crate) struct SourceFile {
     pub(crate) mode: u32,
 }
 
-/// What a copy creates below the root of the relay.
+/// A file, folder or link that a copy creates at the receiver.
 #[derive(Clone, Debug)]
 pub(crate) enum Found {
     /// A file.
@@ -165,11 +165,11 @@ pub(crate) enum Found {
     Folder(RelativePath),
     /// A symbolic link, which is copied as a link.
     Link { target: RelativePath, to: LinkContent },
-    /// Neither a file nor a folder nor a link.
+    /// Neither a file, nor a folder, nor a symbolic link.
     Special(PathBuf),
 }
 
-/// Returns the facts by which a receiver recognises a file.
+/// Returns the facts by which a receiver recognises a source file after a crash.
 pub(crate) fn source_of(metadata: &Metadata) -> Source {
     Source {
         size: metadata.size(),
@@ -183,12 +183,12 @@ struct Level {
     path: PathBuf,
     target: PathBuf,
     entries: Entries,
-    /// The entries are in memory, and the folder is not open.
+    /// Whether the entries are in memory, so that the folder need not stay open.
     is_listed: bool,
     is_empty: bool,
 }
 
-/// The files of the sources, one after another. Ends after an error.
+/// Iterator over the files of all sources. The iterator ends after an error.
 pub(crate) struct Walk {
     tree: Tree,
     sources: vec::IntoIter<(PathBuf, PathBuf)>,
@@ -202,8 +202,8 @@ impl fmt::Debug for Walk {
 }
 
 impl Walk {
-    /// Lists the files of `sources`. With several sources, or if `into` is set, their names are added to
-    /// `target`; otherwise `target` is the name of the only source.
+    /// Lists the files of `sources`. With several sources, or if `into` is set, each source is copied into
+    /// `target` under its own name; otherwise `target` is the name of the only source.
     ///
     /// # Errors
     /// Returns an error if a source does not exist, or if two sources have the same target.
@@ -217,10 +217,10 @@ impl Walk {
         Self::of(Tree::Host, pairs)
     }
 
-    /// Lists the files in the folder `root`, of `sources` with their targets, which a client asks for.
+    /// Lists the files of `sources`, given as paths and targets, in the tree that a client may read.
     ///
     /// # Errors
-    /// As [`Walk::new`].
+    /// Returns an error in the same cases as [`Walk::new`].
     pub(crate) fn below(tree: Tree, sources: Vec<(PathBuf, PathBuf)>) -> Result<Self, Error> {
         for (source, _) in &sources {
             let own = |part: Component<'_>| part.as_os_str() == JOURNAL_FOLDER;
@@ -245,7 +245,7 @@ impl Walk {
                 checked(target)?;
             }
         }
-        // Each source has one name below the target, so that different names have different files below them.
+        // If all sources have different targets, files below them have different targets, too.
         let mut targets: Vec<&PathBuf> = pairs.iter().map(|(_, target)| target).collect();
         targets.sort_unstable();
         if let Some(pair) = targets.windows(2).find(|pair| pair[0] == pair[1]) {
@@ -257,13 +257,13 @@ impl Walk {
         Ok(Self { tree, sources: pairs.into_iter(), levels: Vec::new() })
     }
 
-    /// Returns what is next; `None` at the end.
+    /// Returns the next file, folder or link; `None` at the end.
     fn advance(&mut self) -> Result<Option<Found>, Error> {
         loop {
             let depth = self.levels.len();
             let Some(level) = self.levels.last_mut() else {
                 let Some((path, target)) = self.sources.next() else { return Ok(None) };
-                // A link that the user names is followed, as by scp.
+                // A symbolic link that the user names is followed, as by scp.
                 let status = self.tree.status(&path).map_err(|error| unreadable(&path, &error))?;
                 if let Some(found) = self.enter(path, target, status)? {
                     return Ok(Some(found));
@@ -272,7 +272,7 @@ impl Walk {
             };
             let Some(entry) = level.entries.next() else {
                 let level = self.levels.pop();
-                // The target of an empty folder may be the root of the relay, which exists.
+                // The target of an empty folder may be the root of the relay, which already exists.
                 let empty = level.filter(|level| level.is_empty && !level.target.as_os_str().is_empty());
                 match empty {
                     Some(level) => return checked(&level.target).map(Found::Folder).map(Some),
@@ -286,15 +286,14 @@ impl Walk {
                 level.entries = Box::new(rest.into_iter());
             }
             let (path, target) = (level.path.join(&name), level.target.join(&name));
-            // Symbolic links are not followed here, because a link may lead out of the folder, or in a
-            // circle.
+            // Symbolic links are not followed here, because they may lead out of the folder or form a loop.
             if let Some(found) = self.enter(path, target, status)? {
                 return Ok(Some(found));
             }
         }
     }
 
-    /// Returns the file at `path`, or begins to read the folder there.
+    /// Returns the file at `path`, or starts to read the folder at `path`.
     fn enter(&mut self, path: PathBuf, target: PathBuf, status: Status) -> Result<Option<Found>, Error> {
         let Status { kind, source, mode } = status;
         match kind {
@@ -334,7 +333,7 @@ impl Iterator for Walk {
     }
 }
 
-/// Returns the last name in the path of a source, also for `.` and `..`.
+/// Returns the last name in the path of a source; `.` and `..` are resolved first.
 fn name(source: &Path) -> Result<PathBuf, Error> {
     if let Some(name) = source.file_name() {
         return Ok(name.into());
@@ -349,7 +348,7 @@ fn unreadable(path: &Path, error: &io::Error) -> Error {
     Error::system(format_args!("read {}", path.display()), error)
 }
 
-/// Checks a target that follows from the arguments.
+/// Checks a target that results from the arguments.
 pub(crate) fn checked(target: &Path) -> Result<RelativePath, Error> {
     RelativePath::new(target)
         .map_err(|error| Error::usage(format!("{}: {error}", target.display()), "choose another target"))
@@ -405,7 +404,7 @@ mod tests {
         }
     }
 
-    /// Every file of a tree that is deeper than the number of folders that are kept open is found.
+    /// The listing finds every file of a tree that is deeper than the maximum number of open folders.
     #[test]
     fn a_deep_tree_is_listed() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,4 @@
-//! Copies to `HOST:PATH`: the user's own `ssh` starts a relay there for one copy.
+//! Copies to `HOST:PATH`: the user's own `ssh` starts a relay on that host for one copy.
 //!
 //! ```text
 //!   copy ── standard input of ssh ──► fullpipe relay once      { client: fingerprint, folder }
@@ -7,8 +7,8 @@
 //!        ── end of standard input ───►                         the relay ends
 //! ```
 //!
-//! Both ends make a key for this copy alone, and exchange the fingerprints through the channel of ssh. No
-//! argument of a command contains a secret, and no path goes through the shell of the other host.
+//! Both ends create keys for this copy only, and exchange the fingerprints through the ssh channel. Secrets
+//! never appear in the arguments of a command, and paths do not pass through the shell of the other host.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -29,35 +29,36 @@ use crate::name::PathText;
 use crate::send::Kernel;
 use crate::serve::{self, ServeObserver, ServeOptions};
 
-/// Command that the other host runs.
+/// Command that ssh runs on the other host.
 const REMOTE: [&str; 3] = ["fullpipe", "relay", "once"];
-/// Beginning of the line with the answer. The start-up files of a shell may print other lines.
+/// Prefix of the line that contains the relay's answer. The start-up files of a shell may print other lines.
 const MARK: &str = "fullpipe-relay ";
-/// Maximum number of bytes that are read until the answer is complete.
+/// Maximum number of bytes that are read before the answer is complete.
 const MOST_OUTPUT: u64 = 64 << 10;
 
-/// What the client states first.
+/// Message that the client sends first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Call {
     /// Versions of the protocol that the client speaks.
     versions: Vec<u32>,
     /// Fingerprint of the client's key.
     client: String,
-    /// Folder that receives the files, absolute or relative to the home folder. It is created.
+    /// Folder that receives the files, as an absolute path or relative to the home folder. It is created if
+    /// it does not exist.
     folder: PathText,
-    /// The client reads files instead, anywhere on this host.
+    /// Whether the client reads files instead, from anywhere on the relay's host.
     #[serde(default)]
     reads: bool,
 }
 
-/// Answer of the relay.
+/// Answer of the relay to the client's first message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Answer {
     Ready {
         /// Fingerprint of the relay's key.
         relay: String,
-        /// Port on which it listens.
+        /// Port on which the relay listens.
         port: u16,
     },
     Failed {
@@ -68,9 +69,9 @@ enum Answer {
     },
 }
 
-/// Splits the path of a target into the folder that receives the files, and the name below it.
+/// Splits the path of a target into the folder that receives the files, and the rest of the path below it.
 pub(crate) fn split(path: &Path, is_folder: bool) -> Result<(PathBuf, PathBuf), Error> {
-    // There is no shell that would replace it, and the folder of the user is where ssh begins.
+    // No shell replaces the tilde, but ssh starts in the user's home folder.
     let path = path.strip_prefix("~").unwrap_or(path);
     let refused = || {
         Error::usage(
@@ -94,31 +95,31 @@ pub(crate) fn split(path: &Path, is_folder: bool) -> Result<(PathBuf, PathBuf), 
     Ok((non_empty(folder), name.into()))
 }
 
-/// A relay that ssh has started on another host, until the value is dropped.
+/// A relay that ssh has started on another host; it ends when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Remote {
     ssh: Child,
     input: Option<ChildStdin>,
-    /// Name or address for the connections of the copy.
+    /// Name or address to which the copy connects.
     pub(crate) host: String,
     pub(crate) port: u16,
     pub(crate) fingerprint: Fingerprint,
 }
 
 impl Remote {
-    /// Starts a relay for `folder` on `host`, as a user of ssh writes it.
+    /// Starts a relay for `folder` on `host`, which is written as for ssh.
     pub(crate) fn start(host: &str, folder: &Path, client: Fingerprint) -> Result<Self, Error> {
         Self::call(host, (folder, false), client)
     }
 
-    /// Starts a relay on `host` that sends files.
+    /// Starts a relay on `host` that only sends files.
     pub(crate) fn start_reading(host: &str, client: Fingerprint) -> Result<Self, Error> {
         Self::call(host, (Path::new("."), true), client)
     }
 
     fn call(host: &str, (folder, reads): (&Path, bool), client: Fingerprint) -> Result<Self, Error> {
         let mut ssh = Command::new("ssh")
-            // Data goes over other connections, and the channel carries a few hundred bytes.
+            // Data uses other connections; the ssh channel carries only a few hundred bytes.
             .args(["-T", "-o", "ClearAllForwardings=yes", "--", host])
             .args(REMOTE)
             .stdin(Stdio::piped())
@@ -131,10 +132,10 @@ impl Remote {
             return Err(Error::runtime("cannot start ssh: it has no pipes", ""));
         };
         let call = Call { versions: vec![VERSION], client: client.to_string(), folder: folder.into(), reads };
-        // If ssh has ended already, it has stated the reason on standard error.
+        // If ssh has already ended, it has printed the reason on standard error.
         let written = to_line(&call).and_then(|line| input.write_all(line.as_bytes()));
         let answer = written.and_then(|()| read_answer(output));
-        // Reads the port before ssh is waited for, because ssh lasts as long as its input.
+        // The port must be read before this process waits for ssh, because ssh does not end before its input.
         match answer {
             Ok(Some(Answer::Ready { relay, port })) => {
                 Ok(Self { ssh, input: Some(input), host: address(host), port, fingerprint: relay.parse()? })
@@ -166,12 +167,13 @@ impl Remote {
 
 impl Drop for Remote {
     fn drop(&mut self) {
-        // The relay keeps what is durable, and ends with its input.
+        // The relay keeps durable data, and ends when its input ends.
         self.input = None;
     }
 }
 
-/// Returns the name of a host for other connections than those of ssh, whose settings may give it another one.
+/// Returns the address to use for connections other than ssh's own; the settings of ssh may map the host name
+/// to another one.
 fn address(host: &str) -> String {
     let settings = Command::new("ssh").args(["-G", "--", host]).stderr(Stdio::null()).output();
     let settings = settings.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
@@ -187,7 +189,7 @@ fn to_line(message: &impl Serialize) -> io::Result<String> {
     Ok(serde_json::to_string(message)? + "\n")
 }
 
-/// Reads lines up to the answer; returns `None` if there is none.
+/// Reads lines until the answer is found; returns `None` if there is no answer.
 fn read_answer(output: impl Read) -> io::Result<Option<Answer>> {
     for line in BufReader::new(output.take(MOST_OUTPUT)).split(b'\n') {
         let line = line?;
@@ -198,12 +200,12 @@ fn read_answer(output: impl Read) -> io::Result<Option<Answer>> {
     Ok(None)
 }
 
-/// Serves one copy: the client's fingerprint and the folder come from `input`, the answer goes to `output`.
-/// Returns when `input` ends and the copy has ended.
+/// Serves one copy: reads the client's fingerprint and the folder from `input`, and writes the answer to
+/// `output`. Returns once `input` and the copy have ended.
 ///
 /// # Errors
-/// Returns an error if the client does not receive the answer, or if the copy cannot be served. The client
-/// reports that the folder or the address cannot be used.
+/// Returns an error if the client does not receive the answer, or if the copy cannot be served. If the folder
+/// or the address cannot be used, the client reports this.
 pub fn serve_once(
     input: impl Read + Send + 'static,
     mut output: impl Write,
@@ -227,7 +229,7 @@ pub fn serve_once(
     answer(&Answer::Ready { relay: fingerprint.to_string(), port })?;
     let (ended, end) = oneshot::channel::<()>();
     thread::spawn(move || {
-        // The end of the input, or an error of it, is the end of the client.
+        // The client has ended when this input ends or fails.
         let _ = io::copy(&mut input, &mut io::sink());
         drop(ended);
     });
@@ -238,7 +240,7 @@ pub fn serve_once(
     served
 }
 
-/// Relay, listener, folder that is written to, and fingerprint of the key.
+/// Relay, listener, folder to which the relay writes, and fingerprint of the relay's key.
 type Prepared = (Arc<serve::Relay>, std::net::TcpListener, Option<PathBuf>, Fingerprint);
 
 fn prepare(
@@ -288,7 +290,7 @@ fn prepare(
     Ok((serve::Relay::new(&options, observer)?, listener, Some(folder), fingerprint))
 }
 
-/// Listens on a free port, over IPv6 and IPv4 where the host has both.
+/// Listens on a free port, over both IPv6 and IPv4 if the host has both.
 fn listen() -> Result<std::net::TcpListener, Error> {
     let any = |address: SocketAddr| std::net::TcpListener::bind(address);
     any((Ipv6Addr::UNSPECIFIED, 0).into())
@@ -297,7 +299,7 @@ fn listen() -> Result<std::net::TcpListener, Error> {
         .map_err(|error| Error::system("listen", &error))
 }
 
-/// Checks the part of `HOST:PATH` before the colon, which becomes an argument of ssh.
+/// Checks the part of `HOST:PATH` before the colon, because it becomes an argument of ssh.
 pub(crate) fn is_host(host: &OsStr) -> Option<String> {
     let host = host.to_str()?;
     let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);

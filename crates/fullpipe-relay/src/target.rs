@@ -1,4 +1,4 @@
-//! The ends of a copy, as the command line names them.
+//! Source or target of a copy, as written on the command line.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use crate::error::Error;
 use crate::ssh;
 
-/// Port of a relay, unless another one is given.
+/// Default port of a relay.
 pub const PORT: u16 = 9581;
-/// Beginning of an end on a relay.
+/// Prefix of a source or target on a relay.
 const SCHEME: &[u8] = b"relay://";
 
-/// An end of a copy.
+/// Source or target of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     /// File or folder of this host.
@@ -25,24 +25,27 @@ pub enum End {
         host: String,
         /// Port of the relay.
         port: u16,
-        /// Path below the root of the relay, without the slash at the beginning.
+        /// Path below the root of the relay, without the leading slash.
         path: PathBuf,
-        /// The path ends with a slash, or is empty: the names of the sources are added to it.
+        /// Whether the path ends with a slash or is empty, so that the names of the sources are
+        /// appended to it.
         is_folder: bool,
     },
-    /// File or folder of a host that ssh reaches.
+    /// File or folder of a host that is reached with ssh.
     Ssh {
-        /// Host as the user writes it for ssh, with a user or without.
+        /// Host as written for ssh, with or without a user name.
         host: String,
-        /// Path, absolute or relative to the home folder.
+        /// Absolute path, or path relative to the home folder.
         path: PathBuf,
-        /// The path ends with a slash, or is empty: the names of the sources are added to it.
+        /// Whether the path ends with a slash or is empty, so that the names of the sources are
+        /// appended to it.
         is_folder: bool,
     },
 }
 
 impl End {
-    /// Reads an end: `PATH`, `HOST:PATH`, `relay://HOST[:PORT]/PATH`, or `-` for a pipe.
+    /// Parses a source or target: `PATH`, `HOST:PATH`, `relay://HOST[:PORT]/PATH`, or `-` for a
+    /// pipe.
     ///
     /// # Errors
     /// Returns an error for an address that is not valid.
@@ -59,7 +62,7 @@ impl End {
         if bytes == b"-" {
             return Ok(Self::Pipe);
         }
-        // As in scp: a colon before the first slash separates a host from a path.
+        // As in scp, a colon before the first slash separates the host from the path.
         let slash = bytes.iter().position(|byte| *byte == b'/').unwrap_or(bytes.len());
         let bracket = bytes.starts_with(b"[").then(|| bytes.iter().position(|byte| *byte == b']')).flatten();
         let from = bracket.unwrap_or(0);

@@ -1,4 +1,4 @@
-//! TLS 1.3 with raw public keys at both ends, and errors of handshakes.
+//! TLS 1.3 with raw public keys at both ends, and error messages for failed handshakes.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -20,9 +20,11 @@ use crate::error::Error;
 use crate::keys::{AllowList, Fingerprint, Identity};
 use crate::locked;
 
-/// Name of the protocol in the handshake (ALPN). A peer that speaks only another version is refused there.
+/// Name of the protocol in the TLS handshake (ALPN). The handshake fails if the peer speaks only another
+/// version.
 const PROTOCOL: &[u8] = b"fullpipe-copy/1";
-/// Name that the interface of rustls requires. It is neither sent nor compared, because the key is pinned.
+/// Server name that the API of rustls requires. The name is neither sent nor compared, because the key is
+/// pinned.
 const NO_NAME: &str = "relay.invalid";
 
 /// Last key that a verifier has seen.
@@ -180,12 +182,13 @@ pub(crate) fn server(identity: &Identity, allowed: AllowList) -> Result<Arc<Serv
     Ok(Arc::new(config))
 }
 
-/// Returns the name to pass to a handshake.
+/// Returns the server name to pass to a handshake.
 pub(crate) fn no_name() -> Result<ServerName<'static>, Error> {
     ServerName::try_from(NO_NAME).map_err(|error| Error::runtime(format!("{NO_NAME}: {error}"), ""))
 }
 
-/// Turns the error of a handshake, or of the first bytes after it, into a message for the user of a client.
+/// Converts the error of a handshake, or of the first bytes after it, into a message for the user of a
+/// client.
 pub(crate) fn handshake_error(
     relay: &str,
     error: &io::Error,
@@ -230,7 +233,7 @@ pub(crate) fn handshake_error(
     }
 }
 
-/// Turns the error of a connection into a message for the user of a relay.
+/// Converts the error of a connection into a message for the user of a relay.
 pub(crate) fn client_error(error: &io::Error) -> String {
     match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
         Some(rustls::Error::AlertReceived(AlertDescription::AccessDenied)) => {

@@ -1,4 +1,4 @@
-//! Frames on a connection, and the options of its socket.
+//! Sends and receives frames on a connection, and sets the options of its socket.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,11 +16,11 @@ use tokio::net::TcpStream;
 
 use crate::frame::{self, FrameError, HEADER, Header};
 
-/// Amount of unsent data in bytes below which a socket asks for more (`TCP_NOTSENT_LOWAT`). With 128 KiB, a
-/// blocked flow reached the same goodput as without, and held 195 kB instead of 3.4 MB unsent.
+/// Number of unsent bytes below which a socket reports that it can take more data (`TCP_NOTSENT_LOWAT`). With 128 KiB,
+/// a blocked flow reached the same goodput as without this option, and held 195 kB of unsent data instead of 3.4 MB.
 const UNSENT: u32 = 128 << 10;
-/// Time after which a connection with unacknowledged data, or without an answer to keep-alive probes, is
-/// lost.
+/// Time after which a connection counts as lost if its data is not acknowledged, or its keep-alive probes are not
+/// answered.
 const SILENCE: Duration = Duration::from_secs(30);
 /// Time between keep-alive probes of an idle connection.
 const PROBES: Duration = Duration::from_secs(10);
@@ -61,7 +61,7 @@ pub(crate) async fn read_message<T: DeserializeOwned>(
     frame::decode(&read_content(reader, length).await?).map_err(invalid)
 }
 
-/// Reads a frame that has to be a message; returns `None` at the end of the connection.
+/// Reads a frame that must be a message; returns `None` at the end of the connection.
 pub(crate) async fn next_message<T: DeserializeOwned>(
     reader: &mut (impl AsyncRead + Unpin),
 ) -> io::Result<Option<T>> {
@@ -72,7 +72,7 @@ pub(crate) async fn next_message<T: DeserializeOwned>(
     }
 }
 
-/// Returns whether `buffer` begins with a whole message, which can be read without waiting.
+/// Returns whether `buffer` begins with a complete message, which can be read without waiting.
 pub(crate) fn has_message(buffer: &[u8]) -> bool {
     let Some((header, content)) = buffer.split_first_chunk::<HEADER>() else { return false };
     matches!(Header::parse(header), Ok(Header::Control { length }) if content.len() >= length)
@@ -84,7 +84,7 @@ pub(crate) fn push_message(buffer: &mut Vec<u8>, message: &impl Serialize) -> io
     Ok(())
 }
 
-/// Writes a message, and passes it to the kernel.
+/// Writes a message to the socket.
 pub(crate) async fn write_message(
     writer: &mut (impl AsyncWrite + Unpin),
     message: &impl Serialize,
@@ -102,21 +102,21 @@ pub(crate) fn prepare(tcp: &TcpStream) -> io::Result<()> {
     socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(PROBES).with_interval(PROBES).with_retries(2))
 }
 
-/// A connection on which a peer may send a limited amount until its key has been accepted.
+/// A connection on which the peer may send only a limited number of bytes until its key has been accepted.
 #[derive(Debug)]
 pub(crate) struct Bounded {
     tcp: TcpStream,
-    /// Number of bytes that may still be read; absent without a limit.
+    /// Number of bytes that may still be read; `None` without a limit.
     left: Option<usize>,
 }
 
 impl Bounded {
-    /// Permits `most` bytes.
+    /// Creates a connection on which the peer may send `most` bytes.
     pub(crate) fn new(tcp: TcpStream, most: usize) -> Self {
         Self { tcp, left: Some(most) }
     }
 
-    /// Permits any number of bytes from now on.
+    /// Removes the limit.
     pub(crate) fn accept(&mut self) {
         self.left = None;
     }
@@ -179,14 +179,14 @@ pub(crate) struct Readiness {
 }
 
 impl Readiness {
-    /// Splits a connection into the stream for TLS and its readiness.
+    /// Splits a connection into the stream for TLS and the descriptor that reports readiness.
     pub(crate) fn of(tcp: TcpStream) -> io::Result<(TcpStream, Self)> {
         let tcp = tcp.into_std()?;
         let socket = TcpStream::from_std(tcp.try_clone()?)?;
         Ok((TcpStream::from_std(tcp)?, Self { socket }))
     }
 
-    /// Returns the local port and the address of the peer, which together tell the connections of this host apart.
+    /// Returns the local port and the peer's address, which together identify a connection of this host.
     pub(crate) fn ends(&self) -> Option<(u16, SocketAddr)> {
         let (local, peer) = (self.socket.local_addr().ok()?, self.socket.peer_addr().ok()?);
         Some((local.port(), SocketAddr::new(peer.ip().to_canonical(), peer.port())))
@@ -202,13 +202,13 @@ impl Readiness {
         SockRef::from(&self.socket).tcp_mss().map(|mss| Bytes::new(mss.into()))
     }
 
-    /// Waits until the socket has less unsent data than [`UNSENT`], and room in its send buffer.
+    /// Waits until the socket has less unsent data than [`UNSENT`] and room in its send buffer.
     pub(crate) async fn writable(&self) -> io::Result<()> {
         self.socket.async_io(Interest::WRITABLE, || self.check()).await
     }
 
-    /// Fails with `WouldBlock` while the socket cannot send more. The runtime's own record of the socket's
-    /// readiness is that of the last event, and TLS may have filled the buffer since.
+    /// Fails with `WouldBlock` while the socket cannot send more. The runtime's own record of the readiness dates from
+    /// the last event, and TLS may have filled the buffer since.
     fn check(&self) -> io::Result<()> {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };

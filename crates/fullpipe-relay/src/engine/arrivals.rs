@@ -4,7 +4,7 @@
 //!   missing ──claim──► claimed ──written──► written ──begin_sync──► syncing ──synced──► durable
 //! ```
 //!
-//! A block is claimed by the first connection that delivers it. A copy of it that arrives on another
+//! The first connection that delivers a block claims it. A second copy of the block that arrives on another
 //! connection is dropped, so that nothing writes to a file that is being placed.
 
 use super::{block_count, runs};
@@ -18,7 +18,7 @@ enum State {
     Durable,
 }
 
-/// Blocks of a file that have arrived, and those of them that survive a crash.
+/// Blocks of a file that have arrived, and blocks that would survive a crash.
 #[derive(Debug)]
 pub(crate) struct Arrivals {
     blocks: Vec<State>,
@@ -40,7 +40,7 @@ impl Arrivals {
         Self { blocks, written }
     }
 
-    /// Grows to at least `count` blocks: the end of a pipe is not known at first.
+    /// Grows to at least `count` blocks, because the size of a pipe is not known until its end.
     pub(crate) fn grow(&mut self, count: u64) {
         let count = usize::try_from(count).unwrap_or(usize::MAX).max(self.blocks.len());
         self.blocks.resize(count, State::Missing);
@@ -65,20 +65,20 @@ impl Arrivals {
     }
 
     /// Returns the blocks that the next `fdatasync` makes durable. Blocks that are written from now on belong
-    /// to the one after it.
+    /// to the next `fdatasync`.
     pub(crate) fn begin_sync(&mut self) -> Vec<(u64, u64)> {
         let written = self.numbers(State::Written);
         self.replace(State::Written, State::Syncing);
         written
     }
 
-    /// Returns the ranges of the blocks that survive a crash once the sync that began last has succeeded.
+    /// Returns the ranges of the blocks that survive a crash once the latest sync has succeeded.
     pub(crate) fn after_sync(&self) -> Vec<(u64, u64)> {
         let survives = |state: &State| matches!(state, State::Syncing | State::Durable);
         runs((0..).zip(&self.blocks).filter(|(_, state)| survives(state)).map(|(index, _)| index))
     }
 
-    /// Records the success of the sync that began last.
+    /// Records that the latest sync has succeeded.
     pub(crate) fn synced(&mut self) {
         self.replace(State::Syncing, State::Durable);
     }

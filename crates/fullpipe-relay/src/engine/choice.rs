@@ -1,4 +1,4 @@
-//! The choice of the number of connections, from what limits each of them.
+//! Chooses the number of connections of a copy from the limit of each connection.
 //!
 //! ```text
 //!            most of the rate is under a cap of each connection
@@ -14,111 +14,111 @@
 //!     └────────────────────────────────────────────────────────────┘◄──┘
 //! ```
 //!
-//! A connection that is limited by its send buffer, its receive window, its congestion window or a rate cap
-//! leaves room for another one. If the link, an application or a processor is the limit, another connection
-//! adds nothing, and only takes a larger share from others: then fewer are tried.
+//! A connection that is limited by its send buffer, its receive window, its congestion window or a rate cap leaves room
+//! for another one. If the link, an application or a processor is the limit, another connection adds nothing, and only
+//! takes a larger share from other flows; fewer connections are then tried.
 
 use std::collections::VecDeque;
 
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
-/// Shortest time over which a sum of rates is measured.
+/// Shortest time over which the total rate of all connections is measured.
 const SPAN: Duration = Duration::from_millis(750);
-/// Shortest time over which it is measured, in round trips.
+/// Shortest time over which the total rate is measured, in round trips.
 const SPAN_ROUND_TRIPS: u64 = 4;
-/// Shortest time after more connections are opened before the sum is measured: two samples, or two round trips.
+/// Shortest time between opening more connections and measuring the total rate: two samples, or two round trips.
 const SETTLING: Duration = Duration::from_millis(500);
 const SETTLING_ROUND_TRIPS: u64 = 2;
-/// The same after fewer connections send. Those that remain may have to recover from the losses of the others,
-/// and their windows grow into what these leave.
+/// Shortest time between resting some connections and measuring the total rate. The remaining connections may have to
+/// recover from the losses of the others, and their windows need time to grow.
 const SETTLING_FEWER: Duration = Duration::from_millis(1500);
 const SETTLING_FEWER_ROUND_TRIPS: u64 = 12;
-/// Number of round trips after which a trial is judged even if the newest connection is in slow start: a handshake,
-/// ten doublings of the first window, and the time until they are acknowledged.
+/// Number of round trips after which a trial is judged even if the newest connection is in slow start: a handshake, ten
+/// doublings of the initial window, and the time until that data is acknowledged.
 const START_ROUND_TRIPS: u64 = 12;
-/// Time after a search before the next one. The path may have changed by then.
+/// Time after a search before the next one. The path may have changed after this time.
 const PAUSE: Duration = Duration::from_secs(60);
-/// Longest time between two searches: each that changes nothing doubles the time.
+/// Longest time between two searches; each search that changes nothing doubles the time.
 const LONGEST_PAUSE: Duration = Duration::from_secs(960);
-/// Share of the rate, in percent, that has to be under a cap of each connection for more connections; with
-/// less than the second share, fewer are tried.
+/// Percentage of the rate that must be on connections with a limit of their own before more connections are tried;
+/// below the second percentage, fewer are tried.
 const CAPPED_PERCENT: u64 = 75;
 const FREE_PERCENT: u64 = 25;
-/// Share of the rate, in percent, on connections that the link, an application or a processor limits, from
-/// which the sum counts as limited by that.
+/// Percentage of the rate on connections that the link, an application or a processor limits, from which the total rate
+/// counts as limited by these.
 const SHARED_PERCENT: u64 = 50;
-/// Share of the sum of more connections, in percent, that fewer have to reach: 95 %, and an error of measurement.
+/// Percentage of the rate of more connections that fewer connections must reach: 95 %, plus a measurement error.
 const ENOUGH_PERCENT: u64 = 97;
-/// Share of the sum of more connections, in percent, from which even fewer than those that reached it may be enough.
+/// Percentage of the rate of more connections that the number before the trial must have reached for even fewer
+/// connections to be tried.
 const NEARLY_PERCENT: u64 = 95;
-/// Share of the sum of more connections, in percent, below which fewer are given up at once, and below which they are
-/// when the sum has stopped rising.
+/// Percentage of the rate of more connections below which a trial of fewer ends at once; below the second percentage,
+/// it ends when the rate has stopped rising.
 const COLLAPSED_PERCENT: u64 = 50;
 const TOO_LITTLE_PERCENT: u64 = 80;
-/// Share of the predicted rise, in percent, from which still more connections are tried. Between it and the next one,
-/// the sum has met another limit; below the last one, that needs no long measurement.
+/// Percentage of the predicted increase from which still more connections are tried. Between this and the next
+/// percentage, another limit applies; below the last one, a short measurement is enough.
 const MOST_RISEN_PERCENT: u64 = 66;
 const HALF_RISEN_PERCENT: u64 = 50;
 const BARELY_RISEN_PERCENT: u64 = 25;
-/// Number of spans over which a doubtful sum is measured, after more and after fewer connections are tried. The rate of
-/// a connection behind a policer or on a lossy path varies for seconds.
+/// Number of spans over which an unclear total rate is measured, after more and after fewer connections are tried. The
+/// rate of a connection behind a policer or on a lossy path varies for seconds.
 const SPANS_MORE: u64 = 3;
 const SPANS_FEWER: u64 = 2;
-/// Rate of the later half of a measurement, in percent of the earlier one, from which the sum rises by itself; the
-/// second number applies if nothing was lost, so that rates vary less.
+/// Rate of the later half of a measurement, as a percentage of the rate of the earlier half, from which the total rate
+/// counts as rising without a change; the second percentage applies if nothing was lost, because rates then vary less.
 const RISING_PERCENT: u64 = 110;
 const RISING_WITHOUT_LOSS_PERCENT: u64 = 103;
-/// RTT at the end of a span, in percent of that at its beginning, from which a queue grows.
+/// RTT at the end of a span, as a percentage of the RTT at its start, from which a queue is growing.
 const QUEUE_PERCENT: u64 = 103;
-/// Factor by which a single connection is raised while the rate of the link is not known, and the factor after
-/// that. If that is too many, the sum shows how many are needed, but the windows of those that remain have to
-/// recover from the losses of all.
+/// Factor by which the number of connections grows in the first trial while the link rate is not known, and factor of
+/// later trials. If the first factor is too large, the total rate shows how many connections are needed, but the
+/// remaining windows must recover from the losses of all.
 const FIRST_FACTOR: u32 = 4;
 const FACTOR: u32 = 2;
 /// Payload of a full segment and its size on the link, with IPv6 and timestamps.
 const PAYLOAD: (u64, u64) = (1428, 1514);
 
-/// What holds a connection back, as far as the number of connections matters.
+/// What limits a connection, as far as it matters for the number of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
-    /// A limit of each connection: its buffers, its windows, or a rate cap.
+    /// A limit of this connection alone: its buffers, its windows, or a rate cap.
     PerConnection,
-    /// It is in slow start, or the limit is not known yet.
+    /// The connection is in slow start, or its limit is not known yet.
     Starting,
-    /// The link, an application or a processor, which all connections share.
+    /// A limit that all connections share: the link, an application or a processor.
     Shared,
 }
 
-/// What a connection did in an interval.
+/// Measurements of a connection in an interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interval {
     /// Payload that was acknowledged.
     pub acked: Bytes,
     /// Smoothed RTT.
     pub rtt: Duration,
-    /// What holds the connection back.
+    /// What limits the connection.
     pub room: Room,
-    /// The congestion window is the limit, and nothing was lost, so that it grows.
+    /// Whether the congestion window is the limit and grows, because nothing was lost.
     pub is_growing: bool,
-    /// Segments were retransmitted.
+    /// Whether segments were retransmitted.
     pub has_lost: bool,
-    /// It gets no blocks, and only sends what the kernel still has.
+    /// Whether the connection is resting: it gets no blocks, and only sends the data that is still in its socket.
     pub is_resting: bool,
 }
 
-/// State of all connections at one time.
+/// Total over all connections at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Sum {
     at: Instant,
-    /// Payload that has been acknowledged on all connections since the beginning.
+    /// Payload that has been acknowledged on all connections since the start of the copy.
     acked: Bytes,
-    /// Shares of the present rate on connections with [`Room::PerConnection`] and [`Room::Shared`], in
-    /// percent.
+    /// Percentages of the present rate on connections with [`Room::PerConnection`] and on those with [`Room::Shared`].
     capped_percent: u64,
     shared_percent: u64,
-    /// The newest connection has not left slow start.
+    /// Whether the newest connection is still in slow start.
     is_starting: bool,
-    /// The congestion window of a connection is the limit, and grows.
+    /// Whether the congestion window of a connection is the limit, and grows.
     is_growing: bool,
     /// Longest RTT of the connections.
     rtt: Duration,
@@ -126,18 +126,18 @@ struct Sum {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// No trial begins before `not_before`.
+    /// No trial is running, and none starts before `not_before`.
     Watching { not_before: Instant },
-    /// More connections are tried than the `before` that reached `rate`.
+    /// A trial of more connections than `before`, which reached `rate`.
     Raised { before: u32, rate: Rate, begun: Instant, settled: Option<Instant> },
-    /// Fewer connections are tried than the `upper` that reached `rate`; `floor` of them are too few.
+    /// A trial of fewer connections than `upper`, which reached `rate`; `floor` connections are too few.
     Lowered { floor: u32, upper: u32, rate: Rate, begun: Instant, settled: Option<Instant> },
 }
 
-/// Number of connections, which follows what limits them.
+/// Chooses the number of connections from what limits them.
 ///
-/// It has no clock and does no I/O: `fullpipe copy` passes samples of its sockets, and tests those of simulated
-/// connections.
+/// The type has no clock and does no I/O: `fullpipe copy` passes samples of its sockets, and tests pass samples of
+/// simulated connections.
 #[derive(Debug)]
 pub struct Choice {
     least: u32,
@@ -146,27 +146,28 @@ pub struct Choice {
     link: Option<Rate>,
     count: u32,
     phase: Phase,
-    /// A trial has failed: from now on, one connection is added at a time.
+    /// Whether a trial has failed; from then on, one connection is added at a time.
     has_failed: bool,
-    /// Number of connections after the last search, and time before the next one.
+    /// Number of connections after the last search, and time until the next search.
     last: Option<u32>,
     pause: Duration,
     acked: Bytes,
-    /// A segment was retransmitted since the last change of the number of connections.
+    /// Whether a segment was retransmitted since the last change of the number of connections.
     has_lost: bool,
-    /// The sum rose in the last trial of more connections of this search. If it needs all of them, it goes on.
+    /// Whether the total rate rose in the last trial of more connections in this search. If all of these connections
+    /// are needed, the search continues.
     may_resume: bool,
-    /// Largest number that is known to carry less, in this search.
+    /// Largest number of connections known to reach a lower rate, in this search.
     too_few: u32,
-    /// Shortest RTT so far: the path without a queue.
+    /// Shortest RTT so far, which is the RTT of the path without a queue.
     least_rtt: Option<Duration>,
-    /// States of the last span, oldest first.
+    /// Totals of the last span, oldest first.
     sums: VecDeque<Sum>,
 }
 
 impl Choice {
-    /// Begins with `least` connections, and never chooses more than `most`. With the rate of the `link`, if it
-    /// is known, the number that fills it is computed.
+    /// Starts with `least` connections, and never chooses more than `most`. If the rate of the `link` is known, the
+    /// number of connections that fill it is computed.
     pub fn new(least: u32, most: u32, link: Option<Rate>) -> Self {
         Self {
             least,
@@ -186,13 +187,13 @@ impl Choice {
         }
     }
 
-    /// Returns the number of connections that are to send.
+    /// Returns the number of connections that should send.
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// Adds an interval of all open connections, in the order in which they were opened, and returns the
-    /// number of connections if it changes. `is_opening` says that another one is being opened.
+    /// Adds an interval of all open connections, in the order in which they were opened, and returns the number of
+    /// connections if it changes. `is_opening` is true while another connection is being opened.
     pub fn sampled(
         &mut self,
         at: Instant,
@@ -215,7 +216,7 @@ impl Choice {
                 Room::Shared => shared += interval.acked,
                 Room::Starting => {}
             }
-            // Before its first data is acknowledged, nothing is known of a connection.
+            // Until data is acknowledged on a connection, nothing is known about its limit.
             newest = Some(if interval.acked.is_zero() { Room::Starting } else { interval.room });
         }
         self.acked += all;
@@ -232,7 +233,7 @@ impl Choice {
         })
     }
 
-    /// Adds a state, and returns the number of connections if it changes.
+    /// Adds a total, and returns the number of connections if it changes.
     fn sample(&mut self, sum: Sum) -> Option<u32> {
         self.least_rtt = Some(self.least_rtt.map_or(sum.rtt, |least| least.min(sum.rtt)));
         let span = self.span(sum.rtt);
@@ -262,7 +263,7 @@ impl Choice {
             Phase::Raised { begun, settled: settled @ None, .. } => {
                 let least = SETTLING.max(sum.rtt * SETTLING_ROUND_TRIPS);
                 let waited = sum.at.saturating_since(*begun);
-                // The first samples of a new connection still show nothing.
+                // The first samples of a new connection do not show its limit yet.
                 if waited >= least && (!sum.is_starting || waited >= sum.rtt * START_ROUND_TRIPS) {
                     *settled = Some(sum.at);
                     self.sums.clear();
@@ -286,7 +287,7 @@ impl Choice {
         (self.count != before).then_some(self.count)
     }
 
-    /// Begins a trial if every state of a whole span shows the same, and the sum does not rise by itself.
+    /// Starts a trial if every total of a whole span shows the same limit, and the rate is not rising without a change.
     fn watch(&mut self, sum: Sum, not_before: Instant) {
         let Some(rate) = self.rate() else { return };
         if sum.at < not_before || self.is_rising() || self.is_queueing() {
@@ -314,7 +315,7 @@ impl Choice {
         }
     }
 
-    /// Returns the next number to try, if the present connections reach `rate`.
+    /// Returns the number of connections to try next, if the present ones reach `rate`.
     fn more(&self, rate: Rate) -> u32 {
         let wanted = match self.link {
             Some(link) => needed(link, rate, self.count),
@@ -328,12 +329,12 @@ impl Choice {
     fn begin(&mut self, phase: Phase, count: u32) {
         (self.phase, self.count) = (phase, count);
         self.has_lost = false;
-        // The states were measured with another number.
+        // The earlier totals were measured with another number of connections.
         self.sums.clear();
     }
 
-    /// Keeps the connections of a trial if the sum rose by half of what the cap predicts, and the cap still
-    /// holds. Otherwise, as many are kept as the sum needs.
+    /// Keeps the connections of a trial if the total rate rose by at least half of the predicted increase, and each
+    /// connection is still limited on its own. Otherwise, keeps as many connections as the measured rate needs.
     fn judge_more(&mut self, before: u32, rate: Rate, sum: Sum) {
         let Some(now) = self.rate() else { return };
         let predicted = u128::from(rate.as_bps()) * u128::from(self.count - before) / u128::from(before);
@@ -342,7 +343,8 @@ impl Choice {
         if risen >= predicted * u128::from(MOST_RISEN_PERCENT) && is_capped {
             self.phase = Phase::Watching { not_before: sum.at };
             self.too_few = before;
-            // The cap has lasted for a whole span before the first trial, and for all of this one.
+            // The connections were limited on their own for a whole span before the first trial, and throughout this
+            // one.
             let count = self.more(now);
             if count > self.count && self.sums.iter().all(|sum| sum.capped_percent >= CAPPED_PERCENT) {
                 let before = self.count;
@@ -365,14 +367,14 @@ impl Choice {
         if count == upper {
             self.settle(sum.at);
         } else {
-            // What reached nearly as much before says that even fewer may be enough.
+            // If the number before the trial reached nearly the same rate, even fewer connections may be enough.
             let floor = if rate >= now.mul_div(NEARLY_PERCENT, 100) { self.too_few } else { before };
             self.begin(Phase::Lowered { floor, upper, rate: now, begun: sum.at, settled: None }, count);
         }
     }
 
-    /// Keeps fewer connections if they reach as much as more did, or tries still fewer if that is not known to be too
-    /// few. Otherwise, half as many of the missing ones are added.
+    /// Keeps fewer connections if they reach the rate of more, or tries still fewer unless that number is known to be
+    /// too few. Otherwise, adds half of the missing connections.
     fn judge_fewer(&mut self, (floor, upper): (u32, u32), rate: Rate, sum: Sum) {
         let Some(now) = self.mean() else { return };
         let is_below = |percent| now < rate.mul_div(percent, 100);
@@ -384,7 +386,7 @@ impl Choice {
         let at = sum.at;
         let lowered = |floor, upper| Phase::Lowered { floor, upper, rate, begun: at, settled: None };
         if !is_below(ENOUGH_PERCENT) {
-            // At most one and a half times as many as are needed.
+            // The count is at most one and a half times the number that is needed.
             if self.count * 2 <= (floor + 1) * 3 {
                 return self.settle(at);
             }
@@ -402,7 +404,7 @@ impl Choice {
         (self.count, self.has_lost) = (upper, false);
         self.sums.clear();
         if is_each_needed && self.may_resume {
-            // Each connection adds its part, so that more may add more.
+            // Each connection adds its part of the rate, so more connections may add more.
             self.phase = Phase::Watching { not_before: at };
         } else {
             self.settle(at);
@@ -417,27 +419,26 @@ impl Choice {
         self.phase = Phase::Watching { not_before: at + self.pause };
     }
 
-    /// Returns the time over which the rate is measured. A smaller difference has to be seen when fewer
-    /// connections are tried. Before a trial, a cap has to last longer than BBR's ProbeRTT and what the classifier
-    /// makes of it.
+    /// Returns the time over which the rate is measured. A trial of fewer connections must detect a smaller difference,
+    /// so it takes longer. Before a trial, the limit must last longer than BBR's ProbeRTT phase and its effect on the
+    /// classifier.
     fn span(&self, rtt: Duration) -> Duration {
         let span = |rtt: Duration| SPAN.max(rtt * SPAN_ROUND_TRIPS);
         match self.phase {
             Phase::Raised { .. } => span(rtt),
-            // A send buffer that is sent in bursts delays its own segments.
+            // A send buffer that is sent in bursts increases the RTT of its own segments.
             Phase::Watching { .. } => span(self.least_rtt.unwrap_or(rtt)) * 2,
             Phase::Lowered { .. } => span(rtt) * 2,
         }
     }
 
-    /// Returns whether the states cover `spans` spans.
+    /// Returns whether the totals cover `spans` spans.
     fn is_long(&self, spans: u64) -> bool {
         let (Some(first), Some(last)) = (self.sums.front(), self.sums.back()) else { return false };
         last.at.saturating_since(first.at) >= self.span(last.rtt) * spans
     }
 
-    /// Returns whether the windows grow, and with them the RTT instead of the rate: that is a queue, although a small
-    /// one.
+    /// Returns whether the windows and the RTT grow while the rate does not, which shows a growing queue.
     fn is_queueing(&self) -> bool {
         let (Some(first), Some(last)) = (self.sums.front(), self.sums.back()) else { return false };
         self.sums.iter().all(|sum| sum.is_growing)
@@ -445,12 +446,12 @@ impl Choice {
             && !self.rises(QUEUE_PERCENT)
     }
 
-    /// Returns whether the sum rises by itself.
+    /// Returns whether the total rate rises without a change of the number of connections.
     fn is_rising(&self) -> bool {
         self.rises(if self.has_lost { RISING_PERCENT } else { RISING_WITHOUT_LOSS_PERCENT })
     }
 
-    /// Returns whether the later half of the states has more than `percent` of the rate of the earlier one.
+    /// Returns whether the rate of the later half of the totals exceeds `percent` of the rate of the earlier half.
     fn rises(&self, percent: u64) -> bool {
         let middle = self.sums.len() / 2;
         let (Some(first), Some(middle), Some(last)) =
@@ -464,20 +465,20 @@ impl Choice {
         rate(middle, last) > rate(first, middle).mul_div(percent, 100)
     }
 
-    /// Returns the rate over all states.
+    /// Returns the mean rate over all totals.
     fn mean(&self) -> Option<Rate> {
         let (first, last) = (self.sums.front()?, self.sums.back()?);
         let time = last.at.saturating_since(first.at);
         (!time.is_zero()).then(|| Rate::mean(last.acked.saturating_sub(first.acked), time))
     }
 
-    /// Returns the rate over all states, if they cover a span.
+    /// Returns the mean rate over all totals, if they cover a span.
     fn rate(&self) -> Option<Rate> {
         self.mean().filter(|_| self.is_long(1))
     }
 }
 
-/// Returns how many connections carry `wanted`, if `count` of them carry `rate`.
+/// Returns how many connections reach the rate `wanted`, if `count` of them reach `rate`.
 fn needed(wanted: Rate, rate: Rate, count: u32) -> u32 {
     let needed = u128::from(wanted.as_bps()) * u128::from(count);
     let needed = needed.div_ceil(u128::from(rate.as_bps().max(1)));
@@ -491,20 +492,19 @@ mod tests {
     const STEP: Duration = Duration::from_millis(250);
     const MBIT: u64 = 1_000_000;
 
-    /// A path on which each connection reaches at most `cap`, and all together `link`, after `start` of slow
+    /// A path on which each connection reaches at most `cap`, and all together at most `link`, after `start` of slow
     /// start.
     struct Path {
         cap: u64,
         link: u64,
         rtt: Duration,
         start: Duration,
-        /// On a full link, the connections show that they share it.
+        /// Whether the connections report a shared limit when the link is full.
         is_seen: bool,
     }
 
     impl Path {
-        /// Runs a copy for `seconds`; returns the numbers of connections in their order, and the time of the
-        /// last change.
+        /// Runs a copy for `seconds`; returns the sequence of connection counts, and the time of the last change.
         fn run(&self, choice: &mut Choice, seconds: u64) -> (Vec<u32>, Duration) {
             let (mut counts, mut changed, mut old) = (vec![choice.count()], Instant::ZERO, 0);
             for step in 1..=seconds * 4 {
@@ -554,8 +554,8 @@ mod tests {
         assert_eq!(path(2000, 1000).run(&mut Choice::new(1, 16, None), 60).0, [1]);
     }
 
-    /// A send buffer of 4 MiB holds each connection to about 137 Mbit/s at 210 ms; 1 Gbit/s needs eight. Seven reach
-    /// 96 %, which may be less than 95 % within the error of a measurement.
+    /// A send buffer of 4 MiB limits each connection to about 137 Mbit/s at an RTT of 210 ms, so 1 Gbit/s needs eight
+    /// connections. Seven connections reach 96 %, which cannot be told from 95 % within the measurement error.
     #[test]
     fn connections_are_added_until_the_link_is_full() {
         let (counts, last) = path(137, 1000).run(&mut Choice::new(1, 16, None), 25);
@@ -573,12 +573,13 @@ mod tests {
         assert_eq!(path(945, 943).run(&mut Choice::new(1, 16, link), 60).0, [1]);
     }
 
-    /// Something else caps the sum at 500 Mbit/s, and the connections do not look limited by it.
+    /// The path has a cap of 500 Mbit/s for all connections together, which the connections do not report as a shared
+    /// limit.
     #[test]
     fn a_trial_without_gain_leaves_as_many_as_the_sum_needs() {
         let capped = Path { is_seen: false, ..path(100, 500) };
         let (counts, _) = capped.run(&mut Choice::new(1, 16, None), 100);
-        // Eight add as much as a fifth connection would; 4.75 are needed for 95 %.
+        // Eight connections add as much as one more would; 4.75 connections are needed for 95 %.
         assert_eq!(counts[..4], [1, 4, 8, 5]);
         assert_eq!(counts[4..6], [6, 5], "one more is tried, and adds nothing");
         assert!(counts.len() <= 4 + 2 * 4, "one trial in 30 s: {counts:?}");
@@ -587,13 +588,13 @@ mod tests {
         assert_eq!(counts, [1, 4, 1]);
     }
 
-    /// A path that becomes faster needs fewer connections; one that needs all of them gets them back.
+    /// A path that becomes faster needs fewer connections; a path that needs all of them gets them back.
     #[test]
     fn connections_that_add_nothing_are_given_up() {
         let mut choice = Choice::new(1, 16, None);
         let (counts, _) = path(137, 1000).run(&mut choice, 20);
         assert_eq!(counts.last(), Some(&8));
-        // The clock of this path begins anew, which the choice must not notice.
+        // The clock of this path starts again at zero, which the choice must not notice.
         choice.phase = Phase::Watching { not_before: Instant::ZERO };
         choice.sums.clear();
         let (counts, _) = path(600, 1000).run(&mut choice, 90);

@@ -6,9 +6,9 @@
 //!      └────── lost(connection) ────┘
 //! ```
 //!
-//! A connection asks for a block when its socket can send one. A slow connection therefore delays only the
-//! block that it has, and what the kernel has in flight for it. Files of at most one block are sent whole,
-//! several at once: a system call and a record of TLS for each would cost more than their content.
+//! A connection asks for a block when its socket can send one. A slow connection therefore delays only its
+//! own block and the data that is in flight on it. Files of at most one block are sent whole, several at
+//! once, because a system call and a TLS record for each would cost more than their content.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -41,7 +41,7 @@ const MOST_BATCH: usize = 64;
 #[derive(Debug)]
 struct Whole {
     size: u64,
-    /// Connection that has taken it.
+    /// Connection that has taken the file.
     sent: Option<u32>,
 }
 
@@ -56,9 +56,9 @@ enum State {
 struct Stream {
     size: u64,
     blocks: Vec<State>,
-    /// No block below this number is pending, except those in `returned`.
+    /// Number below which no block is pending, except for the blocks in `returned`.
     next: u64,
-    /// Blocks of lost connections, in the order in which they are retransmitted.
+    /// Blocks of lost connections, in the order in which they will be retransmitted.
     returned: VecDeque<u64>,
 }
 
@@ -79,28 +79,28 @@ impl Stream {
     }
 }
 
-/// Blocks and whole files of the open streams, and the connections to which they went.
+/// Blocks and whole files of the open streams, and the connections that have taken them.
 #[derive(Debug, Default)]
 pub(crate) struct Dispatcher {
     streams: BTreeMap<u64, Stream>,
     whole: BTreeMap<u64, Whole>,
     /// Whole files that no connection has taken, or whose connection was lost.
     waiting: VecDeque<u64>,
-    /// Lost connections. The task of one may ask for a block before it notices.
+    /// Lost connections. The task of a lost connection may ask for a block before it notices the loss.
     lost: BTreeSet<u32>,
-    /// Connections that are not needed at present.
+    /// Connections that rest, because they are not needed at present.
     resting: BTreeSet<u32>,
 }
 
 impl Dispatcher {
-    /// Adds a file of `size` bytes, of which the blocks in the ranges `durable` are not sent.
+    /// Adds a file of `size` bytes; the blocks in the ranges `durable` are not sent.
     pub(crate) fn add(&mut self, stream: u64, size: u64, durable: &[(u64, u64)]) {
         let blocks = vec![State::Pending; block_count(size) as usize];
         self.streams.insert(stream, Stream { size, blocks, next: 0, returned: VecDeque::new() });
         self.durable(stream, durable);
     }
 
-    /// Grows a stream to `size` bytes. Its last block has to be whole before.
+    /// Grows a stream to `size` bytes. The last block must have been complete before.
     pub(crate) fn grow(&mut self, stream: u64, size: u64) {
         if let Some(stream) = self.streams.get_mut(&stream) {
             stream.size = size;
@@ -116,7 +116,7 @@ impl Dispatcher {
     }
 
     /// Returns what a connection sends next: whole files first, because each of them still needs a round
-    /// trip, then the streams in ascending order. A lost connection gets nothing.
+    /// trip, and then blocks of the streams in ascending order. A lost connection gets nothing.
     pub(crate) fn next(&mut self, connection: u32) -> Option<Next> {
         if self.lost.contains(&connection) || self.resting.contains(&connection) {
             return None;
@@ -156,12 +156,12 @@ impl Dispatcher {
         None
     }
 
-    /// Sets the connections that get nothing at present.
+    /// Sets the connections that rest: they get nothing to send at present.
     pub(crate) fn rest(&mut self, connections: BTreeSet<u32>) {
         self.resting = connections;
     }
 
-    /// Records blocks that survive a crash of the receiver; unknown streams and blocks are ignored.
+    /// Records blocks that survive a crash of the receiver; ignores unknown streams and blocks.
     pub(crate) fn durable(&mut self, stream: u64, ranges: &[(u64, u64)]) {
         let Some(stream) = self.streams.get_mut(&stream) else { return };
         let count = stream.blocks.len() as u64;
@@ -174,7 +174,7 @@ impl Dispatcher {
         stream.returned.retain(|index| blocks[*index as usize] == State::Pending);
     }
 
-    /// Makes the blocks and files pending again that a lost connection had taken and that are not durable.
+    /// Makes blocks and files pending again if a lost connection had taken them and they are not durable.
     /// Returns their number.
     pub(crate) fn lost(&mut self, connection: u32) -> u64 {
         self.lost.insert(connection);
@@ -299,8 +299,8 @@ mod tests {
         assert_eq!(lengths.collect::<Vec<_>>(), [MOST_BATCH; 2]);
     }
 
-    /// However connections fail and whatever becomes durable, every block is durable in the end, and none is
-    /// sent by two live connections.
+    /// Whichever connections fail and whichever blocks become durable, every block is durable in the end, and
+    /// no block is sent by two live connections.
     #[test]
     fn no_block_is_forgotten() {
         for seed in 0..300 {

@@ -1,19 +1,19 @@
-//! When the receiver makes what has arrived durable: in groups of 64 MiB, or after one second. For a pipe, the
-//! sender keeps in memory what is not durable, so its groups are smaller.
+//! Decides when the receiver makes received data durable: in groups of 64 MiB, or after one second. The
+//! groups of a pipe are smaller, because the sender keeps data in memory until it is durable.
 //!
-//! After a crash, at most one group and what was in flight is retransmitted. A smaller group would cost an
-//! `fdatasync` and a commit of the journal more often.
+//! After a crash, the sender retransmits the data in flight plus at most one group. Smaller groups would need
+//! more calls of `fdatasync` and more journal commits.
 
 use fullpipe_units::{Bytes, Duration, Instant};
 
-/// Size of a group.
+/// Size of a group of data that becomes durable together.
 const SIZE: Bytes = Bytes::from_mib(64);
 /// Longest time for which a written block may wait for its group.
 const AGE: Duration = Duration::from_secs(1);
-/// The same for a pipe.
+/// Longest time for which a written block of a pipe may wait for its group.
 const PIPE_AGE: Duration = Duration::from_millis(250);
 
-/// Amount of data that has been written since the last group began, and its age.
+/// Size and age of the group of written data that is not durable yet.
 #[derive(Debug)]
 pub(crate) struct Groups {
     size: Bytes,
@@ -29,7 +29,7 @@ impl Default for Groups {
 }
 
 impl Groups {
-    /// Sets the size of the groups of a pipe, at most that of other groups.
+    /// Sets the group size of a pipe, at most the default size.
     pub(crate) fn set_pipe(&mut self, size: Bytes) {
         (self.size, self.age) = (size.min(SIZE), PIPE_AGE);
     }

@@ -1,38 +1,39 @@
-//! Shares of the connections in a rate limit, and when each of them may begin.
+//! Shares of the connections in a rate limit, and the earliest start of each connection.
 //!
 //! ```text
 //!   used < 95 % of its share: needs 110 % of what it used ─┐
 //!   otherwise, or not known: needs as much as there is   ─┴─► max-min fair shares, whose sum is the limit
 //! ```
 //!
-//! The kernel paces each socket by its share (`SO_MAX_PACING_RATE`). What a slow connection does not use is
-//! given to the others. A reduction is applied before an increase, so that the sum never exceeds the limit.
+//! The kernel paces each socket by its share (`SO_MAX_PACING_RATE`). The part of its share that a slow
+//! connection does not use goes to the other connections. A reduction is applied before an increase, so that
+//! the sum never exceeds the limit.
 
 use std::collections::BTreeMap;
 
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
-/// Part of its share, in percent, from which a connection is regarded as held back by it.
+/// Percentage of its share from which a connection counts as limited by the share.
 const HELD_BACK_PERCENT: u64 = 95;
-/// Share of a connection that is not held back, in percent of what it used. A connection that
-/// grows by more is held back, and has an equal share after the next interval.
+/// Share of a connection that its share does not limit, as a percentage of the rate that it used. A
+/// connection that grows faster is limited by its share, and gets an equal share after the next interval.
 const GROWTH_PERCENT: u64 = 110;
-/// Smallest share of an idle connection, as a part of an equal share. When it has something to send again,
-/// it reaches its share at once, and is given an equal one after the next interval.
+/// Smallest share of an idle connection, as a fraction of an equal share. When an idle connection has data to
+/// send again, it reaches this share at once, and gets an equal share after the next interval.
 const IDLE_PART: u64 = 16;
-/// Smallest share that a connection may ask for: a rate of zero would switch pacing off.
+/// Smallest share that is set for a socket, because a rate of zero would switch pacing off.
 const LEAST: Rate = Rate::from_bps(8_000);
-/// Number of segments at the beginning of a connection that Linux does not pace
-/// (`tcp_update_skb_after_send`).
+/// Number of segments at the start of a connection that Linux does not pace (`tcp_update_skb_after_send`).
 const UNPACED_SEGMENTS: u64 = 10;
 
-/// What a connection asks for.
+/// Demand of a connection for a share of the rate limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Demand {
     pub(crate) connection: u32,
-    /// Rate that it has reached in the last interval; `None` if it is not known.
+    /// Rate that the connection reached in the last interval; `None` if it is not known.
     pub(crate) used: Option<Rate>,
-    /// It gets no blocks at present, and only sends what the kernel still has.
+    /// Whether the connection is resting: it gets no blocks, and only sends the data that is still in its
+    /// socket.
     pub(crate) is_resting: bool,
 }
 
@@ -41,7 +42,7 @@ pub(crate) struct Demand {
 pub(crate) struct Limiter {
     rate: Rate,
     shares: BTreeMap<u32, Rate>,
-    /// Time before which no further connection begins.
+    /// Earliest start of the next connection.
     next_start: Instant,
 }
 
@@ -50,8 +51,8 @@ impl Limiter {
         Self { rate, shares: BTreeMap::new(), next_start: Instant::ZERO }
     }
 
-    /// Returns the time that a new connection waits before it sends. The segments that escape pacing, `mss`
-    /// bytes each, then exceed the limit on no more than one connection at a time.
+    /// Returns the time that a new connection waits before it sends. At most one connection at a time then
+    /// exceeds the limit with its unpaced segments of `mss` bytes.
     pub(crate) fn start(&mut self, now: Instant, mss: Bytes) -> Duration {
         let begin = self.next_start.max(now);
         self.next_start = begin + self.rate.time_for(mss.mul_div(UNPACED_SEGMENTS, 1));
@@ -59,7 +60,7 @@ impl Limiter {
     }
 
     /// Shares the limit among all open connections. Returns the shares that change, in the order in which
-    /// they have to be applied.
+    /// they must be applied.
     pub(crate) fn share(&mut self, demands: &[Demand]) -> Vec<(u32, Rate)> {
         let count = demands.len() as u64;
         let mut wants: Vec<(Rate, u32)> =
@@ -71,7 +72,7 @@ impl Limiter {
             left -= share;
             shares.insert(connection, share);
         }
-        // What no connection needs lets all of them grow alike.
+        // The rate that no connection needs is divided equally, so that all sending connections can grow.
         let sending: Vec<u32> =
             demands.iter().filter(|demand| !demand.is_resting).map(|demand| demand.connection).collect();
         for connection in &sending {
@@ -90,7 +91,7 @@ impl Limiter {
         changes
     }
 
-    /// Returns the share that a connection needs.
+    /// Returns the share that a connection needs, if `count` connections send.
     fn want(&self, demand: &Demand, count: u64) -> Rate {
         let Some(used) = demand.used else { return self.rate };
         if demand.is_resting {
@@ -114,7 +115,8 @@ mod tests {
 
     const MBIT: u64 = 1_000_000;
 
-    /// The kernel's side: the share of each connection, of which a path lets at most `caps` through.
+    /// Model of the kernel: the share of each connection, on a path that limits each connection to the rate
+    /// in `caps`.
     struct Sockets {
         limiter: Limiter,
         limit: u64,
@@ -127,12 +129,12 @@ mod tests {
             Self { limiter, limit, shares: BTreeMap::new() }
         }
 
-        /// Rate of each connection in an interval.
+        /// Returns the rate of a connection in an interval.
         fn rate(&self, connection: u32, cap: u64) -> u64 {
             self.shares.get(&connection).map_or(0, |share| share.as_bps().min(cap))
         }
 
-        /// Runs an interval with the connections in `caps`; returns the sum of their rates in it.
+        /// Runs an interval with the connections in `caps`; returns the sum of their rates.
         fn interval(&mut self, caps: &BTreeMap<u32, u64>) -> u64 {
             let sum = caps.iter().map(|(connection, cap)| self.rate(*connection, *cap)).sum();
             let demand = |(connection, cap): (&u32, &u64)| Demand {
@@ -167,12 +169,12 @@ mod tests {
     #[test]
     fn what_a_slow_connection_leaves_is_given_to_the_others() {
         let mut sockets = Sockets::new(100 * MBIT);
-        // A lossy path holds connection 2 to 4 Mbit/s.
+        // A lossy path limits connection 2 to 4 Mbit/s.
         let caps = BTreeMap::from([(0, 400 * MBIT), (1, 400 * MBIT), (2, 4 * MBIT), (3, 400 * MBIT)]);
         sockets.interval(&caps);
         assert_eq!(sockets.interval(&caps), 79 * MBIT);
         assert_eq!(sockets.interval(&caps), 99_600_000, "all but the room in which connection 2 can grow");
-        // It recovers, and has an equal share after a few intervals.
+        // Connection 2 recovers, and gets an equal share after a few intervals.
         let caps = caps.into_keys().map(|connection| (connection, 400 * MBIT)).collect();
         for _ in 0..2 {
             sockets.interval(&caps);
@@ -180,7 +182,8 @@ mod tests {
         assert_eq!(sockets.shares[&2], Rate::from_bps(25 * MBIT));
     }
 
-    /// A connection that rests keeps what it needs to send the rest of its last block, and then nothing.
+    /// A resting connection keeps the share that it needs to send the rest of its last block, and then gets
+    /// nothing.
     #[test]
     fn a_resting_connection_leaves_its_share_to_the_others() {
         let mut limiter = Limiter::new(Rate::from_bps(10 * MBIT));
@@ -197,7 +200,7 @@ mod tests {
     }
 
     /// However the paths change, the sum of the shares stays within the limit, and four intervals after a
-    /// change the connections carry 90 % of what limit and paths permit.
+    /// change, the connections carry 90 % of the rate that limit and paths permit.
     #[test]
     fn the_limit_is_kept_and_used_on_any_path() {
         for seed in 0..200 {
@@ -219,7 +222,7 @@ mod tests {
         }
     }
 
-    /// Ten segments of 1448 bytes take 1.16 ms at 100 Mbit/s.
+    /// At 100 Mbit/s, ten segments of 1448 bytes take 1.16 ms.
     #[test]
     fn the_segments_that_escape_pacing_do_not_come_together() {
         let mut limiter = Limiter::new(Rate::from_bps(100 * MBIT));

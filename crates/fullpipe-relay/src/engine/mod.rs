@@ -1,7 +1,8 @@
 //! Decisions of a transfer, without I/O and without a clock: which block goes to which connection, how many
-//! connections there are, how they share a rate limit, what has arrived, and when it is made durable.
+//! connections send, how they share a rate limit, which data has arrived, and when it is made durable.
 //!
-//! A file consists of blocks of 1 MiB, the last of which may be shorter. Both ends number them from zero.
+//! A file consists of blocks of 1 MiB, the last of which may be shorter. Both ends number the blocks from
+//! zero.
 
 mod arrivals;
 mod choice;
@@ -21,7 +22,7 @@ pub(crate) use prefix::Prefix;
 pub(crate) const BLOCK: u64 = 1 << 20;
 
 /// Maximum size in bytes of a file, and of all open files of a transfer together. The state of a block takes
-/// about 50 bytes at each end, so that a transfer needs at most 210 MB for it.
+/// about 50 bytes at each end, so a transfer needs at most 210 MB for it.
 pub(crate) const MOST_SIZE: u64 = 4 << 40;
 
 /// Returns the number of blocks of a file of `size` bytes.
@@ -29,14 +30,14 @@ pub(crate) fn block_count(size: u64) -> u64 {
     size.div_ceil(BLOCK)
 }
 
-/// Returns offset and length of a block, or `None` if the file has no block with this number.
+/// Returns the offset and the length of a block, or `None` if the file has no block with this number.
 pub(crate) fn block_range(size: u64, index: u64) -> Option<(u64, usize)> {
     let offset = index.checked_mul(BLOCK).filter(|offset| *offset < size)?;
-    // At most `BLOCK`, which fits into every integer type.
+    // The length is at most `BLOCK`, which fits into every integer type.
     Some((offset, (size - offset).min(BLOCK) as usize))
 }
 
-/// Returns the runs of ascending numbers as ranges without their ends.
+/// Returns runs of consecutive numbers as half-open ranges.
 pub(crate) fn runs(numbers: impl IntoIterator<Item = u64>) -> Vec<(u64, u64)> {
     let mut runs: Vec<(u64, u64)> = Vec::new();
     for number in numbers {

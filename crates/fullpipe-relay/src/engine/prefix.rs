@@ -1,7 +1,7 @@
-//! Blocks of a pipe that are durable at the receiver: all below a number, and some beyond it.
+//! Durable blocks of a pipe at the receiver: all blocks below a number, and some beyond it.
 //!
-//! The blocks arrive on several connections, so that a later one may be durable before an earlier one. A
-//! producer that begins again goes on from a single offset, the end of the blocks without a gap.
+//! Blocks arrive on several connections, so a later block may become durable before an earlier one. A
+//! producer that starts again continues from a single offset: the end of the durable blocks without a gap.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ pub(crate) struct Prefix {
 }
 
 impl Prefix {
-    /// Adds all blocks below `end`.
+    /// Creates the state in which all blocks below `end` are durable.
     pub(crate) fn begin(end: u64) -> Self {
         Self { below: end, beyond: BTreeSet::new() }
     }
@@ -29,12 +29,12 @@ impl Prefix {
         true
     }
 
-    /// Returns the number of blocks without a gap.
+    /// Returns the number of durable blocks before the first gap.
     pub(crate) fn end(&self) -> u64 {
         self.below
     }
 
-    /// Returns whether every block is in one of the ranges.
+    /// Returns whether all these blocks are in the ranges.
     pub(crate) fn is_within(&self, ranges: &[(u64, u64)]) -> bool {
         let has = |index: u64| ranges.iter().any(|(start, end)| (*start..*end).contains(&index));
         let prefix = ranges.iter().find(|(start, _)| *start == 0).map_or(0, |(_, end)| *end);

@@ -1,4 +1,4 @@
-//! Connections to a relay.
+//! Opens connections to a relay.
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,13 +21,14 @@ use crate::tls::{self, SeenKey};
 use crate::wire::{self, Readiness};
 use crate::{locked, span};
 
-/// Time in which a relay has to accept a connection: several round trips of the longest paths, and lost SYNs.
+/// Time within which a relay must accept a connection: enough for several round trips on the longest paths,
+/// and for lost SYNs.
 const GREETING: Duration = Duration::from_secs(15);
 
 /// An open connection.
 pub(crate) type Opened = (TlsStream<TcpStream>, Readiness);
 
-/// The relay as a client sees it.
+/// A relay as seen by a client.
 pub(crate) struct Relay {
     host: String,
     port: u16,
@@ -40,7 +41,7 @@ pub(crate) struct Relay {
     advice: &'static str,
     /// Files that the relay is to send.
     fetch: Option<Fetch>,
-    /// Shortest time of a handshake so far.
+    /// Shortest duration of a TCP handshake so far.
     handshake: Mutex<Option<Duration>>,
 }
 
@@ -73,13 +74,12 @@ impl Relay {
         })
     }
 
-    /// Returns the round-trip time of the path, as the handshake of TCP has shown it; `None` before the first
-    /// one.
+    /// Returns the RTT of the path, as measured by the TCP handshake; `None` before the first handshake.
     pub(crate) fn rtt(&self) -> Option<fullpipe_units::Duration> {
         locked(&self.handshake).map(span)
     }
 
-    /// Opens connection 0, ends the transfer without a file, and returns the round-trip time of the path.
+    /// Opens connection 0, ends the transfer without sending a file, and returns the RTT of the path.
     pub(crate) async fn probe(&self) -> Result<fullpipe_units::Duration, Error> {
         let (mut tls, _) = self.connect(0).await?;
         let ended = async {
@@ -89,8 +89,8 @@ impl Relay {
             while wire::next_message::<Reply>(&mut tls).await?.is_some() {}
             Ok::<(), io::Error>(())
         };
-        // The keys are accepted, and the time is known: a relay that ends the transfer in another way changes
-        // nothing.
+        // At this point the keys are accepted and the RTT is known, so the way in which the relay ends the
+        // transfer does not matter.
         let _ = timeout(GREETING, ended).await;
         self.rtt().ok_or_else(|| self.failed(&io::ErrorKind::NotConnected.into()))
     }
@@ -107,7 +107,8 @@ impl Relay {
         Ok(opened)
     }
 
-    /// Opens a connection, and sends its first message. On connection 0, others may follow at once.
+    /// Opens a connection, and sends its first message. On connection 0, further messages may follow without
+    /// waiting for a reply.
     pub(super) async fn open(&self, connection: u32) -> Result<Opened, Error> {
         self.in_time(self.greet(connection)).await
     }
@@ -135,7 +136,7 @@ impl Relay {
         let unreachable = |error: io::Error| {
             Error::network(format!("cannot connect to {}: {error}", self.name), self.advice)
         };
-        // The time of the name service is not that of the path.
+        // The time that the name lookup takes is not part of the RTT.
         let addresses = lookup_host((self.host.as_str(), self.port)).await.map_err(unreachable)?;
         let addresses: Vec<SocketAddr> = addresses.collect();
         let begun = Instant::now();
@@ -149,15 +150,15 @@ impl Relay {
         let fetch = self.fetch.clone().filter(|_| connection == 0);
         let hello = Request::Hello { versions: vec![VERSION], transfer: self.transfer, connection, fetch };
         if let Err(error) = wire::write_message(&mut tls, &hello).await {
-            // A relay that does not accept the key ends the connection, because the client ends its handshake
-            // first. The reason is then there to read, even if the message can no longer be written.
+            // If the relay does not accept the key, it ends the connection after the client has completed its
+            // handshake. The relay's reason can then be read, even if the message can no longer be written.
             self.answer(&mut tls).await?;
             return Err(failed(error));
         }
         Ok((tls, readiness))
     }
 
-    /// Records the time of a handshake.
+    /// Records the duration of a handshake.
     fn timed(&self, handshake: Duration) {
         let mut least = locked(&self.handshake);
         *least = Some(least.map_or(handshake, |least| least.min(handshake)));

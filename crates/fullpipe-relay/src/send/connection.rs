@@ -1,4 +1,5 @@
-//! Tasks of a connection: one sends blocks and files, and requests on connection 0; one reads replies.
+//! Tasks of a connection: one task sends blocks and files, and requests on connection 0; the other reads
+//! replies.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,9 +21,9 @@ use crate::locked;
 use crate::sources::SourceFile;
 use crate::wire::{self, Readiness};
 
-/// Time that the reason of a failure may take to arrive after connection 0 has failed.
+/// Time to wait for the reason of a failure after connection 0 has failed.
 const REASON: std::time::Duration = std::time::Duration::from_secs(1);
-/// Size in bytes of a group of requests above which it is written.
+/// Size in bytes of a group of requests from which the group is written.
 const REQUESTS: usize = 64 << 10;
 /// Size in bytes of the buffer for replies.
 const REPLIES: usize = 64 << 10;
@@ -35,7 +36,7 @@ pub(super) struct Shared {
     pub(super) files: Mutex<BTreeMap<u64, Arc<Outgoing>>>,
     /// Files that are sent whole.
     pub(super) whole: Mutex<BTreeMap<u64, Arc<SourceFile>>>,
-    /// Changes when there may be something to send, or when the copy ends.
+    /// State that changes when there may be data to send, or when the copy ends.
     pub(super) work: watch::Sender<Work>,
     /// Payload in bytes that each connection has sent.
     pub(super) sent: Mutex<Vec<u64>>,
@@ -55,7 +56,7 @@ impl Default for Work {
 }
 
 impl Shared {
-    /// Wakes the connections that wait for something to send.
+    /// Wakes the connections that wait for data to send.
     pub(super) fn wake(&self) {
         self.work.send_modify(|work| {
             if let Work::Changed(count) = work {
@@ -68,20 +69,20 @@ impl Shared {
 /// What the tasks report to the driver.
 #[derive(Debug)]
 pub(super) enum Event {
-    /// The relay has accepted connection 0, or has not.
+    /// The relay has accepted or refused connection 0.
     Accepted(Result<(), Error>),
     Reply(Reply),
-    /// A block of the stream, or its durable part, has been added to the hash.
+    /// A block of the stream, or all of its durable blocks, have been added to the hash.
     Hashed(u64),
     /// A whole file of this hash has been read.
     Whole(Hex<HASH>),
-    /// A target of the same size and modification time has the same hash, or another one.
+    /// Whether a source has the same hash as its target, whose size and modification time are the same.
     Compared(u64, bool),
     /// A source cannot be read.
     Unreadable(u64, io::Error),
-    /// The pipe of a complete stream is at its end, or is not.
+    /// Whether the pipe of a stream that is already complete is at its end.
     Rest(u64, io::Result<bool>),
-    /// What the sockets of this process did in an interval.
+    /// Samples of the sockets of this process for an interval.
     Sampled(Vec<SocketSample>),
     /// A connection has failed.
     Lost(u32, io::Error),
@@ -126,7 +127,7 @@ pub(super) async fn sample(sampler: SharedSampler, events: Events) {
     loop {
         ticks.tick().await;
         let sampler = Arc::clone(&sampler);
-        // An error would be a panic, which the task has reported.
+        // Sampling fails only if its task panics, and the panic has been reported.
         let Ok(samples) = spawn_blocking(move || locked(&sampler).sample()).await else { return };
         if !samples.is_empty() && events.send(Event::Sampled(samples)).is_err() {
             return;
@@ -138,7 +139,7 @@ pub(super) async fn sample(sampler: SharedSampler, events: Events) {
 pub(super) struct Sender {
     pub(super) number: u32,
     pub(super) readiness: Arc<Readiness>,
-    /// Time before which it sends nothing.
+    /// Time before which this task sends nothing.
     pub(super) start: Instant,
     pub(super) shared: Arc<Shared>,
     pub(super) events: Events,
@@ -151,11 +152,11 @@ impl Sender {
         mut requests: Option<mpsc::UnboundedReceiver<Request>>,
     ) {
         if let Err(error) = self.send(&mut writer, &mut requests).await {
-            // The relay may have stated the reason, which the task that reads reports.
+            // The relay may have stated the reason, which the reading task reports.
             if self.number == 0 {
                 tokio::time::sleep(REASON).await;
             }
-            // After the end of the copy, nobody listens.
+            // After the end of the copy, the driver no longer receives events.
             let _ = self.events.send(Event::Lost(self.number, error));
         }
     }
@@ -169,14 +170,14 @@ impl Sender {
         let mut first = None;
         tokio::select! {
             () = tokio::time::sleep_until(self.start) => {}
-            // The copy ends before.
+            // The copy has ended during the wait.
             _ = work.wait_for(|work| *work == Work::Ended) => {}
         }
         loop {
             if let Some(requests) = requests {
                 write_requests(writer, first.take(), requests).await?;
             }
-            // What becomes available from here on changes the value again.
+            // Data that becomes available from here on changes the value again.
             if *work.borrow_and_update() == Work::Ended {
                 return writer.shutdown().await;
             }
@@ -208,7 +209,8 @@ impl Sender {
                 return Ok(());
             }
         };
-        // The hash may be complete with this block. Its request may overtake the block on another connection.
+        // The hash of the file may be complete with this block; the request with the hash may then overtake
+        // the block on another connection.
         let _ = self.events.send(Event::Hashed(stream));
         let carried = buffer.len().saturating_sub(HEADER) as u64;
         self.write(writer, &buffer, carried).await
@@ -253,7 +255,7 @@ impl Sender {
     }
 }
 
-/// Writes the requests that wait. Several small messages share a record of TLS and a packet.
+/// Writes the pending requests. Several small messages share a TLS record and a packet.
 async fn write_requests(
     writer: &mut (impl AsyncWrite + Unpin),
     first: Option<Request>,

@@ -1,4 +1,4 @@
-//! A relay that sends: the driver of a copy on connections that the client opens.
+//! Sends files from a relay: drives a copy on connections that the client opens.
 
 use std::sync::{Arc, Mutex};
 
@@ -30,9 +30,10 @@ pub(crate) struct Joined<S> {
 /// How files are sent.
 #[derive(Clone, Debug)]
 pub(crate) struct Delivery {
-    /// Read what was written back from the disk.
+    /// Whether the receiver reads written files back from the disk.
     pub(crate) verify: bool,
-    /// What chooses the number of connections; absent if the client opens as many as it wants.
+    /// Range from which the number of connections is chosen; absent if the client opens the connections that
+    /// it wants.
     pub(crate) choose: Option<ChooseConnections>,
     /// Highest rate of the payload in bit/s.
     pub(crate) limit_bps: Option<u64>,
@@ -40,7 +41,7 @@ pub(crate) struct Delivery {
 }
 
 impl Delivery {
-    /// Returns the sampler and the connections. Without a sampler, their number is not chosen.
+    /// Returns the sampler and the connections. Without a sampler, the number of connections is fixed.
     fn links(&self) -> Result<(Option<SharedSampler>, Links), Error> {
         let Some(ChooseConnections { least, most, link_bps }) = self.choose else {
             return Ok((None, Links::new(Connections::new(MOST_CONNECTIONS, MOST_CONNECTIONS)?, None)));
@@ -48,7 +49,7 @@ impl Delivery {
         let (range, link) = (Connections::new(least, most)?, link_bps.map(Rate::from_bps));
         let sampler = self.kernel.as_ref().and_then(|kernel| kernel.sampler(link));
         let mut links = Links::new(range, link);
-        // Connection 0, on which the client has asked.
+        // Connection 0, on which the client has sent its request, is already open.
         links.next_to_open();
         Ok((sampler.map(|sampler| Arc::new(Mutex::new(sampler))), links))
     }
@@ -62,8 +63,8 @@ impl Delivery {
     }
 }
 
-/// Sends the files of `walk` on connection 0, whose client has been welcomed, and on those that join. Returns
-/// their number and the payload.
+/// Sends the files of `walk` on connection 0, whose client has received `welcome`, and on connections that
+/// join later. Returns the number of files and their payload.
 pub(crate) async fn deliver<S: AsyncRead + AsyncWrite + Send + 'static>(
     walk: Result<Walk, Error>,
     delivery: Delivery,
@@ -84,10 +85,10 @@ pub(crate) async fn deliver<S: AsyncRead + AsyncWrite + Send + 'static>(
     let prepared = delivery.links().and_then(|links| Ok((links, delivery.pacing()?)));
     let (((sampler, links), pacing), refused) = match prepared {
         Ok(prepared) => (prepared, None),
-        // The client is informed of the reason below.
+        // The client is told the reason below.
         Err(error) => (((None, Links::new(Connections::AUTO, None)), None), Some(error)),
     };
-    // Dropped, and with it its task, when the transfer ends.
+    // When the transfer ends, this set is dropped, and its task ends.
     let mut sampling = JoinSet::new();
     if let Some(sampler) = sampler {
         sampling.spawn(sample(sampler, events.clone()));
@@ -106,7 +107,7 @@ pub(crate) async fn deliver<S: AsyncRead + AsyncWrite + Send + 'static>(
         while !driver.is_complete() {
             driver.ask_for_connections();
             tokio::select! {
-                // The driver holds a sender, so the channel cannot end.
+                // The driver holds a sender of this channel, so the channel cannot close.
                 _ = reported.recv_many(&mut batch, EVENTS) => driver.handle(batch.drain(..))?,
                 found = sources.recv(), if driver.has_room() => driver.found(found)?,
                 Some(joined) = joins.recv() => begin(&mut tasks, &mut driver, joined, None)?,

@@ -1,4 +1,4 @@
-//! Announces the files, and follows what becomes of them.
+//! Announces files to the relay, and tracks their state.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -25,50 +25,52 @@ use crate::sources::{Found, SourceFile};
 use crate::wire::Readiness;
 use crate::{locked, span};
 
-/// Number of files of more than one block that are announced and not yet placed. Each has an open file.
+/// Maximum number of files of more than one block that are announced but not yet placed. Each has an open
+/// file.
 const OPEN: usize = 128;
-/// Number of files and folders that are announced and not yet placed. Announcements need no answer, so that
-/// many small files are on their way in one round trip. At an RTT of 210 ms, 16 384 files that take three
-/// round trips each are 26 000 files per second. Each needs about 500 bytes of memory at each end.
+/// Maximum number of files and folders that are announced but not yet placed. An announcement needs no reply
+/// before the next one, so many small files are in transit in one round trip. At an RTT of 210 ms, 16 384
+/// files that take three round trips each give 26 000 files per second. Each file needs about 500 bytes of
+/// memory at each end.
 const ANNOUNCED: usize = 16_384;
-/// Time for which a producer has waited when the user is informed.
+/// Time for which a producer must have waited before the user is told.
 const NOTED: std::time::Duration = std::time::Duration::from_secs(1);
-/// Name of the limit of a socket that sends at its pacing rate.
+/// Name of the limit of a socket that sends at its pacing rate, as samples report it.
 const PACING: &str = "pacing";
 
-/// Announces the files, and follows what becomes of them.
+/// Announces files to the relay, and tracks their state.
 pub(super) struct Driver<'a> {
     peer: String,
     observer: &'a dyn CopyObserver,
     shared: Arc<Shared>,
     requests: mpsc::UnboundedSender<Request>,
     events: Events,
-    /// The relay has accepted connection 0.
+    /// Whether the relay has accepted connection 0.
     is_accepted: bool,
-    /// Every file has been found.
+    /// Whether every file has been found.
     is_listed: bool,
-    /// A file that does not fit into the limits at present.
+    /// A file that must wait because it would exceed the limits.
     waiting: Option<Waiting>,
-    /// Files whose target has another hash, although its size and modification time are the same.
+    /// Files whose target has a different hash, although its size and modification time are the same.
     differing: Vec<SourceFile>,
     verify: bool,
     next_stream: u64,
-    /// Announced files and folders that are neither placed nor the same already.
+    /// Announced files and folders that have been neither placed nor found unchanged.
     open: BTreeMap<u64, OpenFile>,
-    /// Number and size of the files among them that have more than one block.
+    /// Number and total size of the open files that have more than one block.
     large: Large,
-    /// The pipe that is the source.
+    /// The pipe, if the source is a pipe.
     pipe: Option<OpenPipe>,
     links: Links,
-    /// Absent without a rate limit.
+    /// Rate limit; absent without one.
     pacing: Option<Pacing>,
-    /// What the sockets did could be sampled.
+    /// Whether the sockets could be sampled.
     is_sampled: bool,
     started: Instant,
     total: Totals,
     durable_bytes: u64,
     last_hash: Option<Hex<32>>,
-    /// There may be something new to send.
+    /// Whether there may be new data to send.
     has_work: bool,
 }
 
@@ -76,7 +78,7 @@ pub(super) struct Driver<'a> {
 #[derive(Debug)]
 struct Waiting {
     source: SourceFile,
-    /// Its target is replaced, even if size and modification time are the same.
+    /// Whether to replace the target even if its size and modification time are the same.
     replace: bool,
 }
 
@@ -91,9 +93,9 @@ struct Large {
 struct OpenPipe {
     stream: u64,
     held: Arc<Held>,
-    /// The relay has answered the announcement.
+    /// Whether the relay has replied to the announcement.
     is_opened: bool,
-    /// The user knows that its producer waits.
+    /// Whether the user has been told that the producer waits.
     is_noted: bool,
 }
 
@@ -101,10 +103,10 @@ struct OpenPipe {
 #[derive(Debug)]
 struct OpenFile {
     size: u64,
-    /// Bytes that are durable, of this transfer and of earlier ones.
+    /// Number of durable bytes, sent by this transfer or an earlier one.
     durable: u64,
     is_finished: bool,
-    /// It is a file or a link, and no folder.
+    /// Whether this is a file or a link, and not a folder.
     is_file: bool,
 }
 
@@ -168,7 +170,7 @@ impl<'a> Driver<'a> {
         !self.is_listed && self.waiting.is_none() && self.open.len() < ANNOUNCED
     }
 
-    /// Announces what has been found; `None` at the end.
+    /// Announces a file that has been found; `None` means that there are no more.
     pub(super) fn found(&mut self, found: Option<Result<Found, Error>>) -> Result<(), Error> {
         match found.transpose()? {
             None => self.is_listed = true,
@@ -196,7 +198,7 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// Announces a pipe. Without a name, there is nothing to continue, and it is read at once.
+    /// Announces a pipe. A pipe without a name cannot be continued, so reading starts at once.
     pub(super) fn pipe(&mut self, held: &Arc<Held>) -> Result<(), Error> {
         if !held.is_named() && held.from().is_none() {
             held.begin(&[])?;
@@ -210,7 +212,7 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// Adds what has been read from the pipe.
+    /// Makes the bytes that were read from the pipe available to the connections.
     pub(super) fn piped(&mut self) -> Result<(), Error> {
         let Some(pipe) = &mut self.pipe else { return Ok(()) };
         if let Some(error) = pipe.held.failure() {
@@ -245,7 +247,7 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// Begins or continues to read the pipe, of which the blocks in `durable` are not sent.
+    /// Starts or continues to read the pipe; the blocks in `durable` are not sent.
     fn opened_pipe(&mut self, stream: u64, durable: &[(u64, u64)]) -> Result<(), Error> {
         let Some(pipe) = &mut self.pipe else { return Ok(()) };
         let most = block_count(MOST_SIZE);
@@ -263,7 +265,7 @@ impl<'a> Driver<'a> {
         self.piped()
     }
 
-    /// Forgets the pipe, which has its name at the relay.
+    /// Closes the pipe, whose file the relay has placed.
     fn placed_pipe(&mut self, stream: u64, placed: PlacedPipe) -> Result<(), Error> {
         let Some(pipe) = &self.pipe else { return Ok(()) };
         let reading = pipe.held.reading();
@@ -278,7 +280,7 @@ impl<'a> Driver<'a> {
         if is_begun {
             return self.close(stream);
         }
-        // An earlier process has sent all of it, so that the producer has nothing to add.
+        // An earlier process sent the whole stream, so the producer must have no more data.
         if let Some(open) = self.open.get_mut(&stream) {
             (open.size, open.durable) = (placed.size, placed.size);
             self.large.bytes += placed.size;
@@ -293,7 +295,7 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// Ends a pipe that an earlier process has sent, or fails if the producer goes on.
+    /// Closes a pipe that an earlier process has sent completely, or fails if the producer has more data.
     fn rest(&mut self, stream: u64, is_at_end: io::Result<bool>) -> Result<(), Error> {
         if is_at_end.map_err(|error| Error::system("read the pipe", &error))? {
             return self.close(stream);
@@ -313,7 +315,7 @@ impl<'a> Driver<'a> {
         self.pipe.as_ref().is_some_and(|pipe| pipe.stream == stream)
     }
 
-    /// Announces the file that waits, if it fits into the limits.
+    /// Announces the waiting file, if it fits into the limits.
     fn announce(&mut self) -> Result<(), Error> {
         let Some(waiting) = self.waiting.take() else { return Ok(()) };
         let size = waiting.source.source.size;
@@ -357,7 +359,7 @@ impl<'a> Driver<'a> {
         stream
     }
 
-    /// Sends a request on connection 0. If the connection is lost, an event says so.
+    /// Sends a request on connection 0. If the connection is lost, an event reports the loss.
     fn request(&self, request: Request) {
         let _ = self.requests.send(request);
     }
@@ -399,7 +401,8 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// Records the loss of a connection; without connection 0, no message reaches the relay.
+    /// Records the loss of a connection; returns an error for connection 0, because no message reaches the
+    /// relay without it.
     pub(super) fn lose(&mut self, connection: u32, error: &io::Error) -> Result<(), Error> {
         if !self.links.lose(connection) {
             return Ok(());
@@ -433,7 +436,7 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// Records an open connection; returns the time that it has to wait before it sends.
+    /// Records an open connection; returns the time that the connection must wait before it sends.
     pub(super) fn opened_connection(
         &mut self,
         number: u32,
@@ -461,13 +464,13 @@ impl<'a> Driver<'a> {
         fullpipe_units::Instant::ZERO + span(self.started.elapsed())
     }
 
-    /// Returns the number of a connection to open, if there are too few. The relay has to know the transfer
-    /// before another connection joins it.
+    /// Returns the number of a connection to open, if more connections are needed. The relay must know the
+    /// transfer before another connection can join it.
     pub(super) fn next_to_open(&mut self) -> Option<u32> {
         if self.is_accepted { self.links.next_to_open() } else { None }
     }
 
-    /// Asks the client of a relay that sends for more connections, if there are too few.
+    /// Asks the client to open more connections if they are needed, when a relay sends.
     pub(super) fn ask_for_connections(&mut self) {
         while self.links.are_chosen()
             && let Some(connection) = self.next_to_open()
@@ -476,18 +479,18 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Tells the client of a relay that sends what limited the connections.
+    /// Reports the main limit of the connections to the client, when a relay sends.
     pub(super) fn tell_limit(&self) {
         if let Some((limit, share)) = self.links.limit() {
             self.request(Request::Limited { limit, percent: (share * 100.0) as u32 });
         }
     }
 
-    /// Adapts the number of connections to what limits them.
+    /// Adapts the number of connections to the limits in `samples`.
     fn sampled(&mut self, mut samples: Vec<SocketSample>) -> Result<(), Error> {
         self.is_sampled = true;
         if self.pacing.is_some() {
-            // All connections share the limit that holds this one back.
+            // The rate limit, which paces this connection, is shared by all connections.
             for sample in samples.iter_mut().filter(|sample| sample.limit.as_deref() == Some(PACING)) {
                 sample.room = Room::Shared;
             }
@@ -535,7 +538,7 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// Hashes a source whose target has the hash `found`.
+    /// Hashes a source, to compare it with its target's hash `found`.
     fn compare(&mut self, stream: u64, found: Hex<32>) -> Result<(), Error> {
         let Some(source) = self.source(stream) else { return Ok(()) };
         let events = self.events.clone();
@@ -549,7 +552,7 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// Forgets a file whose target has the same hash, or announces it again.
+    /// Closes a file whose target has the same hash, or announces the file again.
     fn compared(&mut self, stream: u64, is_same: bool) -> Result<(), Error> {
         if is_same {
             self.total.same += 1;
@@ -590,7 +593,7 @@ impl<'a> Driver<'a> {
         let resumed = self.count(stream, durable);
         self.total.resumed += resumed;
         if resumed > 0 {
-            // While the connections carry the rest, what they do not carry is hashed.
+            // While the connections send the remaining blocks, hash the blocks that are not sent.
             let (events, durable) = (self.events.clone(), durable.to_vec());
             spawn_blocking(move || {
                 let event = match file.hash(&durable) {
@@ -603,7 +606,7 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// Adds durable blocks to the progress; returns their bytes.
+    /// Adds durable blocks to the progress; returns their number of bytes.
     fn count(&mut self, stream: u64, blocks: &[(u64, u64)]) -> u64 {
         let Some(open) = self.open.get_mut(&stream) else { return 0 };
         let numbers = blocks.iter().flat_map(|(start, end)| *start..(*end).min(block_count(open.size)));
@@ -614,7 +617,7 @@ impl<'a> Driver<'a> {
         bytes
     }
 
-    /// States the hash of a file when every block of it has been read.
+    /// Sends the hash of a file once every block of the file has been read.
     fn finish(&mut self, stream: u64) -> Result<(), Error> {
         let (Some(file), Some(open)) = (self.outgoing(stream), self.open.get_mut(&stream)) else {
             return Ok(());
@@ -638,7 +641,7 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// Forgets a file that the relay has placed, or had already.
+    /// Closes a file that the relay has placed, or already had.
     fn close(&mut self, stream: u64) -> Result<(), Error> {
         let Some(open) = self.open.remove(&stream) else { return Ok(()) };
         if locked(&self.shared.files).remove(&stream).is_some() {
@@ -672,7 +675,7 @@ impl<'a> Driver<'a> {
         self.shared.work.send_replace(Work::Ended);
     }
 
-    /// Adds what this attempt has done to what is carried over to the next one.
+    /// Adds the results of this attempt to the totals for the next attempt.
     pub(super) fn carry(&self, carried: &mut Carried) {
         carried.was_accepted |= self.is_accepted;
         carried.sent += locked(&self.shared.sent).iter().sum::<u64>();
@@ -682,7 +685,7 @@ impl<'a> Driver<'a> {
         carried.durable = carried.durable.max(self.durable_bytes);
     }
 
-    /// Returns the result of the last attempt; `carried` is that of the earlier ones.
+    /// Returns the result of the last attempt; `carried` contains the totals of the earlier attempts.
     pub(super) fn report(&self, carried: &Carried) -> CopyReport {
         let wall = span(self.started.elapsed());
         let sent = locked(&self.shared.sent).clone();
@@ -696,7 +699,7 @@ impl<'a> Driver<'a> {
         CopyReport {
             schema: CopyReport::SCHEMA,
             files: self.total.files,
-            // What an earlier attempt has placed is the same now.
+            // Files that an earlier attempt has placed count as unchanged in this one.
             same_files: self.total.same.saturating_sub(carried.placed),
             skipped_files: self.total.skipped,
             bytes: self.total.bytes,
@@ -718,7 +721,8 @@ impl<'a> Driver<'a> {
     }
 }
 
-/// Returns the reason for the loss of a connection. That of TLS for a peer that was killed refers to its manual.
+/// Returns the reason for the loss of a connection. The text of the TLS library for a killed peer refers to a
+/// manual, so it is replaced.
 fn closed(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => "the other end closed the connection".into(),

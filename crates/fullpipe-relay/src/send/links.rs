@@ -1,4 +1,4 @@
-//! The connections of a copy: which are open, how many there are to be, and what limits them.
+//! The connections of a copy: which of them are open, how many are needed, and what limits them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::frame::MOST_CONNECTIONS;
 use crate::report::ConnectionReport;
 
-/// Range of the number of connections. Where it has more than one number, the copy chooses.
+/// Range of the number of connections. If the range contains more than one number, the copy chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connections {
     least: u32,
@@ -20,10 +20,10 @@ pub struct Connections {
 }
 
 impl Connections {
-    /// Any number that the protocol permits, beginning with one.
+    /// Any number of connections that the protocol permits, starting with one.
     pub const AUTO: Self = Self { least: 1, most: MOST_CONNECTIONS };
 
-    /// Returns the least and the largest number.
+    /// Returns the minimum and the maximum number of connections.
     pub fn range(self) -> (u32, u32) {
         (self.least, self.most)
     }
@@ -62,7 +62,7 @@ impl FromStr for Connections {
     }
 }
 
-/// What a socket of this process did in the last interval, and what limited it.
+/// Measurements of a socket of this process in the last interval.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SocketSample {
     /// Local port of the connection.
@@ -77,18 +77,18 @@ pub struct SocketSample {
     pub rtt: Duration,
     /// Number of retransmitted segments in the interval.
     pub retransmits: u64,
-    /// Name of the limit; `None` if it is not known.
+    /// Name of the limit of the socket; `None` if it is not known.
     pub limit: Option<String>,
-    /// Whether another connection may add to the sum.
+    /// Whether another connection may increase the total rate.
     pub room: Room,
-    /// The congestion window is the limit, and nothing was lost, so that it grows.
+    /// Whether the congestion window is the limit and grows, because nothing was lost.
     pub is_growing: bool,
 }
 
 /// Samples the sockets of this process. It is a trait, because this crate has no classifier of limits.
 pub trait Sampler: Send {
-    /// Samples the sockets, ten times per second, and returns what they did at the end of each interval; in
-    /// between, and if nothing is known, nothing.
+    /// Samples the sockets, and returns their measurements at the end of each interval; the caller calls this
+    /// method ten times per second. Returns nothing within an interval, or if the sockets cannot be sampled.
     fn sample(&mut self) -> Vec<SocketSample>;
 }
 
@@ -104,7 +104,7 @@ enum State {
 #[derive(Clone, Debug, Default)]
 struct Link {
     state: State,
-    /// Local port, and address of the peer.
+    /// Local port, and address and port of the peer.
     socket: Option<(u16, SocketAddr)>,
     /// Number of intervals in which each limit applied.
     limits: BTreeMap<String, u64>,
@@ -119,13 +119,13 @@ struct Link {
 pub(super) struct Links {
     links: Vec<Link>,
     wanted: u32,
-    /// Absent if the number is fixed.
+    /// Chooses the number of connections; absent if the number is fixed.
     choice: Option<Choice>,
     most_open: u64,
 }
 
 impl Links {
-    /// Prepares the connections of a copy over a link of the rate `link`, if it is known.
+    /// Prepares the connections of a copy; `link` is the rate of the slowest link, if it is known.
     pub(super) fn new(range: Connections, link: Option<Rate>) -> Self {
         let Connections { least, most } = range;
         Self {
@@ -140,8 +140,8 @@ impl Links {
         self.links.iter().filter(|link| is_counted(link.state)).count()
     }
 
-    /// Returns the number of a connection to open, which is regarded as being opened from then on. Where the
-    /// copy chooses, a lost connection is replaced.
+    /// Returns the number of a connection to open; the connection counts as being opened from then on. If the
+    /// copy chooses the number of connections, a lost connection is replaced.
     pub(super) fn next_to_open(&mut self) -> Option<u32> {
         let replaces = self.choice.is_some();
         let present = self.count(|state| match state {
@@ -154,11 +154,11 @@ impl Links {
         }
         let number = self.links.iter().position(|link| link.state == State::Absent)?;
         self.links[number].state = State::Opening;
-        // There are at most 16 of them.
+        // The number is below 16.
         Some(number as u32)
     }
 
-    /// Records an open connection; `socket` is its local port and the address of the peer.
+    /// Records an open connection; `socket` contains its local port and the address of the peer.
     pub(super) fn opened(&mut self, number: u32, socket: Option<(u16, SocketAddr)>) {
         if let Some(link) = self.links.get_mut(number as usize) {
             (link.state, link.socket) = (State::Open, socket);
@@ -166,7 +166,7 @@ impl Links {
         self.most_open = self.most_open.max(self.count(|state| state == State::Open) as u64);
     }
 
-    /// Records the loss of a connection; returns whether it is new.
+    /// Records the loss of a connection; returns whether the loss was not yet known.
     pub(super) fn lose(&mut self, number: u32) -> bool {
         let Some(link) = self.links.get_mut(number as usize) else { return false };
         std::mem::replace(&mut link.state, State::Lost) != State::Lost
@@ -182,12 +182,12 @@ impl Links {
         self.choice.is_some()
     }
 
-    /// Returns the connections that get no blocks: those beyond the number that is wanted.
+    /// Returns the connections that get no blocks, because more are open than are needed.
     pub(super) fn resting(&self) -> BTreeSet<u32> {
         self.open().skip(self.wanted as usize).map(|(number, _)| number).collect()
     }
 
-    /// Returns what each open connection asks for of a rate limit.
+    /// Returns the demand of each open connection for a share of the rate limit.
     pub(super) fn demands(&self) -> Vec<Demand> {
         let resting = self.resting();
         let demand = |(connection, link): (u32, &Link)| Demand {
@@ -198,7 +198,7 @@ impl Links {
         self.open().map(demand).collect()
     }
 
-    /// Adds an interval of all sockets; returns the number of connections if it changes.
+    /// Adds the samples of all sockets in an interval; returns the number of connections if it changes.
     pub(super) fn sampled(&mut self, at: Instant, samples: &[SocketSample]) -> Option<u32> {
         let resting = self.resting();
         let mut intervals = Vec::new();
@@ -219,7 +219,7 @@ impl Links {
         Some(count)
     }
 
-    /// Returns the limit that applied for most of the time, over all connections, with its share.
+    /// Returns the limit that applied for the longest time over all connections, with its share of the time.
     pub(super) fn limit(&self) -> Option<(String, f64)> {
         let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
         for (limit, count) in self.links.iter().flat_map(|link| &link.limits) {
@@ -235,7 +235,8 @@ impl Links {
         self.most_open
     }
 
-    /// Returns a report on each connection that was opened; `sent` is their payload in bytes.
+    /// Returns a report on each connection that was opened; `sent` is the payload of each connection in
+    /// bytes.
     pub(super) fn reports(&self, sent: &[u64], wall: Duration) -> Vec<ConnectionReport> {
         let opened = self.links.iter().zip(sent).filter(|(link, _)| link.state != State::Absent);
         let report = |(link, bytes): (&Link, &u64)| {
@@ -287,7 +288,8 @@ mod tests {
         }
     }
 
-    /// More connections are opened under a cap of each, and those that a trial takes back rest.
+    /// If each connection is limited on its own, more connections are opened; those that a trial gives up
+    /// rest.
     #[test]
     fn the_choice_opens_connections_and_lets_them_rest() {
         let mut links = Links::new(Connections::AUTO, None);
@@ -301,7 +303,7 @@ mod tests {
         let mut counts = Vec::new();
         for step in 1..40_u64 {
             let at = Instant::from_nanos(step * 250_000_000);
-            // All connections together reach what one reaches alone.
+            // All connections together now reach the rate that one connection reached alone.
             let open_now = links.count(|state| state == State::Open) as u64;
             let mut samples: Vec<_> = (0..16).map(|n| sample(1000 + n, Room::PerConnection)).collect();
             for sample in &mut samples {

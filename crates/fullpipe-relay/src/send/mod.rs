@@ -47,34 +47,34 @@ use crate::sources::{Walk, checked};
 use crate::ssh::{self, Remote};
 use crate::target::End;
 
-/// Hint if a relay cannot be reached.
+/// Hint for a relay that cannot be reached.
 pub(crate) const START: &str = "start fullpipe relay serve there, and permit the port in the firewall";
-/// Hint if a relay that ssh has started cannot be reached.
+/// Hint for a relay that ssh has started and that cannot be reached.
 pub(crate) const PERMIT: &str = "permit TCP connections from here in the firewall of the host, or start fullpipe relay \
                       serve there on a port that is permitted, and copy to relay://HOST:PORT/PATH";
-/// Time in which the relay has to close the connections after the last file.
+/// Time within which the relay must close the connections after the last file.
 const FAREWELL: Duration = Duration::from_secs(5);
-/// Time between the first two attempts at a copy that has lost its relay; it doubles with each.
+/// Pause before a copy that has lost its relay tries again; it doubles with each attempt.
 pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// Longest time between two attempts.
+/// Longest pause between two attempts.
 pub(crate) const MOST_PAUSE: Duration = Duration::from_secs(2);
-/// Number of files that are found ahead of their announcement.
+/// Maximum number of files that are found before they are announced.
 const AHEAD: usize = 1024;
-/// Number of events that are handled before the connections are woken.
+/// Maximum number of events that are handled before the connections are woken.
 const EVENTS: usize = 256;
 
-/// What a copy reads.
+/// Sources of a copy.
 #[derive(Clone, Debug)]
 pub enum Sources {
     /// Files and folders of this host.
     Files(Vec<PathBuf>),
-    /// Files and folders of a relay, or of a host that ssh reaches. The target is on this host.
+    /// Files and folders of a relay, or of a host that is reached with ssh. The target is on this host.
     Remote(Vec<End>),
-    /// A pipe, which becomes one file.
+    /// A pipe, whose content becomes one file.
     Pipe(Pipe),
 }
 
-/// What an attempt announces to the relay.
+/// Sources that an attempt announces to the relay.
 enum Announced {
     Files(Walk),
     Pipe(Arc<Held>),
@@ -83,9 +83,9 @@ enum Announced {
 /// Settings of a copy.
 #[derive(Clone, Debug)]
 pub struct CopyOptions {
-    /// Files and folders of this host, or a pipe.
+    /// Sources of the copy: files and folders of this or another host, or a pipe.
     pub sources: Sources,
-    /// The target, on a relay or a host that ssh reaches.
+    /// Target of the copy, on a relay or on a host that is reached with ssh.
     pub target: End,
     /// Number of connections.
     pub connections: Connections,
@@ -93,43 +93,44 @@ pub struct CopyOptions {
     pub identity: Identity,
     /// Fingerprint of the relay's key.
     pub peer: Option<Fingerprint>,
-    /// Compare the hashes of files whose size and modification time are the same, and read what was written
-    /// back from the disk.
+    /// Whether to compare the hashes of files whose size and modification time are the same, and to read
+    /// written files back from the disk.
     pub verify: bool,
-    /// Highest rate of the payload over all connections. A copy from another host asks the other end to keep it.
+    /// Highest rate of the payload over all connections. For a copy from another host, that host applies the
+    /// limit.
     pub limit: Option<RateLimit>,
-    /// Rate of the slowest link on the way, if it is known. Where the copy chooses the number of connections, it
-    /// computes how many fill the link.
+    /// Rate of the slowest link of the path, if it is known. If the copy chooses the number of connections,
+    /// it computes how many fill the link.
     pub link: Option<Rate>,
-    /// Time for which a copy that has lost its relay tries to continue.
+    /// Time for which a copy that has lost its relay tries to reconnect.
     pub retry: fullpipe_units::Duration,
 }
 
-/// Receives what a copy reports while it runs.
+/// Receives the events of a running copy.
 pub trait CopyObserver {
-    /// The first connection is open; `rtt` is the round-trip time of its handshake.
+    /// Reports that the first connection is open; `rtt` was measured by its handshake.
     fn connected(&self, _rtt: fullpipe_units::Duration) {}
-    /// `done` of `total` bytes are durable at the relay, or were there before. The total grows while files are
-    /// found.
+    /// Reports that `done` of `total` bytes are durable at the relay. The total grows while files are found.
     fn progress(&self, _done: Bytes, _total: Bytes) {}
-    /// From now on, the copy uses `count` connections; `limit` has held them back for most of the time.
+    /// Reports that the copy now uses `count` connections; `limit` applied for the longest time.
     fn connections(&self, _count: u32, _limit: Option<&str>) {}
-    /// The producer of the pipe may forget its bytes up to `offset`. The first call is where it has to go on.
+    /// Reports that the producer of the pipe may discard its data up to `offset`. The first call states the
+    /// offset at which the producer must continue.
     fn accepted(&self, _offset: Bytes) {}
-    /// `held` bytes of the pipe are kept, of at most `memory`.
+    /// Reports that `held` bytes of the pipe are kept, of at most `memory`.
     fn queue(&self, _held: Bytes, _memory: Bytes) {}
-    /// Something that the user may want to know, and that does not end the copy.
+    /// Reports an event that may interest the user and does not end the copy.
     fn note(&self, _text: &str) {}
 }
 
 impl CopyObserver for () {}
 
 /// Copies files to another host. The same call continues an interrupted copy. `sampler` reports what limits
-/// the connections; without it, the number of connections stays the least that the options permit.
+/// the connections; without a sampler, the copy uses the minimum number of connections in the options.
 ///
 /// # Errors
 /// Returns an error if a source cannot be read, the relay is unreachable or has another key, or a file cannot
-/// be written there. What is durable at the relay by then is kept.
+/// be written there. Data that is durable at the relay by then is kept.
 pub fn copy(
     options: &CopyOptions,
     sampler: Option<Box<dyn Sampler>>,
@@ -152,7 +153,7 @@ pub fn copy(
             let copy = Copy::new(options, &name, into, sampler, observer)?;
             let mut started = None;
             let copied = copy.run(|| {
-                // An earlier one ends, because it has the folder.
+                // An earlier relay ends first, because it holds the lock of the folder.
                 drop(started.take());
                 let remote = Remote::start(host, &folder, options.identity.fingerprint())?;
                 let address = (remote.host.as_str(), remote.port);
@@ -169,8 +170,7 @@ pub fn copy(
     }
 }
 
-/// Measures the round-trip time to the other host of a copy, with a connection that both keys permit and that
-/// carries no file.
+/// Measures the RTT to the other host of a copy with a connection that carries no file.
 ///
 /// # Errors
 /// Returns an error if the files are not on this host, or if the relay is unreachable or has another key.
@@ -204,7 +204,7 @@ pub fn probe(options: &CopyOptions) -> Result<fullpipe_units::Duration, Error> {
     }
 }
 
-/// Returns the error for a target to which nothing is copied.
+/// Returns the error for a target that a copy cannot write to.
 fn nowhere(target: &End) -> Error {
     match target {
         End::Pipe => Error::usage(
@@ -218,39 +218,40 @@ fn nowhere(target: &End) -> Error {
     }
 }
 
-/// What the earlier attempts at a copy have done.
+/// Results of the earlier attempts at a copy.
 #[derive(Debug, Default)]
 struct Carried {
-    /// A relay has accepted the first connection.
+    /// Whether a relay has accepted the first connection.
     was_accepted: bool,
     reconnects: u64,
-    /// Payload in bytes.
+    /// Payload that was sent, in bytes.
     sent: u64,
     first_byte: Option<Instant>,
     /// Number of files that were placed.
     placed: u64,
-    /// Largest number of bytes that were durable at the end of an attempt, and of those from another copy.
+    /// Largest number of durable bytes at the end of an attempt, and how many of them an earlier copy had
+    /// sent.
     durable: u64,
     resumed: u64,
 }
 
-/// When a copy that has failed is attempted again.
+/// Decides when a failed copy is attempted again.
 pub(crate) struct Retry {
     total: fullpipe_units::Duration,
     since: Option<Instant>,
     pause: Duration,
-    /// Number of times that a relay was lost.
+    /// Number of times that the connection to a relay was lost.
     pub(crate) losses: u64,
 }
 
 impl Retry {
-    /// Tries again for `total` without success.
+    /// Creates the state for attempts over a time of `total` without progress.
     pub(crate) fn new(total: fullpipe_units::Duration) -> Self {
         Self { total, since: None, pause: FIRST_PAUSE, losses: 0 }
     }
 
-    /// Returns the time to wait before the next attempt after `error`, or the error if there is none. Only a
-    /// relay that has accepted a connection before is tried again.
+    /// Returns the time to wait before the next attempt after `error`, or the error if there is no further
+    /// attempt. An attempt is repeated only if a relay has accepted a connection before.
     pub(crate) fn pause(
         &mut self,
         error: Error,
@@ -277,12 +278,12 @@ impl Retry {
     }
 }
 
-/// A copy that continues when it has lost its relay.
+/// A copy that continues after it has lost its relay.
 struct Copy<'a> {
     options: &'a CopyOptions,
     target: &'a Path,
     into: bool,
-    /// The pipe that is the source.
+    /// The pipe, if the source is a pipe.
     held: Option<Arc<Held>>,
     sampler: Option<SharedSampler>,
     observer: &'a dyn CopyObserver,
@@ -320,7 +321,8 @@ impl<'a> Copy<'a> {
         if let Some(held) = &self.held {
             held.end();
         }
-        // After a failure, threads may still read large files or a pipe, and nothing needs the result.
+        // After a failure, threads may still be reading large files or a pipe, and their results are not
+        // needed.
         runtime.shutdown_background();
         copied
     }
@@ -349,7 +351,7 @@ impl<'a> Copy<'a> {
         }
     }
 
-    /// Reports what becomes of the pipe while nothing is sent.
+    /// Waits for `future`, and reports the state of the pipe in the meantime.
     async fn meanwhile<T>(&self, future: impl Future<Output = T>) -> T {
         let Some(held) = &self.held else { return future.await };
         let mut changes = held.changes();
@@ -406,25 +408,25 @@ impl<'a> Copy<'a> {
         let mut piped = None;
         match announced {
             Announced::Files(walk) => find(walk, found),
-            // Nothing else is found.
+            // A pipe is the only source.
             Announced::Pipe(held) => {
                 piped = Some(held.changes());
                 driver.pipe(&held)?;
                 drop(found);
             }
         }
-        // The other connections are opened while the first one carries messages and blocks, so that one that
-        // cannot be opened delays nothing.
+        // The other connections are opened while the first one carries messages and blocks, so a connection
+        // that cannot be opened delays nothing.
         let mut opening = JoinSet::new();
-        // Dropped, and with it its task, when the attempt ends.
+        // When the attempt ends, this set is dropped, and its task ends.
         let mut sampling = JoinSet::new();
         if let Some(sampler) = &self.sampler {
             sampling.spawn(sample(Arc::clone(sampler), events.clone()));
         }
         let mut batch = Vec::new();
         let ended: Result<(), Error> = async {
-            // Connection 0 carries the messages. The files are announced before the relay has accepted it,
-            // which saves a round trip.
+            // Connection 0 carries the messages. Announcing the files before the relay has accepted the
+            // connection saves a round trip.
             let first = self.meanwhile(relay.open(0)).await?;
             if let Some(rtt) = relay.rtt() {
                 self.observer.connected(rtt);
@@ -436,7 +438,7 @@ impl<'a> Copy<'a> {
                     opening.spawn(async move { (number, relay.connect(number).await) });
                 }
                 tokio::select! {
-                    // The driver holds a sender, so the channel cannot end.
+                    // The driver holds a sender of this channel, so the channel cannot close.
                     _ = reported.recv_many(&mut batch, EVENTS) => driver.handle(batch.drain(..))?,
                     found = sources.recv(), if driver.has_room() => driver.found(found)?,
                     () = changed(&mut piped) => driver.piped()?,
@@ -453,12 +455,12 @@ impl<'a> Copy<'a> {
             driver.carry(carried);
             return Err(error);
         }
-        // A small copy is complete before they are open. A connection that is cut in its handshake would be an
-        // error to the relay, and one that hangs is not worth more time.
+        // A small copy is complete before these connections are open. Cutting a connection in its handshake
+        // would look like an error to the relay, but a connection that hangs is not waited for.
         let _ = timeout(FAREWELL, async {
             while let Some(opened) = opening.join_next().await {
                 if let Ok((number, Ok(opened))) = opened {
-                    // The files are complete, so a connection that cannot be used is no failure.
+                    // The files are complete, so the failure of a connection does not matter.
                     let _ = begin(&mut tasks, &mut driver, number, opened, None);
                 }
             }
@@ -470,7 +472,7 @@ impl<'a> Copy<'a> {
     }
 }
 
-/// Waits until more of the pipe has been read; without a pipe, for ever.
+/// Waits until more of the pipe has been read; without a pipe, waits for ever.
 async fn changed(piped: &mut Option<watch::Receiver<pipe::Reading>>) {
     if let Some(piped) = piped
         && piped.changed().await.is_ok()

@@ -21,9 +21,9 @@ pub(super) struct Outgoing {
     pub(super) source: SourceFile,
     pub(super) values: Mutex<BlockValues>,
     has_holes: bool,
-    /// The file is the memory of a pipe.
+    /// Whether the file is the memory of a pipe.
     is_pipe: bool,
-    /// Position of the content in the file.
+    /// Offset of the content in the file.
     base: u64,
 }
 
@@ -39,7 +39,7 @@ impl Outgoing {
         }
     }
 
-    /// Creates the content of a pipe, whose bytes are in `memory` from the position `base` on.
+    /// Creates the content of a pipe, whose bytes begin at the offset `base` in `memory`.
     pub(super) fn pipe(source: SourceFile, memory: Arc<File>, base: u64) -> Self {
         let values = Mutex::new(BlockValues::new(OPEN_END));
         Self { file: memory, source, values, has_holes: false, is_pipe: true, base }
@@ -66,8 +66,8 @@ impl Outgoing {
         read(&self.file, content, self.base + offset)?;
         let size = if self.is_pipe { OPEN_END } else { self.source.source.size };
         let value = block_value(size, offset, content);
-        // A block of a lost connection is read a second time. That of a pipe may have been removed meanwhile,
-        // because it has become durable; the relay drops what it has already.
+        // The block of a lost connection is read a second time. A block of a pipe may have been removed
+        // since, because it has become durable; the relay then drops the second copy.
         if locked(&self.values).set(index, value) || self.is_pipe { Ok(()) } else { Err(changed()) }
     }
 
@@ -91,7 +91,7 @@ impl Outgoing {
 /// Appends the frame of a whole file to `buffer`; returns its hash.
 pub(super) fn push_whole(buffer: &mut Vec<u8>, stream: u64, source: &SourceFile) -> io::Result<Hex<HASH>> {
     let (file, has_holes) = open(source)?;
-    // At most one block.
+    // The size is at most one block.
     let size = source.source.size as usize;
     let start = buffer.len();
     let sparse = has_holes && storage(&file, 0, size)? != Storage::Full;
@@ -124,7 +124,7 @@ pub(super) fn hash_file(source: &SourceFile) -> io::Result<Hex<HASH>> {
     Ok(Hex(*hasher.finalize().as_bytes()))
 }
 
-/// Opens a file; returns whether it occupies less than its size, and so has holes.
+/// Opens a file; returns whether it has holes, which means that it occupies less than its size.
 fn open(source: &SourceFile) -> io::Result<(File, bool)> {
     let file = source.tree.open(&source.path)?;
     let metadata = file.metadata()?;
@@ -134,12 +134,13 @@ fn open(source: &SourceFile) -> io::Result<(File, bool)> {
     Ok((file, metadata.blocks() * 512 < metadata.len()))
 }
 
-/// Returns how a part of a file is stored. File systems that do not record holes store all of it.
+/// Returns how a part of a file is stored. On file systems that do not record holes, the whole part counts as
+/// stored.
 fn storage(file: &File, offset: u64, length: usize) -> io::Result<Storage> {
     let end = offset + length as u64;
     let data = match rustix::fs::seek(file, SeekFrom::Data(offset)) {
         Ok(data) => data,
-        // No data follows.
+        // The rest of the file contains no data.
         Err(rustix::io::Errno::NXIO) => return Ok(Storage::Hole),
         Err(rustix::io::Errno::INVAL) => return Ok(Storage::Full),
         Err(error) => return Err(error.into()),
@@ -162,7 +163,7 @@ fn read(file: &File, content: &mut [u8], offset: u64) -> io::Result<()> {
     })
 }
 
-/// Kind of the error for a file that has changed.
+/// Error for a file that has changed since it was listed.
 #[derive(Debug)]
 pub(super) struct Changed;
 

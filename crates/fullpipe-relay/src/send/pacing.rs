@@ -1,4 +1,4 @@
-//! The rate limit of a copy on its sockets.
+//! Applies the rate limit of a copy to its sockets.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,29 +13,29 @@ use crate::engine::{Demand, Limiter};
 use crate::error::Error;
 use crate::wire::Readiness;
 
-/// Smallest rate limit: each of 16 connections sends a segment in two seconds.
+/// Smallest rate limit, at which each of 16 connections sends a segment every two seconds.
 const LEAST: Rate = Rate::from_bps(100_000);
 
-/// Limits the rate of a socket. It is a trait, because Rust's libraries set this option of Linux only with
+/// Limits the rate of a socket. This is a trait because Rust libraries can set this Linux option only with
 /// unsafe code.
 pub trait Pacer: fmt::Debug + Send + Sync {
-    /// Lets the kernel send at most at `rate` on `socket` from now on (`SO_MAX_PACING_RATE`).
+    /// Limits the kernel's sending rate on `socket` to `rate` from now on (`SO_MAX_PACING_RATE`).
     ///
     /// # Errors
     /// Returns the error of the kernel.
     fn pace(&self, socket: BorrowedFd<'_>, rate: Rate) -> io::Result<()>;
 }
 
-/// What a relay that sends needs of its kernel: samples of its sockets, and a limit of their rates.
+/// Functions of the kernel that a relay needs to send: samples of its sockets, and a limit of their rates.
 pub trait Kernel: fmt::Debug + Send + Sync {
-    /// Begins to sample the sockets of this process, on a path whose slowest link has the rate `link`, if it is
-    /// known. Returns `None` if the kernel does not report sockets.
+    /// Starts to sample the sockets of this process; `link` is the rate of the slowest link of the path, if
+    /// it is known. Returns `None` if the kernel does not report sockets.
     fn sampler(&self, link: Option<Rate>) -> Option<Box<dyn Sampler>>;
-    /// Returns what limits the rate of a socket.
+    /// Returns the pacer that limits the rate of a socket.
     fn pacer(&self) -> Arc<dyn Pacer>;
 }
 
-/// Highest rate of a copy, over all its connections.
+/// Maximum rate of a copy, over all its connections.
 #[derive(Clone, Debug)]
 pub struct RateLimit {
     rate: Rate,
@@ -77,7 +77,7 @@ impl Pacing {
         Self { limiter: Limiter::new(limit.rate), pacer, sockets: BTreeMap::new() }
     }
 
-    /// Adds a connection; returns the time that it has to wait before it sends.
+    /// Adds a connection; returns the time that the connection must wait before it sends.
     pub(super) fn opened(
         &mut self,
         at: Instant,
@@ -89,7 +89,7 @@ impl Pacing {
         Ok(self.limiter.start(at, mss))
     }
 
-    /// Removes a lost connection, so that its socket is closed.
+    /// Removes a lost connection, which closes its socket.
     pub(super) fn lost(&mut self, number: u32) {
         self.sockets.remove(&number);
     }

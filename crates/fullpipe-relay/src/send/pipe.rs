@@ -1,4 +1,4 @@
-//! A pipe as the source: its bytes are kept until they are durable at the relay.
+//! A pipe as the source of a copy: its bytes are kept until they are durable at the relay.
 //!
 //! ```text
 //!   pipe ──read──► memory or spool ──frame──► connections ──► relay
@@ -6,12 +6,12 @@
 //!                    └──── removed, room for more ◄─────────────┴── durable
 //! ```
 //!
-//! The memory is an anonymous file, so that the connections read blocks as they read those of files. What is
-//! durable becomes a hole in it. When it is full, the pipe is not read, and its producer waits. A lost relay
-//! costs nothing: the next attempt sends what is kept.
+//! The memory is an anonymous file, so blocks of a pipe are read like blocks of files. Durable blocks become
+//! holes in it. While the memory is full, the pipe is not read, and its producer waits. If the connection to
+//! the relay is lost, the next attempt sends the bytes that are kept.
 //!
-//! *Accepted* is the offset up to which the producer may forget its bytes: they are durable at the relay, or
-//! with a spool, on this host.
+//! *Accepted* is the offset up to which the producer may discard its data, because the bytes before it are
+//! durable at the relay or, with a spool, on this host.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -40,32 +40,33 @@ use crate::report::PipeReport;
 use crate::sources::{SourceFile, Tree, source_of};
 use crate::{locked, span};
 
-/// Smallest memory for a pipe: the groups that the relay makes durable are a quarter of it, and at least a
-/// block.
+/// Smallest memory for a pipe: the relay makes groups of a quarter of the memory durable, and a group
+/// contains at least one block.
 const LEAST: Bytes = Bytes::from_mib(4);
-/// Largest memory: the relay's groups have at most a quarter of it.
+/// Largest memory for a pipe.
 const MOST: Bytes = Bytes::from_mib(4096);
-/// Largest spool.
+/// Largest size of a spool.
 const MOST_SPOOL: Bytes = Bytes::new(MOST_SIZE);
-/// Amount in bytes that is read at once.
+/// Number of bytes that are read at once.
 const PART: usize = 256 << 10;
-/// Longest time for which bytes wait in the spool until they are synced.
+/// Longest time that bytes wait in the spool before they are synced.
 const AGE: Duration = Duration::from_millis(250);
-/// Permission bits of a file that was a pipe.
+/// Permission bits of the file that a pipe becomes.
 const MODE: u32 = 0o600;
 
 /// How the bytes of a pipe are kept.
 #[derive(Clone, Debug)]
 pub struct PipeOptions {
-    /// Amount that is kept until it is durable at the relay: 4 MiB to 4 GiB, or to 4 TiB with a spool.
+    /// Maximum number of bytes that are kept until they are durable at the relay: from 4 MiB to 4 GiB, or to
+    /// 4 TiB with a spool.
     pub memory: Bytes,
-    /// Name of the stream, 1 to 255 bytes. A later copy of the same name to the same target continues it.
+    /// Name of the stream, 1 to 255 bytes. A later copy with the same name and target continues the stream.
     pub stream: Option<String>,
-    /// Folder for a file that keeps the bytes instead of the memory. Requires a name.
+    /// Folder for a file that keeps the bytes, instead of memory. A spool requires a stream name.
     pub spool: Option<PathBuf>,
 }
 
-/// A pipe, and how its bytes are kept.
+/// A pipe and its options.
 #[derive(Clone, Debug)]
 pub struct Pipe {
     file: Arc<File>,
@@ -75,10 +76,11 @@ pub struct Pipe {
 }
 
 impl Pipe {
-    /// Describes a pipe.
+    /// Creates the source for a pipe.
     ///
     /// # Errors
-    /// Returns an error for an amount outside the limits, a name that is not valid, or a spool without a name.
+    /// Returns an error if the amount is outside the limits, if the name is not valid, or if a spool has no
+    /// name.
     pub fn new(file: File, options: PipeOptions) -> Result<Self, Error> {
         let PipeOptions { memory, stream, spool } = options;
         let most = if spool.is_some() { MOST_SPOOL } else { MOST };
@@ -98,31 +100,31 @@ impl Pipe {
         Ok(Self { file: Arc::new(file), memory, stream: stream.transpose()?, spool })
     }
 
-    /// Returns the amount that the relay makes durable at once.
+    /// Returns the number of bytes that the relay makes durable together.
     fn group(&self) -> u64 {
         self.memory.mul_div(1, 4).get()
     }
 }
 
-/// Where the bytes are kept.
+/// Storage that keeps the bytes of a pipe.
 #[derive(Debug)]
 enum Storage {
     Memory(Arc<File>),
     Spool(Spool),
 }
 
-/// How far the pipe has been read.
+/// Progress of reading the pipe.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Reading {
-    /// Bytes of the stream in whole blocks, or all at its end.
+    /// Number of bytes that can be sent: whole blocks, or all bytes once the pipe has ended.
     pub(super) size: u64,
-    /// The pipe has ended.
+    /// Whether the pipe has ended.
     pub(super) is_last: bool,
-    /// Bytes of the stream.
+    /// Number of bytes of the stream that have been read.
     read: u64,
     /// Time for which the pipe was not read because the memory was full.
     blocked: Duration,
-    /// Time since which it is not read for this reason.
+    /// Time since which the pipe is not read because the memory is full.
     blocked_since: Option<Instant>,
     begun: Option<Instant>,
     ended: Option<Instant>,
@@ -136,38 +138,38 @@ impl Reading {
     }
 }
 
-/// What the relay has made durable.
+/// Data that the relay has made durable.
 #[derive(Debug, Default)]
 struct Durable {
     prefix: Prefix,
-    /// Bytes among them that this process has read.
+    /// Number of durable bytes that this process has read.
     bytes: u64,
-    /// Size of the stream when the relay has placed it.
+    /// Size of the stream, once the relay has placed it.
     placed: Option<u64>,
-    /// Accepted offset that was reported last.
+    /// Accepted offset in the last report.
     reported: Option<u64>,
-    /// Largest amount that was kept at one time.
+    /// Largest number of bytes that were kept at one time.
     most_held: u64,
 }
 
-/// A pipe that is being copied. It outlives the connections to a relay.
+/// A pipe that is being copied. It outlives the connections to the relay.
 #[derive(Debug)]
 pub(super) struct Held {
     pipe: Pipe,
     name: StreamName,
     pub(super) outgoing: Arc<Outgoing>,
     storage: Storage,
-    /// Number of blocks that there is room for.
+    /// Number of blocks for which there is room.
     room: Semaphore,
     reading: watch::Sender<Reading>,
     durable: Mutex<Durable>,
     failure: Mutex<Option<io::Error>>,
-    /// First block that this process has read, when it has begun to read.
+    /// First block that this process reads, once it has started to read.
     from: OnceLock<u64>,
 }
 
 impl Held {
-    /// Prepares the memory or the spool of a pipe that becomes `target`.
+    /// Prepares the memory or the spool of a pipe whose target is `target`.
     pub(super) fn new(pipe: &Pipe, target: RelativePath) -> Result<Self, Error> {
         let failed = |error: io::Error| Error::system("keep the pipe in memory", &error);
         let name = match &pipe.stream {
@@ -186,7 +188,7 @@ impl Held {
                 (Storage::Spool(spool), file, BASE)
             }
         };
-        // The size is not known, and the other facts say nothing.
+        // A pipe has no size, and its modification time and inode do not identify its content.
         let source = Source { size: 0, ..source_of(&file.metadata().map_err(failed)?) };
         let source = SourceFile { tree: Tree::Host, path: "-".into(), target, source, mode: MODE };
         Ok(Self {
@@ -222,23 +224,23 @@ impl Held {
         self.from.get().copied()
     }
 
-    /// Returns how far the pipe has been read.
+    /// Returns the progress of reading the pipe.
     pub(super) fn reading(&self) -> Reading {
         *self.reading.borrow()
     }
 
-    /// Returns a receiver of changes.
+    /// Returns a receiver of changes to the progress of reading.
     pub(super) fn changes(&self) -> watch::Receiver<Reading> {
         self.reading.subscribe()
     }
 
-    /// Returns the error of the pipe or the spool, once.
+    /// Returns the error of the pipe or the spool, if there was one; a second call returns `None`.
     pub(super) fn failure(&self) -> Option<io::Error> {
         locked(&self.failure).take()
     }
 
-    /// Begins to read where the blocks in `durable` have no gap. When it has begun already, compares them
-    /// with those that are no longer kept.
+    /// Starts to read at the first gap between the blocks in `durable`. If reading has already started,
+    /// checks that `durable` contains all blocks that are no longer kept.
     pub(super) fn begin(self: &Arc<Self>, durable: &[(u64, u64)]) -> Result<(), Error> {
         let lost = || {
             Error::runtime(
@@ -269,12 +271,12 @@ impl Held {
                 spool.accepted()
             }
         };
-        // Only the driver begins, so that nothing else has set the value.
+        // Only the driver calls this function, so the value is not set yet.
         let _ = self.from.set(prefix);
         locked(&self.durable).prefix = Prefix::begin(prefix);
         let capacity = self.pipe.memory.get() / BLOCK;
         let room = capacity.saturating_sub(offset.div_ceil(BLOCK) - prefix);
-        // At most 4 TiB in blocks of 1 MiB.
+        // The number is at most 4 TiB divided by blocks of 1 MiB.
         self.room.add_permits(room as usize);
         self.reading.send_modify(|reading| {
             (reading.size, reading.read) = (offset / BLOCK * BLOCK, offset);
@@ -291,7 +293,7 @@ impl Held {
                 loop {
                     tokio::time::sleep(AGE).await;
                     let Some(held) = held.upgrade() else { break };
-                    // An error would be a panic, which the task has reported.
+                    // Syncing fails here only if the task panics, and the panic has been reported.
                     let _ = spawn_blocking(move || held.sync()).await;
                 }
             });
@@ -312,13 +314,13 @@ impl Held {
         let Storage::Spool(spool) = &self.storage else { return };
         let synced = spool.sync();
         if matches!(synced, Ok(true)) {
-            // Nothing has been read, but more has been accepted.
+            // Nothing was read, but the accepted offset has changed.
             self.reading.send_modify(|_| {});
         }
         self.check(synced.map(|_| ()));
     }
 
-    /// Removes blocks that are durable at the relay, which makes room for others.
+    /// Removes blocks that are durable at the relay, which makes room for new ones.
     pub(super) fn release(&self, blocks: &[(u64, u64)]) -> io::Result<()> {
         let size = self.reading().size;
         let mut durable = locked(&self.durable);
@@ -335,7 +337,8 @@ impl Held {
                 self.room.add_permits(1);
             }
         }
-        // After a crash, the relay continues at the first gap, so that the spool needs what follows.
+        // After a crash, the relay continues at the first gap, so the spool must keep all blocks from there
+        // on.
         if let Storage::Spool(spool) = &self.storage {
             let end = durable.prefix.end();
             spool.release(end);
@@ -344,7 +347,7 @@ impl Held {
         Ok(())
     }
 
-    /// Records that the stream of `size` bytes has its name; nothing of it has to be kept.
+    /// Records that the relay has placed the stream of `size` bytes, so that no data must be kept.
     pub(super) fn complete(&self, size: u64) -> io::Result<()> {
         locked(&self.durable).placed = Some(size);
         match &self.storage {
@@ -358,7 +361,7 @@ impl Held {
         self.room.close();
     }
 
-    /// Returns whether the pipe ends where it is. Blocks the thread until the producer writes or ends.
+    /// Returns whether the pipe is at its end. Blocks the thread until the producer writes or ends.
     pub(super) fn is_at_end(&self) -> io::Result<bool> {
         loop {
             match (&*self.pipe.file).read(&mut [0]) {
@@ -368,7 +371,7 @@ impl Held {
         }
     }
 
-    /// Returns the offset up to which the producer may forget its bytes, when it is known.
+    /// Returns the offset up to which the producer may discard its data, once it is known.
     fn accepted(&self, durable: &Durable) -> Option<u64> {
         if durable.placed.is_some() {
             return durable.placed;
@@ -380,7 +383,7 @@ impl Held {
         })
     }
 
-    /// Reports the accepted offset if it has changed, and the amount that is kept.
+    /// Reports the accepted offset if it has changed, and the number of bytes that are kept.
     pub(super) fn report(&self, observer: &dyn CopyObserver) {
         let reading = self.reading();
         let mut durable = locked(&self.durable);
@@ -392,7 +395,7 @@ impl Held {
         observer.queue(Bytes::new(self.held(&durable, reading.read)), self.pipe.memory);
     }
 
-    /// Returns the number of bytes that are kept after `read` bytes of the stream.
+    /// Returns the number of bytes that are kept once `read` bytes of the stream have been read.
     fn held(&self, durable: &Durable, read: u64) -> u64 {
         let begin = self.from().unwrap_or(0) * BLOCK;
         match durable.placed {
@@ -401,7 +404,7 @@ impl Held {
         }
     }
 
-    /// Returns what became of the pipe, `now`.
+    /// Returns the results of the pipe until `now`.
     pub(super) fn summary(&self, now: Instant) -> PipeReport {
         let reading = self.reading();
         let durable = locked(&self.durable);
@@ -479,7 +482,7 @@ impl Held {
         }
         let begun = Instant::now();
         self.reading.send_modify(|reading| reading.blocked_since = Some(begun));
-        // The semaphore is closed when the copy has ended.
+        // The semaphore is closed once the copy has ended.
         runtime.block_on(self.room.acquire()).map_err(io::Error::other)?.forget();
         self.reading.send_modify(|reading| {
             reading.blocked += begun.elapsed();
@@ -489,7 +492,7 @@ impl Held {
     }
 }
 
-/// Returns a name that no other stream has.
+/// Returns a random name for a stream, which is unique.
 fn random_name() -> Result<StreamName, Error> {
     let failed = || Error::runtime("the system's random number generator failed", "");
     let mut name = [0; 16];

@@ -1,12 +1,13 @@
-//! File that keeps the bytes of a pipe across a crash of this host.
+//! A file that keeps the bytes of a pipe, so that they survive a crash of this host.
 //!
 //! ```text
 //!   0        4 KiB     8 KiB    1 MiB
 //!   | slot 0 | slot 1 | unused | bytes of the stream, with a hole where they are durable at the relay ...
 //! ```
 //!
-//! The slots are written in turn, so that one of them is whole after a crash. A slot states how many bytes
-//! have been accepted: they are synced before. What it states as released is durable at the relay.
+//! The two slots are written alternately, so at least one of them is intact after a crash. A slot states the
+//! number of accepted bytes, which are synced before the slot is written. It also states the number of
+//! released blocks, which are durable at the relay.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -22,17 +23,18 @@ use crate::error::Error;
 use crate::locked;
 use crate::name::StreamName;
 
-/// Position of the first byte of the stream, so that its blocks are those of the file.
+/// Offset of the stream in the file, a multiple of the block size, so that blocks of the stream are blocks of
+/// the file.
 pub(super) const BASE: u64 = BLOCK;
-/// Distance of the slots: a page, which a disk writes at once.
+/// Distance between the slots: one page, which a disk writes at once.
 const SLOT: u64 = 4096;
-/// Length of a slot in bytes: a mark and three numbers, and their hash.
+/// Length of a slot in bytes: a mark, three numbers, and a hash of these.
 const SLOT_LENGTH: usize = 64;
 const MARK: &[u8; 8] = b"fpspool1";
 /// Permission bits of the file.
 const PRIVATE: u32 = 0o600;
 
-/// State that a slot records.
+/// State recorded in a slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct State {
     sequence: u64,
@@ -67,11 +69,11 @@ impl State {
 pub(super) struct Spool {
     pub(super) file: Arc<File>,
     path: PathBuf,
-    /// Bytes that have been written.
+    /// Number of bytes that have been written.
     written: AtomicU64,
-    /// Bytes that survive a crash.
+    /// Number of bytes that survive a crash.
     accepted: AtomicU64,
-    /// Blocks that are durable at the relay.
+    /// Number of blocks that are durable at the relay.
     released: AtomicU64,
     recorded: Mutex<State>,
 }
@@ -96,7 +98,7 @@ impl Spool {
         let mut recorded = State::default();
         for slot in [0, 1] {
             let mut bytes = [0; SLOT_LENGTH];
-            // A new file is shorter.
+            // A new file has no slots yet.
             if file.read_exact_at(&mut bytes, slot * SLOT).is_ok()
                 && let Some(state) = State::decode(&bytes)
                 && state.sequence > recorded.sequence
@@ -124,13 +126,13 @@ impl Spool {
         self.released.load(Ordering::Acquire)
     }
 
-    /// Begins at `offset`, where an earlier process has sent everything before.
+    /// Skips to `offset`, because an earlier process has sent all bytes before it.
     pub(super) fn skip(&self, offset: u64) {
         self.written.fetch_max(offset, Ordering::AcqRel);
         self.accepted.fetch_max(offset, Ordering::AcqRel);
     }
 
-    /// Appends bytes at `offset`; returns the number of bytes that are not synced.
+    /// Appends bytes at `offset`; returns the number of bytes that are not synced yet.
     pub(super) fn write(&self, bytes: &[u8], offset: u64) -> io::Result<u64> {
         self.file.write_all_at(bytes, BASE + offset)?;
         let end = offset + bytes.len() as u64;
@@ -138,12 +140,13 @@ impl Spool {
         Ok(end - self.accepted().min(end))
     }
 
-    /// States that the blocks below `end` are durable at the relay. The next sync removes them.
+    /// Records that the blocks below `end` are durable at the relay. The next sync removes them from the
+    /// file.
     pub(super) fn release(&self, end: u64) {
         self.released.fetch_max(end, Ordering::AcqRel);
     }
 
-    /// Syncs what has been written; returns whether there was something.
+    /// Syncs the written bytes; returns whether anything has changed.
     pub(super) fn sync(&self) -> io::Result<bool> {
         let mut recorded = locked(&self.recorded);
         let (accepted, released) = (self.written.load(Ordering::Acquire), self.released());
@@ -164,7 +167,7 @@ impl Spool {
         Ok(true)
     }
 
-    /// Removes the file of a stream that has its name at the relay.
+    /// Removes the file, because the relay has placed the stream.
     pub(super) fn remove(&self) -> io::Result<()> {
         fs::remove_file(&self.path)
     }

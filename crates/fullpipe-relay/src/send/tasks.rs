@@ -1,4 +1,4 @@
-//! Tasks of one attempt at a copy: two for each connection, whichever side has opened it.
+//! Tasks of one attempt at a copy: two for each connection, whether the client or the relay has opened it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::locked;
 use crate::sources::Walk;
 use crate::wire::Readiness;
 
-/// Tasks of the connections, and what they share. When it is dropped, the tasks end.
+/// Tasks of the connections, and the state that they share. The tasks end when this value is dropped.
 pub(super) struct Tasks {
     running: JoinSet<()>,
     pub(super) shared: Arc<Shared>,
@@ -31,7 +31,7 @@ impl Tasks {
         Self { running: JoinSet::new(), shared, events }
     }
 
-    /// Begins to send on a connection, and returns the half from which its replies are read.
+    /// Starts to send on a connection, and returns the half from which its replies are read.
     pub(super) fn send<S: AsyncRead + AsyncWrite + Send + 'static>(
         &mut self,
         driver: &mut Driver<'_>,
@@ -49,7 +49,7 @@ impl Tasks {
         Ok(reader)
     }
 
-    /// Begins to read the replies of a connection.
+    /// Starts to read the replies of a connection.
     pub(super) fn receive(&mut self, number: u32, reader: impl AsyncRead + Unpin + Send + 'static) {
         self.spawn(receive(number, reader, self.events.clone()));
     }
@@ -58,15 +58,15 @@ impl Tasks {
         self.running.spawn(task);
     }
 
-    /// Waits until the other side has read the last message of each connection. One that hangs is not waited
-    /// for, because every file has been placed.
+    /// Waits until the peer has read the last message of each connection. It does not wait for a connection
+    /// that hangs, because every file has been placed.
     pub(super) async fn end(&mut self) {
         let ending = async { while self.running.join_next().await.is_some() {} };
         let _ = timeout(FAREWELL, ending).await;
     }
 }
 
-/// Looks for the files of a copy, until nobody asks for more.
+/// Finds the files of a copy until the receiver of `found` is dropped.
 pub(super) fn find(walk: Walk, found: mpsc::Sender<<Walk as Iterator>::Item>) {
     spawn_blocking(move || {
         for source in walk {

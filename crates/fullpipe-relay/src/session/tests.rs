@@ -1,10 +1,10 @@
-//! Limits of a transfer, and files that are not placed.
+//! Tests of the limits of a transfer, and of files that are not placed.
 
 use super::*;
 use crate::frame::Storage;
 use crate::hash::{BlockValues, OPEN_END, block_value};
 
-/// Returns a session with room for `replies`, in a new folder.
+/// Returns a session that writes to a new folder and has room for `replies` replies.
 fn session(replies: usize) -> (tempfile::TempDir, Arc<Session>, mpsc::Receiver<Reply>) {
     let folder = tempfile::tempdir().expect("a folder");
     let store = FileStore::open_root(folder.path()).expect("empty");
@@ -66,7 +66,7 @@ fn a_client_cannot_open_more_than_the_limits() {
     assert!(!folder.path().join("1000").exists());
 }
 
-/// With a short block before its end, a pipe would become a file with a gap, whatever its hash says.
+/// If a pipe could have a short block before its end, its file would contain a gap, even with a correct hash.
 #[test]
 fn only_the_last_block_of_a_pipe_is_short() {
     let (folder, session, _receiver) = session(MOST_REPLIES);

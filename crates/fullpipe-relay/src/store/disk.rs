@@ -1,6 +1,7 @@
-//! Operations of a file system that the store needs, and their implementation below a folder.
+//! File-system operations that the store needs, and their implementation for a folder.
 //!
-//! They are a trait, so that a test can run the store on a disk that forgets what was not synced.
+//! The operations are a trait, so that a test can run the store on a disk that loses data that was not
+//! synced.
 
 use std::fs::{FileTimes, Permissions};
 use std::io;
@@ -11,8 +12,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use cap_std::ambient_authority;
 use cap_std::fs::{Dir, MetadataExt as _, OpenOptions, OpenOptionsExt};
 
-/// Permission bits that a copied file may have. The set-user-ID, set-group-ID and sticky bits are dropped:
-/// a client must not be able to create a program that runs with the rights of the relay.
+/// Permission bits that a copied file may have. The set-user-ID, set-group-ID and sticky bits are removed,
+/// because a client must not be able to create a program that runs with the rights of the relay.
 const PERMISSIONS: u32 = 0o777;
 /// Permission bits of a temporary file.
 const PRIVATE: u32 = 0o600;
@@ -49,7 +50,7 @@ pub(crate) trait Disk: Send + Sync + 'static {
     /// An open file.
     type File: Send + Sync + 'static;
 
-    /// Creates a file of `size` bytes, all of them a hole; fails if the name exists.
+    /// Creates a file of `size` bytes that is a hole as a whole; fails if the name exists.
     fn create(&self, path: &Path, size: u64) -> io::Result<Self::File>;
     /// Opens a file for reading and writing.
     fn open(&self, path: &Path) -> io::Result<Self::File>;
@@ -61,27 +62,28 @@ pub(crate) trait Disk: Send + Sync + 'static {
     fn read_at(&self, file: &Self::File, buffer: &mut [u8], offset: u64) -> io::Result<()>;
     /// Sets the size of a file.
     fn resize(&self, file: &Self::File, size: u64) -> io::Result<()>;
-    /// Forgets the content in memory that is durable, so that it is read from the disk.
+    /// Drops durable content from the page cache, so that later reads come from the disk.
     fn drop_cache(&self, file: &Self::File) -> io::Result<()>;
     /// Makes the written content durable (`fdatasync`).
     fn sync_data(&self, file: &Self::File) -> io::Result<()>;
     /// Sets the attributes, and makes them durable together with the content (`fsync`).
     fn finish(&self, file: &Self::File, attributes: Attributes) -> io::Result<()>;
-    /// Returns the number of the file's inode.
+    /// Returns the inode number of the file.
     fn inode(&self, file: &Self::File) -> io::Result<u64>;
-    /// Returns the attributes of a name, without following a symbolic link; `None` if it does not exist.
+    /// Returns the attributes of the file with this name, without following a symbolic link; `None` if the
+    /// name does not exist.
     fn status(&self, path: &Path) -> io::Result<Option<Status>>;
     /// Creates a symbolic link with the content `to`; fails if the name exists.
     fn link(&self, to: &Path, path: &Path) -> io::Result<()>;
-    /// Returns the content of a symbolic link.
+    /// Returns the target of a symbolic link, as stored in the link.
     fn read_link(&self, path: &Path) -> io::Result<PathBuf>;
-    /// Renames a file within its folder, and replaces a file of the new name.
+    /// Renames a file within its folder, and replaces an existing file of the new name.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Removes a file.
     fn remove(&self, path: &Path) -> io::Result<()>;
     /// Creates a folder; fails if the name exists.
     fn create_folder(&self, path: &Path) -> io::Result<()>;
-    /// Makes the names in a folder durable.
+    /// Makes the names in a folder durable (`fsync` of the folder).
     fn sync_folder(&self, path: &Path) -> io::Result<()>;
 }
 
@@ -96,7 +98,7 @@ impl RootDisk {
         Ok(Self { root: Dir::open_ambient_dir(root, ambient_authority())? })
     }
 
-    /// Opens the file of the journal in `folder`, and creates both if they do not exist.
+    /// Opens the journal file in `folder`; creates the file and the folder if they do not exist.
     pub(crate) fn journal(&self, folder: &Path) -> io::Result<std::fs::File> {
         match self.create_folder(folder) {
             Ok(()) => self.sync_folder(Path::new("."))?,
@@ -180,7 +182,7 @@ impl Disk for RootDisk {
     }
 
     fn link(&self, to: &Path, path: &Path) -> io::Result<()> {
-        // The content is not followed here, so it may lead anywhere.
+        // The link is not followed here, so it may lead anywhere.
         self.root.symlink_contents(to, path)
     }
 
@@ -201,12 +203,12 @@ impl Disk for RootDisk {
     }
 
     fn sync_folder(&self, path: &Path) -> io::Result<()> {
-        // A `Dir` is opened with O_PATH, which fsync refuses.
+        // A `Dir` is opened with O_PATH, and fsync does not accept such a descriptor.
         self.root.open_with(path, OpenOptions::new().read(true))?.into_std().sync_all()
     }
 }
 
-/// Returns a time in nanoseconds since 1970, from seconds and nanoseconds as `stat` reports them.
+/// Converts the seconds and nanoseconds that `stat` reports into nanoseconds since 1970.
 pub(crate) fn nanos(seconds: i64, nanos: i64) -> i64 {
     seconds.saturating_mul(NANOS).saturating_add(nanos)
 }
@@ -214,7 +216,8 @@ pub(crate) fn nanos(seconds: i64, nanos: i64) -> i64 {
 fn time(nanos: i64) -> SystemTime {
     let span = Duration::from_nanos(nanos.unsigned_abs());
     let time = if nanos < 0 { UNIX_EPOCH.checked_sub(span) } else { UNIX_EPOCH.checked_add(span) };
-    // 292 years before or after 1970 are within the range of every file system's `timespec`.
+    // Every `i64` of nanoseconds is within 292 years of 1970, which the `timespec` of every file system can
+    // represent.
     time.unwrap_or(UNIX_EPOCH)
 }
 

@@ -1,4 +1,4 @@
-//! Journal of unfinished files: what survives a crash, by target.
+//! Journal of unfinished files: for each target, the state that survives a crash.
 
 use std::fmt;
 use std::fs::File;
@@ -22,26 +22,26 @@ pub(crate) struct Record {
     pub(crate) source: Source,
     /// Inode of the temporary file; `None` before any of its blocks is durable.
     pub(crate) inode: Option<u64>,
-    /// Ranges of the durable blocks, without their ends.
+    /// Half-open ranges of the durable blocks.
     pub(crate) durable: Vec<(u64, u64)>,
-    /// The content is complete and verified, and the rename has been decided.
+    /// Whether the content is complete and verified, so that the file is being renamed.
     pub(crate) placing: bool,
-    /// The file is that of a pipe.
+    /// Record of the pipe, if the file is the content of a pipe.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) pipe: Option<PipeRecord>,
 }
 
-/// What the journal remembers of a pipe.
+/// Facts about a pipe that the journal records.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PipeRecord {
     /// Name of the stream.
     pub(crate) name: StreamName,
-    /// The pipe has ended. Once the target has its name, this is all that the record still says: a sender
-    /// that did not receive the last reply must not begin anew.
+    /// Size and hash of the pipe, once it has ended. After the file has been placed, the record keeps only
+    /// these, so that a sender that did not receive the last reply does not start again.
     pub(crate) placed: Option<PlacedPipe>,
 }
 
-/// A durable map from targets to records. Each change is durable when its function returns.
+/// A durable map from targets to records. Each change is durable when the method returns.
 pub(crate) trait Journal: Send + Sync + 'static {
     /// Returns the record of a target.
     fn get(&self, target: &RelativePath) -> io::Result<Option<Record>>;
@@ -65,10 +65,10 @@ impl fmt::Debug for RedbJournal {
 }
 
 impl RedbJournal {
-    /// Opens the journal in `file`, which is empty at first. The file is locked until the journal is dropped.
+    /// Opens the journal in `file`, which may be empty. The file is locked until the journal is dropped.
     pub(crate) fn open(file: File) -> io::Result<Self> {
         let mut builder = Database::builder();
-        // The file format that later versions of redb read.
+        // This is the file format that later versions of redb can read.
         builder.set_cache_size(CACHE).create_with_file_format_v3(true);
         let database = builder.create_file(file).map_err(|error| match error {
             DatabaseError::DatabaseAlreadyOpen => {

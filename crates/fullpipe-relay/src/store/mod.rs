@@ -1,4 +1,4 @@
-//! Files at the receiver, in an order of writes that a crash cannot break.
+//! Files at the receiver, written in an order that survives a crash at any point.
 //!
 //! ```text
 //!   record in the journal ─► temporary file in the target's folder ─► write ─► fdatasync
@@ -7,10 +7,10 @@
 //!     ─► journal: record removed ─► the sender is informed
 //! ```
 //!
-//! Whatever the journal claims is therefore on disk, and a target has either its old or its whole new
-//! content. [`whole`] has the order for files of at most one block. After a failed `fdatasync`, the kernel regards the lost pages as clean, so a
-//! second call would succeed without writing them. The temporary file is then abandoned, and never synced
-//! again.
+//! Everything that the journal claims is therefore on disk, and a target has either its complete old content or its
+//! complete new content. [`whole`] describes the order for files of at most one block. After a failed `fdatasync`, the
+//! kernel regards the lost pages as clean, so a second call would succeed without writing them. The temporary file is
+//! therefore abandoned after such an error, and never synced again.
 
 mod disk;
 mod journal;
@@ -35,28 +35,28 @@ use crate::hex::Hex;
 use crate::locked;
 use crate::name::{JOURNAL_FOLDER, RelativePath, TEMPORARY, folder_of};
 
-/// Store in a folder of this host.
+/// File store in a folder of this host.
 pub(crate) type FileStore = Store<RootDisk, RedbJournal>;
 
-/// Targets that transfers are writing at present.
+/// Targets that transfers are writing at the moment.
 type Busy = Arc<Mutex<BTreeSet<RelativePath>>>;
 
-/// Size in bytes of the parts of a block that are written or left as holes: that of a page, and of a block of
-/// most file systems.
+/// Size in bytes of the parts of a block that are written or left as holes: one page, and one block of most file
+/// systems.
 const PAGE: usize = 4096;
 /// Maximum number of folders that the store remembers. A folder that it has forgotten is synced once more.
 const MOST_FOLDERS: usize = 4096;
 
-/// Files below a root, with the journal of unfinished ones.
+/// Files below a root, with the journal of the unfinished files.
 #[derive(Debug)]
 pub(crate) struct Store<D, J> {
     disk: D,
     journal: J,
     busy: Busy,
-    /// Folders whose names survive a crash. A folder that exists may be that of a crashed process, which did
-    /// not come to sync it.
+    /// Folders whose names are known to survive a crash. An existing folder may have been created by a process that
+    /// crashed before it synced the name.
     durable_folders: Mutex<BTreeSet<PathBuf>>,
-    /// Folders in which the renames of a crashed process survive a crash of the host, too.
+    /// Folders in which all renames are known to survive a crash of the host, including those of a crashed process.
     settled_folders: Mutex<BTreeSet<PathBuf>>,
 }
 
@@ -86,13 +86,13 @@ pub(crate) struct Unfinished<F> {
     file: Arc<F>,
     temporary: PathBuf,
     record: Record,
-    /// The name of the temporary file survives a crash.
+    /// Whether the name of the temporary file survives a crash.
     has_durable_name: bool,
     lease: Lease,
 }
 
 impl<F> Unfinished<F> {
-    /// Returns the open file.
+    /// Returns the open temporary file.
     pub(crate) fn file(&self) -> Arc<F> {
         Arc::clone(&self.file)
     }
@@ -105,38 +105,38 @@ impl<F> Unfinished<F> {
         }
     }
 
-    /// Returns the ranges of blocks that were durable when the file was opened, or have become so since.
+    /// Returns the ranges of the blocks that are durable.
     pub(crate) fn durable(&self) -> &[(u64, u64)] {
         &self.record.durable
     }
 }
 
-/// What the name of a target is at present.
+/// Comparison of an existing target with the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Target {
-    /// A file of the size and the modification time of the source.
+    /// The target has the size and the modification time of the source.
     Same,
-    /// Nothing, or another file.
+    /// The target does not exist, or differs from the source.
     Other,
 }
 
-/// How a target was found.
+/// Result of opening a target.
 #[derive(Debug)]
 pub(crate) enum Opened<F> {
     /// The target has the size and the modification time of the source.
     Same,
-    /// An earlier transfer has placed the pipe.
+    /// An earlier transfer has already placed the pipe.
     Complete(PlacedPipe),
-    /// The file has to be received.
+    /// The file must be received.
     Unfinished {
         file: Unfinished<F>,
-        /// An earlier copy of another source was discarded.
+        /// Whether an earlier copy of another source was discarded.
         restarted: bool,
     },
 }
 
 impl FileStore {
-    /// Opens the store in the folder `root`, and completes what a crash interrupted.
+    /// Opens the store in the folder `root`, and completes renames that a crash interrupted.
     pub(crate) fn open_root(root: &Path) -> Result<Self, Error> {
         let failed =
             |error: io::Error| Error::system(format_args!("open the folder {}", root.display()), &error);
@@ -159,8 +159,8 @@ impl FileStore {
         Self::new(disk, journal)
     }
 
-    /// Removes the journal in the folder `root`, unless a later copy can continue from it. A failure is not
-    /// reported: the journal remains.
+    /// Removes the journal in the folder `root`, unless it contains an unfinished copy that can be continued. A failure
+    /// is not reported; it leaves the journal in place.
     pub(crate) fn clean(root: &Path) {
         let Ok(store) = Self::open_root(root) else { return };
         if store.journal.all().is_ok_and(|records| records.is_empty()) {
@@ -172,7 +172,7 @@ impl FileStore {
 }
 
 impl<D: Disk, J: Journal> Store<D, J> {
-    /// Creates a store, and completes what a crash interrupted.
+    /// Creates a store, and completes renames that a crash interrupted.
     pub(crate) fn new(disk: D, journal: J) -> Result<Self, Error> {
         let store = Self {
             disk,
@@ -185,11 +185,11 @@ impl<D: Disk, J: Journal> Store<D, J> {
         Ok(store)
     }
 
-    /// Completes the renames that the journal has decided.
+    /// Completes the renames that the journal has recorded as decided.
     fn recover(&self) -> io::Result<()> {
         for (target, record) in self.journal.all()? {
             if !record.placing {
-                // Something else has replaced the file of a complete pipe since.
+                // Another program has since replaced the file of the complete pipe.
                 if record.pipe.as_ref().is_some_and(|pipe| pipe.placed.is_some())
                     && self.inode_of(target.as_path())? != record.inode
                     && self.inode_of(&temporary(&target))?.is_none()
@@ -203,7 +203,7 @@ impl<D: Disk, J: Journal> Store<D, J> {
                 self.disk.rename(&temporary, target.as_path())?;
             }
             match self.disk.sync_folder(target.folder()) {
-                // The folder was removed since, with the file in it.
+                // The folder has since been removed, together with the file.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 synced => synced?,
             }
@@ -212,7 +212,7 @@ impl<D: Disk, J: Journal> Store<D, J> {
         Ok(())
     }
 
-    /// Records that a target has its name.
+    /// Records that a target has been placed.
     fn placed(&self, target: &RelativePath, record: &Record) -> io::Result<()> {
         match &record.pipe {
             None => self.journal.remove(target),
@@ -223,12 +223,12 @@ impl<D: Disk, J: Journal> Store<D, J> {
         }
     }
 
-    /// Returns the inode of a name; `None` if it does not exist.
+    /// Returns the inode number of the file with this name; `None` if the name does not exist.
     fn inode_of(&self, path: &Path) -> io::Result<Option<u64>> {
         Ok(self.disk.status(path)?.map(|status| status.inode))
     }
 
-    /// Returns whether a folder that contains a target is a symbolic link.
+    /// Returns whether one of the folders that contain a target is a symbolic link.
     pub(crate) fn passes_link(&self, target: &RelativePath) -> io::Result<bool> {
         for folder in target.as_path().ancestors().skip(1).filter(|path| !path.as_os_str().is_empty()) {
             if self.disk.status(folder)?.is_some_and(|status| status.kind == FileKind::Link) {
@@ -250,7 +250,7 @@ impl<D: Disk, J: Journal> Store<D, J> {
         Ok(Lease { busy: Arc::clone(&self.busy), target: target.clone() })
     }
 
-    /// Compares a target with its source.
+    /// Compares an existing target with its source.
     fn target(&self, lease: &Lease, source: Source) -> io::Result<Target> {
         let target = &lease.target;
         let Some(status) = self.disk.status(target.as_path())? else { return Ok(Target::Other) };
@@ -267,9 +267,8 @@ impl<D: Disk, J: Journal> Store<D, J> {
         Ok(Target::Same)
     }
 
-    /// Opens the temporary file of a target of more than one block, and continues an earlier copy of the same
-    /// source.
-    /// With `replace`, the size and the modification time of the target do not matter.
+    /// Opens the temporary file of a target of more than one block, and continues an earlier copy of the same source.
+    /// With `replace`, the file is received even if the target has the size and the modification time of the source.
     pub(crate) fn open(
         &self,
         target: &RelativePath,
@@ -310,12 +309,12 @@ impl<D: Disk, J: Journal> Store<D, J> {
         Ok(Opened::Unfinished { file, restarted })
     }
 
-    /// Begins a new temporary file.
+    /// Creates a new temporary file.
     fn begin(&self, lease: Lease, record: Record) -> io::Result<Unfinished<D::File>> {
         let target = &lease.target;
         let temporary = temporary(target);
         self.create_folders(target.folder())?;
-        // The record comes first, so that a crash leaves no large temporary file that nothing knows.
+        // The record is written first, so that a crash never leaves a large temporary file without a record.
         self.journal.put(target, &record)?;
         if self.disk.status(&temporary)?.is_some() {
             self.disk.remove(&temporary)?;
@@ -324,7 +323,7 @@ impl<D: Disk, J: Journal> Store<D, J> {
         Ok(Unfinished { file, temporary, record, has_durable_name: false, lease })
     }
 
-    /// Removes what an unfinished copy of a target has left, which nothing needs any more.
+    /// Removes the record and the temporary file of an unfinished copy.
     fn forget(&self, target: &RelativePath) -> io::Result<()> {
         let temporary = temporary(target);
         if self.disk.status(&temporary)?.is_some() {
@@ -333,7 +332,7 @@ impl<D: Disk, J: Journal> Store<D, J> {
         if self.journal.get(target)?.is_some() { self.journal.remove(target) } else { Ok(()) }
     }
 
-    /// Makes the renames durable that a crashed process may have left in a folder.
+    /// Makes renames in a folder durable, because a crashed process may have left them unsynced.
     fn settle(&self, folder: &Path) -> io::Result<()> {
         if locked(&self.settled_folders).contains(folder) {
             return Ok(());
@@ -351,7 +350,7 @@ impl<D: Disk, J: Journal> Store<D, J> {
         }
     }
 
-    /// Creates a folder and those that contain it.
+    /// Creates a folder and its missing parent folders.
     pub(crate) fn create(&self, target: &RelativePath) -> Result<(), Error> {
         let created = self.create_folders(target.as_path()).and_then(|()| {
             match self.disk.status(target.as_path())?.is_some_and(|status| status.kind != FileKind::Other) {
@@ -362,7 +361,7 @@ impl<D: Disk, J: Journal> Store<D, J> {
         created.map_err(|error| Error::system(format_args!("create the folder {target}"), &error))
     }
 
-    /// Creates a folder, unless its name is known to survive a crash.
+    /// Creates a folder and makes its name durable, unless the name is known to survive a crash.
     fn durable_folder(&self, folder: &Path) -> io::Result<()> {
         let is_durable = folder == Path::new(".") || locked(&self.durable_folders).contains(folder);
         if is_durable { Ok(()) } else { self.create_folders(folder) }
@@ -394,7 +393,7 @@ impl<D: Disk, J: Journal> Store<D, J> {
         self.disk.write_at(file, bytes, offset)
     }
 
-    /// Writes a block of which some pages are holes: pages that contain only zeros are not written.
+    /// Writes a block with holes: pages that contain only zeros are not written.
     pub(crate) fn write_sparse(&self, file: &D::File, bytes: &[u8], offset: u64) -> io::Result<()> {
         let is_stored = |page: usize| {
             let bytes = &bytes[page * PAGE..bytes.len().min((page + 1) * PAGE)];
@@ -408,7 +407,7 @@ impl<D: Disk, J: Journal> Store<D, J> {
         Ok(())
     }
 
-    /// Makes the written content durable, and forgets it in memory, so that it is read from the disk.
+    /// Makes the written content durable, and drops it from the page cache, so that later reads come from the disk.
     pub(crate) fn drop_cache(&self, file: &D::File) -> io::Result<()> {
         self.disk.sync_data(file)?;
         self.disk.drop_cache(file)
@@ -427,7 +426,7 @@ impl<D: Disk, J: Journal> Store<D, J> {
         Ok(Hex(*hasher.finalize().as_bytes()))
     }
 
-    /// Creates a symbolic link, or replaces a file by it; returns `None` if it exists already. The new name
+    /// Creates a symbolic link, which may replace a file; returns `None` if the same link already exists. The new name
     /// survives a crash when [`Store::settle_renames`] has returned.
     pub(crate) fn link(&self, target: &RelativePath, to: &Path) -> Result<Option<Lease>, Error> {
         let lease = self.lease(target)?;
@@ -458,8 +457,8 @@ impl<D: Disk, J: Journal> Store<D, J> {
         self.disk.read_at(file, buffer, offset)
     }
 
-    /// Makes the written blocks durable, and records that `durable` are. Blocks that are being written at the
-    /// same time must not be among them.
+    /// Makes the written blocks durable, and records the ranges `durable`. The ranges must not contain blocks that are
+    /// still being written.
     pub(crate) fn sync(&self, file: &mut Unfinished<D::File>, durable: Vec<(u64, u64)>) -> io::Result<()> {
         self.disk.sync_data(&file.file)?;
         if !file.has_durable_name {
@@ -471,18 +470,18 @@ impl<D: Disk, J: Journal> Store<D, J> {
         self.journal.put(&file.lease.target, &file.record)
     }
 
-    /// Gives a complete and verified file its name.
+    /// Renames a complete and verified file to its target.
     pub(crate) fn place(&self, file: &mut Unfinished<D::File>, mode: u32) -> io::Result<()> {
         let Source { size, mtime_ns, .. } = file.record.source;
         self.disk.finish(&file.file, Attributes { mode, mtime_ns })?;
         file.record.inode = Some(self.disk.inode(&file.file)?);
-        // Someone else may have replaced the temporary file.
+        // Another process may have replaced the temporary file.
         if self.inode_of(&file.temporary)? != file.record.inode {
             return Err(io::Error::other("another copy has replaced the temporary file"));
         }
         if !file.has_durable_name {
-            // Until the rename, nothing needs the name; but recovery must find the file if the journal says
-            // so.
+            // The name is needed only from the rename on; but if the journal records the rename, recovery must find the
+            // file.
             self.disk.sync_folder(file.lease.target.folder())?;
             file.has_durable_name = true;
         }
@@ -493,7 +492,7 @@ impl<D: Disk, J: Journal> Store<D, J> {
         self.placed(&file.lease.target, &file.record)
     }
 
-    /// Gives a file its name, so that the name survives a crash.
+    /// Renames a file to its target, such that the new name survives a crash.
     fn rename(&self, file: &Unfinished<D::File>) -> io::Result<()> {
         let target = &file.lease.target;
         self.disk.rename(&file.temporary, target.as_path())?;
@@ -509,7 +508,7 @@ impl<D: Disk, J: Journal> Store<D, J> {
     }
 }
 
-/// Adds a folder to a set of bounded size.
+/// Adds a folder to a set of limited size.
 fn remember(folders: &Mutex<BTreeSet<PathBuf>>, folder: &Path) {
     let mut folders = locked(folders);
     if folders.len() >= MOST_FOLDERS {
@@ -518,9 +517,9 @@ fn remember(folders: &Mutex<BTreeSet<PathBuf>>, folder: &Path) {
     folders.insert(folder.into());
 }
 
-/// Returns the path of a target's temporary file, in the same folder. The name is a hash, because the
-/// target's name may be too long for an addition. It is that of the whole path, because the same folder may
-/// have two names, through a symbolic link.
+/// Returns the path of a target's temporary file, in the same folder. The name is a hash, because a suffix could make
+/// the target's name too long. It is the hash of the whole path, because symbolic links can give one folder several
+/// paths.
 fn temporary(target: &RelativePath) -> PathBuf {
     let hash = blake3::hash(target.as_path().as_os_str().as_encoded_bytes()).to_hex();
     target.folder().join(format!("{}{}{}", TEMPORARY.0, &hash[..16], TEMPORARY.1))

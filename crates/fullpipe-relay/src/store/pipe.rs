@@ -1,9 +1,9 @@
-//! Files of pipes, which a later transfer of the same stream continues.
+//! Files of pipes, which a later transfer of the same stream can continue.
 //!
-//! A pipe has neither a size nor a modification time: the name of its stream is what a later transfer is
-//! recognised by. Only whole blocks are recorded as durable, because the journal has no length for a shorter
-//! one. The record of a complete pipe stays in the journal: a sender that did not receive the last reply would
-//! otherwise begin anew, although its producer was told that every byte is durable.
+//! A pipe has neither a size nor a modification time, so a later transfer recognises it by the name of its
+//! stream. Only whole blocks are recorded as durable, because the journal has no length for a shorter one.
+//! The record of a complete pipe stays in the journal; otherwise, a sender that did not receive the last
+//! reply would start again, although its producer was told that all bytes are durable.
 
 use std::io;
 use std::sync::Arc;
@@ -55,10 +55,11 @@ impl<D: Disk, J: Journal> Store<D, J> {
                 let known = PipeRecord { name: pipe.name.clone(), placed: None };
                 let mut record = Record { pipe: Some(known), ..record };
                 if !pipe.holds {
-                    // What the sender writes next need not be what an earlier one has written.
+                    // The sender may write blocks that differ from those of an earlier sender.
                     record.durable.retain(|(start, _)| *start == 0);
                 }
-                // The journal comes first: it must not claim what is about to be cut off.
+                // The journal is written first, because it must not claim blocks that are about to be cut
+                // off.
                 self.journal.put(target, &record)?;
                 let end = record.durable.last().map_or(0, |(_, end)| *end * BLOCK);
                 self.disk.resize(&file, end)?;
@@ -73,7 +74,7 @@ impl<D: Disk, J: Journal> Store<D, J> {
         Ok(Opened::Unfinished { file, restarted: false })
     }
 
-    /// Forgets that a pipe is complete. A failure is not reported: the record remains.
+    /// Removes the record that a pipe is complete. A failure is not reported; it leaves the record in place.
     pub(crate) fn forget_pipe(&self, target: &RelativePath, name: &StreamName) {
         let Ok(_lease) = self.lease(target) else { return };
         let Ok(Some(Record { pipe: Some(pipe), .. })) = self.journal.get(target) else { return };

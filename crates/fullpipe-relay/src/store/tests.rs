@@ -1,5 +1,4 @@
-//! Model test of the store: the process and the disk stop at every call, and the disk forgets what was not
-//! synced.
+//! Model test of the store: process and disk stop at any call, and the disk loses data that was not synced.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -22,7 +21,7 @@ struct Inode {
     mtime_ns: i64,
 }
 
-/// What the system shows, and what would be left after a power failure.
+/// State of the file system as the process sees it, and as a power failure would leave it.
 #[derive(Clone, Debug, Default)]
 struct State {
     inodes: BTreeMap<u64, Inode>,
@@ -35,20 +34,20 @@ struct State {
     /// Inodes that are symbolic links.
     links: BTreeSet<u64>,
     next_inode: u64,
-    /// Number of calls until the crash.
+    /// Number of calls until the simulated crash.
     left: u64,
-    /// The next sync fails, as after an error of the device.
+    /// Whether the next sync fails, as after a device error.
     fails_sync: bool,
-    /// Number of bytes until the disk is full; absent for a disk that never is.
+    /// Number of bytes until the disk is full; absent for a disk without a limit.
     room: Option<u64>,
 }
 
-/// Disk and journal in memory.
+/// Disk and journal, both in memory.
 #[derive(Clone, Debug, Default)]
 struct Model(Arc<Mutex<State>>);
 
 impl Model {
-    /// Performs a call, unless the crash has come.
+    /// Performs a call, or fails if the crash has happened.
     fn call<T>(&self, effect: impl FnOnce(&mut State) -> io::Result<T>) -> io::Result<T> {
         let mut state = locked(&self.0);
         if state.left == 0 {
@@ -58,14 +57,14 @@ impl Model {
         effect(&mut state)
     }
 
-    /// Restarts after a crash of the process or of the host. After that of a host, what was not synced is
-    /// there or not, by `draw`. A folder of a real file system changes by transactions, so all its names are
-    /// old or new together.
+    /// Restarts after a crash of the process or of the host. After a crash of the host, each unsynced change is kept or
+    /// lost at random, drawn from `seed`. A real file system changes a folder in transactions, so all names in a folder
+    /// are kept or lost together.
     fn restart(&self, seed: u64) {
         let mut state = locked(&self.0);
         let state = &mut *state;
         state.left = u64::MAX;
-        // Only the process has ended: nothing is forgotten, but nothing more has become durable.
+        // Only the process has crashed: no data is lost, but no further data has become durable either.
         if draw(seed, 4, 0).is_multiple_of(3) {
             return;
         }
@@ -77,7 +76,7 @@ impl Model {
         }
         for (number, inode) in &mut state.inodes {
             let synced = state.synced_inodes.get(number).cloned().unwrap_or_default();
-            // Each page of 4096 bytes may have been written back by itself.
+            // The kernel may have written back each page of 4096 bytes on its own.
             inode.content.resize(inode.content.len().max(synced.content.len()), 0);
             let pages = inode.content.chunks_mut(4096).enumerate();
             for (page, bytes) in pages {
@@ -145,7 +144,7 @@ impl Disk for Model {
         let number = self.create(path, 0)?;
         let mut state = locked(&self.0);
         state.links.insert(number);
-        // A link is a part of its folder, and durable with it.
+        // A link is stored in its folder, and becomes durable with it.
         let inode = Inode { content: to.as_os_str().as_encoded_bytes().to_vec(), mtime_ns: 0 };
         state.synced_inodes.insert(number, inode.clone());
         state.inodes.insert(number, inode);
@@ -288,7 +287,8 @@ fn target() -> RelativePath {
     RelativePath::new(Path::new(TARGET)).expect("a path")
 }
 
-/// Copies `content` to the target as a relay does: as a whole, or with a sync after each block. Checks that whatever the journal claims is on disk.
+/// Copies `content` to the target as a relay does: as a whole file, or with a sync after each block. Checks that all
+/// blocks that the journal claims are on disk.
 fn copy(model: &Model, content: &[u8], mtime_ns: i64) -> Result<(), Error> {
     let store = Store::new(model.clone(), model.clone())?;
     let failed = |error: io::Error| Error::system("copy", &error);
@@ -319,15 +319,15 @@ fn copy(model: &Model, content: &[u8], mtime_ns: i64) -> Result<(), Error> {
     store.place(&mut file, 0o644).map_err(failed)
 }
 
-/// Returns the content of the target, without counting the call.
+/// Returns the content of the target; reading it does not count as a call.
 fn found(model: &Model) -> Option<Vec<u8>> {
     let state = locked(&model.0);
     let number = state.names.get(Path::new(TARGET))?;
     Some(state.inodes[number].content.clone())
 }
 
-/// The crash comes at each call in turn, and again in the next attempt. After each restart, the target has
-/// its old or its new content. In the end it has the new one, and nothing else is left.
+/// The crash happens at each call in turn, and again in the next attempt. After each restart, the target has its old or
+/// its new content. In the end, the target has its new content, and no other file is left.
 #[test]
 fn a_crash_at_any_call_leaves_the_old_or_the_new_content() {
     let old = content(1, 5_000);
@@ -352,7 +352,7 @@ fn a_crash_at_any_call_leaves_the_old_or_the_new_content() {
                 model.restart(seed * 100 + attempts);
                 let now = found(&model);
                 assert!(now == before || now.as_ref() == Some(&new), "call {call}, attempt {attempts}");
-                // The second attempt is cut as well, somewhere else.
+                // The second attempt crashes as well, at another call.
                 if attempts == 1 {
                     locked(&model.0).left = draw(seed, 3, 0) % 30;
                 }
@@ -371,8 +371,8 @@ fn a_crash_at_any_call_leaves_the_old_or_the_new_content() {
     assert!(crashes > 60, "{crashes}");
 }
 
-/// The disk becomes full at each block in turn. The target keeps its old content; when there is room again, the copy
-/// continues, and writes no durable block a second time.
+/// The disk becomes full at each block in turn. The target keeps its old content; once the disk has room again, the
+/// copy continues without writing durable blocks again.
 #[test]
 fn a_full_disk_leaves_the_old_content() {
     let old = content(1, 5_000);
@@ -399,8 +399,8 @@ fn a_full_disk_leaves_the_old_content() {
     }
 }
 
-/// After an error of `fdatasync`, the kernel regards the pages as written. Nothing that the failed call
-/// covered is claimed, and the next copy writes it to a new file.
+/// After an error of `fdatasync`, the kernel regards the pages as written. The journal claims no block that the failed
+/// call covered, and the next copy writes these blocks to a new file.
 #[test]
 fn after_a_failed_sync_the_content_is_written_anew() {
     let content = content(3, BLOCK + 5);
@@ -451,8 +451,8 @@ fn a_copy_continues_only_from_the_same_source() {
     }
 }
 
-/// A folder that has two names, through a symbolic link, gives its files two names. Copies to both at the
-/// same time do not mix.
+/// If a symbolic link gives a folder two names, each of its files has two names. Simultaneous copies to both names of a
+/// file do not mix their content.
 #[test]
 fn copies_to_two_names_of_a_file_do_not_mix() {
     let root = tempfile::tempdir().expect("a folder");
@@ -478,7 +478,7 @@ fn copies_to_two_names_of_a_file_do_not_mix() {
     assert!(found() == vec![2; size as usize]);
 }
 
-/// A temporary file that someone replaced is not placed.
+/// A temporary file that another process has replaced is not placed.
 #[test]
 fn only_the_own_temporary_file_is_placed() {
     let root = tempfile::tempdir().expect("a folder");
@@ -496,7 +496,7 @@ fn only_the_own_temporary_file_is_placed() {
     assert!(!root.path().join("a").exists());
 }
 
-/// A small file replaces what a copy of a larger one has left.
+/// A small file replaces the unfinished copy of a larger file with the same target.
 #[test]
 fn a_small_file_takes_the_place_of_an_unfinished_large_one() {
     let root = tempfile::tempdir().expect("a folder");
@@ -518,7 +518,7 @@ fn a_small_file_takes_the_place_of_an_unfinished_large_one() {
     assert!(store.journal.all().expect("readable").is_empty());
 }
 
-/// A crash at any call leaves the old file or the link, and a second attempt leaves nothing beside it.
+/// A crash at any call leaves either the old file or the link, and a second attempt leaves no other file.
 #[test]
 fn a_link_replaces_a_file_at_once() {
     for call in 0..40 {

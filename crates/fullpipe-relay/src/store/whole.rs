@@ -1,11 +1,11 @@
-//! Files of at most one block, which arrive as a whole.
+//! Files of at most one block, which arrive as whole files.
 //!
 //! ```text
 //!   temporary file ─► write ─► size, mode, mtime, fsync ─► rename ─► fsync of the folder ─► the sender is informed
 //! ```
 //!
-//! There is nothing to continue, so the journal has no record. The folder is synced once for all files that
-//! have been renamed in it meanwhile.
+//! A copy of such a file cannot be continued, so the journal has no record of it. The folder is synced once for all
+//! files that have been renamed in it in the meantime.
 
 use std::io;
 use std::path::Path;
@@ -15,25 +15,25 @@ use crate::error::Error;
 use crate::frame::Source;
 use crate::name::RelativePath;
 
-/// Message for a content that the disk returns with changes.
+/// Error message for content that the disk does not return as it was written.
 pub(crate) const READ_BACK: &str = "the disk does not contain what was written";
 
-/// A target that waits for its content.
+/// A small file that is announced but whose content has not arrived.
 #[derive(Debug)]
 pub(crate) struct Announced {
     lease: Lease,
     source: Source,
     mode: u32,
-    /// The content is read back from the disk.
+    /// Whether the content is read back from the disk.
     verify: bool,
 }
 
-/// How a target was found that is to be written as a whole.
+/// Result of announcing a small file.
 #[derive(Debug)]
 pub(crate) enum Whole {
-    /// It has the size and the modification time of the source.
+    /// The target already has the size and the modification time of the source.
     Same,
-    /// It has to be received.
+    /// The content must be received.
     Announced(Announced),
 }
 
@@ -55,8 +55,8 @@ impl Announced {
 }
 
 impl<D: Disk, J: Journal> Store<D, J> {
-    /// Takes the target of a small file. With `replace`, its size and modification time do not matter; with
-    /// `verify`, its content will be read back.
+    /// Announces a small file and takes the right to write its target. With `replace`, the size and the modification
+    /// time of an existing target are ignored; with `verify`, the content will be read back from the disk.
     pub(crate) fn announce(
         &self,
         target: &RelativePath,
@@ -72,8 +72,8 @@ impl<D: Disk, J: Journal> Store<D, J> {
         }
     }
 
-    /// Gives a target its content, of which parts are holes if `sparse` is set. The new name survives a crash
-    /// when [`Store::settle_renames`] has returned.
+    /// Writes the content of a small file under its target name; with `sparse`, pages that contain only zeros become
+    /// holes. The new name survives a crash when [`Store::settle_renames`] has returned.
     pub(crate) fn place_whole(&self, file: &Announced, content: &[u8], sparse: bool) -> io::Result<()> {
         let target = &file.lease.target;
         if self.journal.get(target)?.is_some() {
@@ -110,13 +110,13 @@ impl<D: Disk, J: Journal> Store<D, J> {
             self.disk.rename(&temporary, target.as_path())
         });
         if placed.is_err() {
-            // The error that is reported is the first one.
+            // The first error is reported.
             let _ = self.disk.remove(&temporary);
         }
         placed
     }
 
-    /// Makes the renames in a folder durable.
+    /// Makes the renames in a folder durable (`fsync` of the folder).
     pub(crate) fn settle_renames(&self, folder: &Path) -> io::Result<()> {
         let synced = self.disk.sync_folder(folder);
         if synced.is_err() {

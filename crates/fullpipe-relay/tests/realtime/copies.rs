@@ -1,4 +1,4 @@
-//! Copies that succeed, also after an interruption.
+//! Tests of copies that succeed, some after an interruption.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -14,7 +14,7 @@ use crate::{Fixture, Notes, copy_again, wait};
 
 const MIB: usize = 1 << 20;
 
-/// Sizes near the boundaries of blocks, with content, permission bits and modification time.
+/// Files with sizes near block boundaries arrive with their content, permission bits and modification time.
 #[test]
 fn files_of_any_size_arrive_with_their_attributes() {
     let fixture = Fixture::new();
@@ -99,7 +99,7 @@ fn links_are_copied_as_links() {
     assert_eq!(fixture.names().len(), 4, "nothing is left beside the links");
 }
 
-/// A file with holes in front, between its blocks, within a block, and at its end.
+/// The copy preserves holes at the start of a file, between blocks, within a block, and at the end.
 #[test]
 fn holes_stay_holes() {
     let fixture = Fixture::new();
@@ -126,7 +126,8 @@ fn holes_stay_holes() {
     }
 }
 
-/// The hash distinguishes two files with the same size and modification time.
+/// With verification, a copy tells apart two files that have the same size and modification time but
+/// different hashes.
 #[test]
 fn verify_compares_hashes() {
     let fixture = Fixture::new();
@@ -151,8 +152,8 @@ fn verify_compares_hashes() {
     }
 }
 
-/// Copies `source` as `large` over one connection, through a proxy that stops forwarding after 5 MiB, waits until
-/// the relay has made them durable, and cuts the connection. Returns the error of the copy.
+/// Copies `source` as `large` over one connection, through a proxy that stops forwarding after 5 MiB; waits
+/// until the relay has made these 5 MiB durable, and cuts the connection. Returns the error of the copy.
 fn interrupted(fixture: &Fixture, source: &Path) -> Error {
     let proxy = Proxy::start(fixture.address, Cut { connection: 0, after: 5 * MIB as u64, stall_ms: 2_500 });
     let mut options = fixture.options(source, "large", proxy.address);
@@ -177,7 +178,7 @@ fn an_interrupted_copy_continues_where_it_was_durable() {
     assert_eq!(fixture.names(), [Path::new("large")]);
 }
 
-/// The file is shorter when the connection that was full can carry more.
+/// The source is truncated while the connection is blocked, before the copy reads the rest.
 #[test]
 fn a_source_that_is_truncated_meanwhile_is_not_placed() {
     let fixture = Fixture::new();

@@ -1,4 +1,4 @@
-//! Copies from a relay.
+//! Tests of copies from a relay.
 
 use std::fs;
 use std::io;
@@ -21,7 +21,7 @@ impl Fixture {
     /// Returns the options of a copy from the relay at `address` to `target`, below the folder `out`.
     fn fetching(&self, sources: &[&str], target: &str, address: std::net::SocketAddr) -> CopyOptions {
         let end = |source: &&str| End::parse(format!("relay://{address}/{source}").as_ref()).expect("an end");
-        // Joined as text, so that a slash at the end is kept.
+        // Joining the paths as text keeps a slash at the end.
         let target = format!("{}/out/{target}", self.folder.path().display());
         CopyOptions {
             sources: Sources::Remote(sources.iter().map(end).collect()),
@@ -45,7 +45,7 @@ impl Fixture {
     }
 }
 
-/// A relay without samples of its sockets stays at the least number of connections, and asks for them.
+/// A relay that cannot sample its sockets asks for the minimum number of connections, and no more.
 #[test]
 fn the_relay_asks_for_the_connections_that_it_chooses() {
     let fixture = Fixture::new();
@@ -60,7 +60,7 @@ fn the_relay_asks_for_the_connections_that_it_chooses() {
     }
 }
 
-/// Sets no rate.
+/// A pacer that sets no rate.
 #[derive(Debug)]
 struct NoPacer;
 
@@ -150,7 +150,7 @@ fn a_fetch_continues_where_it_was_durable() {
     assert!(report.resumed_bytes >= 3 * MIB as u64, "{report:?}");
     assert_eq!(report.resumed_bytes + report.sent_bytes, 20 * MIB as u64, "nothing is sent twice");
     assert!(fs::read(fixture.fetched("large")).expect("placed") == content);
-    // A second interruption is continued by the same command.
+    // The same command continues the copy after a second interruption.
     fs::remove_file(fixture.fetched("large")).expect("removed");
     let proxy = Proxy::backwards(fixture.address, cut);
     let options = CopyOptions { retry: Duration::from_secs(10), ..options };
@@ -176,7 +176,7 @@ fn rights_are_those_of_the_allow_file() {
     assert!(error.message.contains("may only read") && !fixture.placed("b").exists(), "{error}");
 }
 
-/// No path leads out of the root, and a link that exists here does not lead the files elsewhere.
+/// No path leads out of the relay's root, and an existing link at the client does not redirect files.
 #[test]
 fn neither_end_leaves_its_folder() {
     let fixture = Fixture::new();

@@ -21,7 +21,7 @@ use fullpipe_relay::{
 use fullpipe_units::Duration;
 use tempfile::TempDir;
 
-/// A relay in a thread of this process, and a client that it accepts.
+/// A relay in a thread of this process, and the options of a client that it accepts.
 pub(crate) struct Fixture {
     pub(crate) folder: TempDir,
     pub(crate) address: SocketAddr,
@@ -42,12 +42,12 @@ impl ServeObserver for Listening {
 }
 
 impl Fixture {
-    /// Starts a relay, whose folder is `in`. The sources of tests are in the folder `out`.
+    /// Starts a relay that writes to the folder `in`. The tests read their sources from the folder `out`.
     pub(crate) fn new() -> Self {
         Self::with_rights("")
     }
 
-    /// Starts a relay whose client has the rights `rights`, as in an allow file.
+    /// Starts a relay that gives its client the rights `rights`, written as in an allow file.
     pub(crate) fn with_rights(rights: &str) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let path = |name: &str| folder.path().join(name);
@@ -67,7 +67,7 @@ impl Fixture {
         Self { folder, address, client, relay }
     }
 
-    /// Writes a source file of `size` bytes that differ from those of other names, and returns its path.
+    /// Writes a source file of `size` bytes whose content depends on `name`, and returns its path.
     pub(crate) fn source(&self, name: &str, size: usize) -> PathBuf {
         let path = self.folder.path().join("out").join(name);
         fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
@@ -106,7 +106,7 @@ impl Fixture {
         self.folder.path().join("in").join(name)
     }
 
-    /// Returns the names of the files in the relay's folder and below, without the journal.
+    /// Returns the names of all files below the relay's folder, except the journal.
     pub(crate) fn names(&self) -> Vec<PathBuf> {
         let root = self.folder.path().join("in");
         let mut names = Vec::new();
@@ -126,7 +126,7 @@ fn below(folder: &Path, names: &mut Vec<PathBuf>) {
     }
 }
 
-/// Copies as soon as the relay has noticed the end of an interrupted copy of the same files.
+/// Repeats an interrupted copy as soon as the relay has noticed that the first attempt has ended.
 pub(crate) fn copy_again(options: &CopyOptions) -> CopyReport {
     for _ in 0..200 {
         match copy(options, None, &Notes) {
@@ -137,7 +137,7 @@ pub(crate) fn copy_again(options: &CopyOptions) -> CopyReport {
     panic!("the relay did not notice the end of the interrupted copy");
 }
 
-/// Prints what a copy reports.
+/// Prints the events of a copy.
 pub(crate) struct Notes;
 
 impl CopyObserver for Notes {

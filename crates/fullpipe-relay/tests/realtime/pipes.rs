@@ -1,4 +1,4 @@
-//! Copies of pipes.
+//! Tests of copies from pipes.
 
 use std::fs::{self, File};
 use std::io::{self, PipeReader, Write};
@@ -23,12 +23,12 @@ fn unnamed(reader: PipeReader) -> Pipe {
     Pipe::new(File::from(OwnedFd::from(reader)), MEMORY).expect("a size")
 }
 
-/// Copies the content of `source` through a pipe that a thread fills, with 4 MiB of memory.
+/// Copies the content of `source` through a pipe with 4 MiB of memory; a thread writes to the pipe.
 fn piped(options: &CopyOptions, source: &Path) -> CopyReport {
     let content = fs::read(source).expect("a file");
     let (reader, mut writer) = io::pipe().expect("a pipe");
     let producer = thread::spawn(move || {
-        // Parts that are no divisors of a block.
+        // The length of these parts does not divide the block size.
         content.chunks(100_003).for_each(|part| writer.write_all(part).expect("it is read"));
     });
     let options = CopyOptions { sources: Sources::Pipe(unnamed(reader)), ..options.clone() };
@@ -53,7 +53,7 @@ fn a_pipe_of_any_size_becomes_a_file() {
     }
 }
 
-/// 4 MiB of memory, a round trip of 200 ms and groups that wait for 250 ms carry less than 10 MiB/s.
+/// With 4 MiB of memory, an RTT of 200 ms and groups that wait for 250 ms, the rate stays below 10 MiB/s.
 #[test]
 fn the_producer_waits_while_the_memory_is_full() {
     let fixture = Fixture::new();
@@ -99,7 +99,7 @@ fn a_pipe_needs_a_name_and_memory() {
     assert_eq!(error.expect_err("a folder").message, "a pipe has no name");
 }
 
-/// Records the accepted offsets, and sends the first one to the producer.
+/// Records the accepted offsets, and passes the first one to the producer.
 #[derive(Debug)]
 struct Accepted {
     offsets: Mutex<Vec<u64>>,
@@ -109,7 +109,7 @@ struct Accepted {
 impl CopyObserver for Accepted {
     fn accepted(&self, offset: Bytes) {
         self.offsets.lock().expect("no panic").push(offset.get());
-        // The producer needs the first one only.
+        // The producer needs only the first offset.
         let _ = self.producer.send(offset.get());
     }
 
@@ -118,8 +118,8 @@ impl CopyObserver for Accepted {
     }
 }
 
-/// Copies a stream whose producer obeys the accepted offset: it begins where `content` is not yet accepted.
-/// Returns the result and the accepted offsets.
+/// Copies a stream whose producer starts at the first accepted offset of `content`. Returns the result and
+/// the accepted offsets.
 fn continued(
     options: &CopyOptions,
     pipe_options: PipeOptions,
@@ -130,7 +130,7 @@ fn continued(
     let options = CopyOptions { sources: Sources::Pipe(pipe), ..options.clone() };
     let (producer, first) = mpsc::channel();
     let content = content.to_vec();
-    // A copy that fails does not read all, and the thread ends when the pipe is closed.
+    // A failed copy does not read all data; the thread then ends when the pipe is closed.
     thread::spawn(move || {
         let Ok(begin) = first.recv() else { return };
         let _ = content[begin as usize..].chunks(100_003).try_for_each(|part| writer.write_all(part));
@@ -144,7 +144,7 @@ fn named(name: &str) -> PipeOptions {
     PipeOptions { stream: Some(name.into()), ..MEMORY }
 }
 
-/// A lost relay costs nothing, if it comes back.
+/// If the relay returns after connection 0 was lost, the copy loses no data.
 #[test]
 fn a_pipe_survives_the_loss_of_connection_0() {
     let fixture = Fixture::new();
@@ -161,7 +161,7 @@ fn a_pipe_survives_the_loss_of_connection_0() {
     assert_eq!(fixture.names(), [Path::new("a")]);
 }
 
-/// So does a copy of files.
+/// A copy of files also continues after connection 0 was lost.
 #[test]
 fn a_copy_of_files_continues_by_itself() {
     let fixture = Fixture::new();
@@ -177,7 +177,7 @@ fn a_copy_of_files_continues_by_itself() {
     assert!(fs::read(fixture.placed("dir/a")).expect("placed") == fs::read(&source).expect("a file"));
 }
 
-/// The process that sends is another one: only the accepted offset connects it with the first.
+/// A second process continues the stream of the first; it knows only the accepted offset.
 #[test]
 fn a_named_stream_continues_where_it_was_accepted() {
     let fixture = Fixture::new();
@@ -200,7 +200,7 @@ fn a_named_stream_continues_where_it_was_accepted() {
     assert_eq!((pipe.begin_bytes, report.sent_bytes), (accepted[0], content.len() as u64 - accepted[0]));
     assert_eq!(report.blake3, Some(blake3::hash(&content).to_hex().to_string()));
     assert_eq!(fixture.names(), [Path::new("feed")]);
-    // The same command again finds the stream complete, and another name replaces it.
+    // The same command finds the stream complete, and a copy with another stream name replaces the file.
     let (result, accepted) = continued(&options, named("monday"), &content);
     assert_eq!((result.expect("complete").sent_bytes, accepted), (0, vec![content.len() as u64]));
     let longer = [&content[..], b"more"].concat();
@@ -211,7 +211,7 @@ fn a_named_stream_continues_where_it_was_accepted() {
     assert_eq!(fs::read(fixture.placed("feed")).expect("placed"), b"short");
 }
 
-/// With a spool, the producer goes on from what this host has, even if the relay has less.
+/// With a spool, the producer continues after the bytes in the spool, even if the relay has received fewer.
 #[test]
 fn a_spool_keeps_what_the_relay_does_not_have() {
     let fixture = Fixture::new();
@@ -228,7 +228,8 @@ fn a_spool_keeps_what_the_relay_does_not_have() {
     assert_eq!(fs::read_dir(&folder).expect("a folder").count(), 1);
     let options = fixture.options(Path::new("-"), "feed", fixture.address);
     let options = CopyOptions { retry: Duration::from_secs(10), ..options };
-    // In this process, the thread that read the pipe of the first copy has the spool until it notices the end.
+    // The thread that read the pipe of the first copy runs in this process, and holds the spool until it
+    // notices the end.
     let accepted = loop {
         match continued(&options, spooled(), &content) {
             (Err(error), _) if error.message.starts_with("another copy uses the spool") => crate::wait(10),

@@ -1,4 +1,4 @@
-//! Proxies that cut or stall one of the connections that pass them, or delay all.
+//! Proxies that cut or stall one of their connections, or delay all of them.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use crate::wait;
 
-/// Connection to cut: its number in the order of arrival, the amount of data after which nothing is
-/// forwarded, and the time until it is closed.
+/// The connection to cut: its number in order of arrival, the number of bytes after which
+/// forwarding stops, and the time until the connection is closed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cut {
     pub(crate) connection: usize,
@@ -22,17 +22,17 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// Starts a proxy to `relay` that cuts what the client sends.
+    /// Starts a proxy to `relay` that cuts the direction from the client.
     pub(crate) fn start(relay: SocketAddr, cut: Cut) -> Self {
         Self::cutting(relay, cut, (false, true))
     }
 
-    /// Starts a proxy to `relay` that cuts what the relay sends.
+    /// Starts a proxy to `relay` that cuts the direction from the relay.
     pub(crate) fn backwards(relay: SocketAddr, cut: Cut) -> Self {
         Self::cutting(relay, cut, (true, true))
     }
 
-    /// Starts a proxy to `relay` that stalls what the client sends, and then goes on.
+    /// Starts a proxy to `relay` that stalls the direction from the client for a time.
     pub(crate) fn pausing(relay: SocketAddr, cut: Cut) -> Self {
         Self::cutting(relay, cut, (false, false))
     }
@@ -97,7 +97,8 @@ fn delayed(mut from: TcpStream, mut to: TcpStream, delay_ms: u64) {
     });
 }
 
-/// Forwards one direction of a connection; `closes` decides what follows a stall.
+/// Forwards one direction of a connection; after a stall, `closes` decides whether to close the
+/// connection or to continue.
 fn forward(mut from: TcpStream, mut to: TcpStream, mut cut: Option<Cut>, closes: bool) {
     let mut buffer = vec![0; 64 << 10];
     let mut forwarded = 0;

@@ -1,4 +1,4 @@
-//! Copies that one end refuses, and peers that are no client.
+//! Tests of copies that one end refuses, and of peers that are not clients.
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
@@ -56,7 +56,7 @@ fn targets_outside_the_root_are_refused() {
     assert!(error.message.contains("is not a regular file"), "{error}");
 }
 
-/// A peer that does not speak TLS, or says nothing, only loses its connection.
+/// A peer that does not speak TLS, or sends nothing, loses its own connection but does not disturb others.
 #[test]
 fn peers_that_are_no_client_do_not_disturb_others() {
     let fixture = Fixture::new();
@@ -75,13 +75,13 @@ fn peers_that_are_no_client_do_not_disturb_others() {
     fixture.copy(&source, "a").expect("the relay still serves");
 }
 
-/// The beginning of a handshake with a message of 60 KiB, of which each record is valid.
+/// The peer sends the start of a handshake with a message of 60 KiB, split into valid records.
 #[test]
 fn a_peer_without_a_key_may_send_little() {
     let fixture = Fixture::new();
     let mut peer = TcpStream::connect(fixture.address).expect("a connection");
     peer.set_read_timeout(Some(Duration::from_secs(5))).expect("an option");
-    // A record of the type handshake, and in it a ClientHello with its length (RFC 8446, 4 and 5.1).
+    // A TLS record with the start of a ClientHello message (RFC 8446 sections 4 and 5.1).
     let mut record = vec![0x16, 3, 1, 0x10, 0, 1, 0, 0xf0, 0];
     record.resize(5 + (4 << 10), 0);
     for _ in 0..8 {

@@ -1,4 +1,4 @@
-//! Many small files, at loopback and over a long path.
+//! Tests of many small files, over loopback and over a long path.
 
 use std::fs;
 
@@ -7,15 +7,15 @@ use fullpipe_relay::copy;
 use crate::proxy::delaying;
 use crate::{Fixture, Notes};
 
-/// Number of files of the measurement.
+/// Number of files for the measurement of time.
 const FILES: usize = 10_000;
-/// Number of files of the measurement of memory.
+/// Number of files for the measurement of memory.
 const MANY: u64 = 1_000_000;
-/// Size of each of the ten thousand in bytes.
+/// Size in bytes of each file for the measurement of time.
 const SIZE: usize = 10 << 10;
 
-/// The number of round trips does not grow with the number of files: at 200 ms, 1500 files would take 12
-/// announcements of 128 files one after another, 5 s.
+/// The number of round trips does not grow with the number of files; if announcements were sent in 12 groups
+/// of 128 files, each after the reply to the previous one, 1500 files would take 5 s at an RTT of 200 ms.
 #[test]
 fn small_files_need_few_round_trips() {
     let fixture = Fixture::new();
@@ -27,11 +27,12 @@ fn small_files_need_few_round_trips() {
     let report = copy(&options, None, &Notes).expect("copied");
     assert_eq!((report.files, fixture.names().len()), (1500, 1500));
     assert!(report.wall_s < 5.0 * 0.2 + 2.0, "{report:?}");
-    // One for TLS and one for the announcement; the proxy accepts the connection at once.
+    // One round trip for TLS and one for the announcement; the proxy accepts the TCP connection without
+    // delay.
     assert!(report.first_byte_s.is_some_and(|time| time < 2.7 * 0.2), "{report:?}");
 }
 
-/// Prints the time of a copy, and that of the same files again.
+/// Prints the duration of a copy, and of a second copy of the same files.
 #[test]
 #[ignore = "a measurement: cargo test --release -p fullpipe-relay --test realtime -- --ignored --nocapture ten_thousand"]
 fn ten_thousand_small_files() {
@@ -48,7 +49,7 @@ fn ten_thousand_small_files() {
     assert_eq!(fixture.names().len(), FILES);
 }
 
-/// Copies a folder of a million files, and prints the largest amount of memory that both ends had together.
+/// Copies a folder of a million files, and prints the peak memory of both ends together.
 #[test]
 #[ignore = "half an hour: cargo test --release -p fullpipe-relay --test realtime -- --ignored --nocapture a_million"]
 fn a_million_files_in_a_folder_need_little_memory() {
