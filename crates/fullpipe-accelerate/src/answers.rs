@@ -1,14 +1,15 @@
-//! Answers of clients to the probes of a dead worker, read before the firewall sees them.
+//! Resets clients that answer the probes for a dead worker, even if a firewall drops their answers.
 //!
 //! ```text
 //!   keeper ─ probe ─► client ─ answer ─┬─► packet socket ─► keeper ─ reset ─► client
 //!                                      └─► INPUT ─► the kernel, which answers with a reset
 //! ```
 //!
-//! The kernel answers with a reset only if the answer passes INPUT. A firewall that drops what connection
-//! tracking does not know (`ct state invalid`) keeps the answer from it. The answer has the sequence number
-//! that the client expects (RFC 5961 section 3), which the keeper cannot know otherwise. A client that gets two
-//! resets has no connection left when the second one arrives.
+//! The kernel answers with a reset only if the answer passes INPUT. A firewall that drops packets unknown to
+//! connection tracking (`ct state invalid`) keeps the answer from the kernel. The answer contains the
+//! sequence number that the client expects in a reset (RFC 5961 section 3); the keeper cannot get this number
+//! in another way. A client that receives two resets has already closed its connection when the second one
+//! arrives.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read};
@@ -23,14 +24,14 @@ use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 
 use crate::{probes, system};
 
-/// Time for which answers are awaited after the last probe was due: some round trips.
+/// Time to wait for answers after the last probe was due: some round trips.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Ethernet types of IPv4 and IPv6.
+/// EtherTypes of IPv4 and IPv6.
 const ETH_P_IP: u16 = 0x0800;
 const ETH_P_IPV6: u16 = 0x86dd;
-/// Longest beginning of a packet that is read: the headers.
+/// Maximum number of bytes that are read of a packet, enough for its headers.
 const MOST_BYTES: usize = 256;
-/// Longest IP packet.
+/// Maximum length of an IP packet.
 const MOST_PACKET: usize = 65_535;
 /// Maximum number of answers that are handled at once.
 const AT_ONCE: usize = 1_000;
@@ -49,7 +50,7 @@ const RETURN: u16 = 0x06;
 /// Protocol number of TCP.
 const TCP: u32 = 6;
 
-/// The packet socket, and the clients whose answers are awaited.
+/// Packet socket that receives the answers of probed clients.
 #[derive(Debug)]
 pub(crate) struct Answers {
     socket: Socket,
@@ -59,7 +60,7 @@ pub(crate) struct Answers {
 }
 
 impl Answers {
-    /// Awaits answers of `clients` until some round trips after `probed`, the time of the last probe.
+    /// Waits for answers of `clients` until some round trips after `probed`, the time of the last probe.
     pub(crate) fn new(
         listen: SocketAddr,
         clients: BTreeSet<SocketAddr>,
@@ -67,10 +68,10 @@ impl Answers {
     ) -> Result<Self, Error> {
         let failed = |error: io::Error| system("open a packet socket", error);
         let kind = if listen.is_ipv4() { ETH_P_IP } else { ETH_P_IPV6 };
-        // The protocol of a packet socket is in network byte order.
+        // The protocol number of a packet socket is in network byte order.
         let protocol = Protocol::from(i32::from(kind.to_be()));
         let socket = Socket::new(Domain::PACKET, Type::DGRAM, Some(protocol)).map_err(failed)?;
-        // Packets that have arrived before the filter are recognised by their content.
+        // Packets that arrived before the filter was attached are checked again when they are read.
         let of =
             |Instruction { code, skip, value }: Instruction| SockFilter::new(code, skip[0], skip[1], value);
         let program: Vec<SockFilter> = filter(listen).into_iter().map(of).collect();
@@ -84,12 +85,12 @@ impl Answers {
         self.clients.contains(&client)
     }
 
-    /// Returns whether no further answer is awaited.
+    /// Returns whether no further answers are expected.
     pub(crate) fn is_over(&self, now: Instant) -> bool {
         self.clients.is_empty() || now >= self.until
     }
 
-    /// Answers the packets that have arrived with resets. Returns the number of resets.
+    /// Sends a reset in response to each answer that has arrived. Returns the number of resets.
     pub(crate) fn reset(&mut self, raw: &Socket) -> usize {
         let (mut room, mut count) = ([0; MOST_BYTES], 0);
         for _ in 0..AT_ONCE {
@@ -114,7 +115,7 @@ impl AsFd for Answers {
     }
 }
 
-/// Returns the client that has sent a packet to `listen`, and the reset that answers it.
+/// Returns the client that sent a packet to `listen`, and the reset to send in response.
 fn reset_of(bytes: &[u8], listen: SocketAddr) -> Option<(SocketAddr, Headers)> {
     // Only the beginning of the packet was read.
     let packet = Packet::parse_cut(bytes, MOST_PACKET).ok()?;
@@ -129,7 +130,7 @@ fn reset_of(bytes: &[u8], listen: SocketAddr) -> Option<(SocketAddr, Headers)> {
 #[derive(Clone, Copy, Debug)]
 struct Instruction {
     code: u16,
-    /// Number of instructions that are skipped if the condition holds, and if it does not hold.
+    /// Numbers of instructions to skip if the condition is true, and if it is false.
     skip: [u8; 2],
     value: u32,
 }
@@ -141,7 +142,7 @@ fn filter(listen: SocketAddr) -> Vec<Instruction> {
     const FLAGS: u32 = 13;
     const SYN_OR_RST: u32 = 2 | 4;
     let port = u32::from(listen.port());
-    // Each check loads a value, which must be equal to another, or have none of some bits.
+    // Each check loads a value, and compares it with another value or requires that certain bits are zero.
     let mut checks: Vec<(u16, u32, u16, u32)> = Vec::new();
     match listen.ip() {
         IpAddr::V4(address) => {
@@ -166,7 +167,8 @@ fn filter(listen: SocketAddr) -> Vec<Instruction> {
     }
     let count = checks.len();
     for (number, (load, at, jump, value)) in checks.into_iter().enumerate() {
-        // The last two instructions refuse and accept the packet. The last check skips the refusal.
+        // The last two instructions reject and accept the packet. If the last check succeeds, it skips the
+        // rejection.
         let (to_refusal, is_last) = (2 * (count - number - 1) as u8, number + 1 == count);
         let next = u8::from(is_last);
         let skip = if jump == JUMP_EQUAL { [next, to_refusal] } else { [to_refusal, next] };
@@ -190,7 +192,7 @@ mod tests {
         test_packets::packet(&test_packets::segment(SeqNum(1_000), SeqNum(77), flags), from, to)
     }
 
-    /// Runs a filter, as the kernel does.
+    /// Runs a filter as the kernel does; returns whether the packet is accepted.
     fn accepts(program: &[Instruction], packet: &[u8]) -> bool {
         let number = |at: usize, len: usize| {
             packet[at..at + len].iter().fold(0, |sum, octet| sum << 8 | u32::from(*octet))
@@ -214,8 +216,8 @@ mod tests {
         }
     }
 
-    /// Of all packets of the host, the keeper gets only those that a client of the port sends in the middle
-    /// of a connection.
+    /// Of all packets that the host receives, the filter accepts only those that a client of the port sends
+    /// in the middle of a connection.
     #[test]
     fn only_answers_pass_the_filter() {
         for (listen, others) in [

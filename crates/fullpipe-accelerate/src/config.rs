@@ -1,4 +1,4 @@
-//! Configuration of `fullpipe accelerate`: a TOML file, whose values the command line can override.
+//! Configuration of `fullpipe accelerate`: a TOML file whose values the command line can override.
 //!
 //! ```toml
 //! user = "fullpipe"            # the worker runs as this user
@@ -17,7 +17,7 @@
 //! client_budget = "64KiB"
 //! ```
 //!
-//! An unknown key is an error, because a misspelt limit would otherwise be no limit.
+//! Unknown keys are errors, because otherwise a misspelt limit would have no effect.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -37,8 +37,8 @@ use crate::steering;
 const MEMORY: Bytes = Bytes::from_mib(1 << 10);
 /// Default maximum number of connections.
 const CONNECTIONS: usize = 100_000;
-/// Default maximum number of SYNs per second that the worker gets. It answers far more, but with the CPU time
-/// of a core that its connections need.
+/// Default maximum number of SYNs per second that are forwarded to the worker. The worker can answer far more
+/// SYNs, but would need the CPU time of a core that its connections need.
 const SYN_RATE: usize = 50_000;
 
 /// Address of the server.
@@ -86,16 +86,15 @@ impl FromStr for Upstream {
     }
 }
 
-/// How the server learns the address of its client.
+/// How the server learns the client's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClientAddress {
     /// A PROXY protocol header, version 2, precedes the bytes of the client.
     ProxyV2,
-    /// The worker's sockets have the address of the client, so the server sees it like the client's own
-    /// connection.
+    /// The worker's sockets use the client's address, so the server sees the client as its peer.
     Transparent,
-    /// The server sees the worker's loopback address.
+    /// The server sees only the worker's loopback address.
     Hidden,
 }
 
@@ -117,12 +116,12 @@ impl FromStr for ClientAddress {
     }
 }
 
-/// Memory of the paths to the clients: section `[paths]`.
+/// Settings of the path memory: section `[paths]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Paths {
-    /// Whether a connection uses what earlier ones have measured, and launches within budgets.
+    /// Whether a connection uses measurements of earlier connections, and launches within budgets.
     pub remember: bool,
-    /// Size of the memory, and budgets of launches.
+    /// Size of the path memory, and budgets of launches.
     pub limits: MemoryLimits,
 }
 
@@ -176,18 +175,18 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// Values from the command line or the file; `None` where nothing was given.
+/// Values from the command line or from the file; `None` for values that were not given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inputs {
     /// Address and port whose connections are accelerated.
     pub listen: Option<SocketAddr>,
     /// The server.
     pub upstream: Option<Upstream>,
-    /// How the server learns the address of its client.
+    /// How the server learns the client's address.
     pub client_address: Option<ClientAddress>,
     /// Congestion control.
     pub cc: Option<Algorithm>,
-    /// nftables expression that chooses clients.
+    /// nftables expression that selects clients.
     pub matching: Option<String>,
     /// User of the worker.
     pub user: Option<String>,
@@ -199,7 +198,7 @@ pub struct Inputs {
     pub syn_rate: Option<usize>,
     /// Speed of the device to the clients.
     pub speed: Option<Rate>,
-    /// Memory of the paths to the clients.
+    /// Settings of the path memory.
     pub paths: Option<Paths>,
 }
 
@@ -210,24 +209,24 @@ pub struct Settings {
     pub listen: SocketAddr,
     /// The server.
     pub upstream: Upstream,
-    /// How the server learns the address of its client.
+    /// How the server learns the client's address.
     pub client_address: ClientAddress,
     /// Congestion control.
     pub cc: Algorithm,
-    /// nftables expression that chooses clients.
+    /// nftables expression that selects clients.
     pub matching: Option<String>,
-    /// User of the worker; `None` for `fullpipe` if that user exists, and `nobody` otherwise.
+    /// User of the worker; `None` selects `fullpipe` if that user exists, and `nobody` otherwise.
     pub user: Option<String>,
     /// Memory budget of all connections.
     pub memory: Bytes,
     /// Maximum number of connections.
     pub connections: usize,
-    /// Maximum number of SYNs per second that are accelerated. Beyond it, new connections are left to the
-    /// kernel.
+    /// Maximum number of SYNs per second that are accelerated. New connections beyond this rate are left to
+    /// the kernel.
     pub syn_rate: usize,
-    /// Speed of the device to the clients; `None` for the speed that its driver reports.
+    /// Speed of the device to the clients; `None` selects the speed that the driver reports.
     pub speed: Option<Rate>,
-    /// Memory of the paths to the clients.
+    /// Settings of the path memory.
     pub paths: Paths,
 }
 
@@ -276,7 +275,7 @@ impl Inputs {
         Ok(found)
     }
 
-    /// Returns these values, and the values of `other` where nothing is given here.
+    /// Returns these values, with missing values taken from `other`.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         Self {
@@ -294,7 +293,7 @@ impl Inputs {
         }
     }
 
-    /// Completes the values with defaults, and checks them.
+    /// Completes the values with defaults and checks them.
     ///
     /// # Errors
     /// Returns an error if a required value is missing, or if the values contradict each other.
@@ -306,8 +305,8 @@ impl Inputs {
         let upstream = self.upstream.ok_or_else(|| {
             missing("the address of the server", "add --upstream HOST:PORT, for example 127.0.0.1:8443")
         })?;
-        // There is no default: a server that trusts connections from 127.0.0.1 must not be opened by
-        // accident.
+        // There is no default, because it could give clients access to a server that trusts connections from
+        // 127.0.0.1.
         let client_address = self.client_address.ok_or_else(|| {
             missing(
                 "--client-address",
@@ -328,8 +327,8 @@ impl Inputs {
             ));
         }
         if client_address == ClientAddress::Transparent {
-            // The answers of the server must find the way back to the worker. Only packets of a loopback
-            // address certainly belong to no other client.
+            // The server's answers must be routed back to the worker. Only a loopback address guarantees that
+            // the answers belong to no other client.
             let local = matches!(&upstream, Upstream::Tcp(server)
                 if server.ip().is_loopback() && server.is_ipv4() == listen.is_ipv4());
             if !local {
@@ -376,7 +375,7 @@ impl Inputs {
     }
 }
 
-/// A table of the file, from which known keys are taken.
+/// A table of the file, from which each known key is removed when it is read.
 struct Section {
     name: &'static str,
     table: Table,
@@ -429,7 +428,8 @@ impl Section {
         }
     }
 
-    /// Refuses the keys that are left, with the nearest of the `known` keys as a hint, or with all of them.
+    /// Returns an error for the keys that remain; the hint is the nearest of the `known` keys, or all of
+    /// them.
     fn finish(self, known: &[&str]) -> Result<(), ConfigError> {
         let Some(unknown) = self.table.keys().next() else { return Ok(()) };
         let nearest = nearest_name(unknown, known.iter().copied());
@@ -545,8 +545,8 @@ mod tests {
         }
     }
 
-    /// Without the decision about the client's address nothing starts, and neither does a service whose
-    /// server is the port that it takes over.
+    /// The service does not start without a choice for the client's address, nor if the server uses the port
+    /// that the service takes over.
     #[test]
     fn incomplete_settings_are_refused() {
         let whole = || Inputs::from_toml(FILE).expect("a valid file");

@@ -1,8 +1,8 @@
-//! Judgement of the host's firewall: does it let every client reach the port?
+//! Checks whether the host's firewall lets every client reach the port.
 //!
-//! Steered packets pass no chain of the firewall, because they leave the kernel at the ingress hook. That
-//! changes nothing if the firewall accepts the port from everybody. The rules come from `nft -j list
-//! ruleset`, which also contains the rules of iptables-nft. The judgement follows the SYN of a new connection
+//! Steered packets bypass all chains of the firewall, because they leave the kernel at the ingress hook. This
+//! makes no difference if the firewall accepts the port from all clients. The rules come from `nft -j list
+//! ruleset`, which also contains the rules of iptables-nft. The check follows the SYN of a new connection
 //! through the base chains of the hooks `prerouting` and `input`:
 //!
 //! ```text
@@ -14,11 +14,11 @@
 //!         DNAT, TPROXY: refused        DNAT, TPROXY: refused if the rule names the port or all ports
 //! ```
 //!
-//! Only new connections are judged: rules that match established connections alone do not match a SYN.
+//! The check covers only new connections: rules that match only established connections do not match a SYN.
 //!
-//! If the kernel routes the worker's packets, these pass the hooks `prerouting`, `forward` and `postrouting`,
-//! untracked and from the worker's device. [`judge_forwarding`] follows such a packet in the same way; there, a
-//! rule that drops it would cost the clients their connections.
+//! If the kernel routes the worker's packets, they pass the hooks `prerouting`, `forward` and `postrouting`
+//! as untracked packets from the worker's device. [`judge_forwarding`] follows such a packet in the same way;
+//! a rule that drops it would break the clients' connections.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -32,21 +32,21 @@ const HOOKS_IN: [&str; 2] = ["prerouting", "input"];
 /// Hooks that a forwarded packet passes.
 const HOOKS_OUT: [&str; 3] = ["prerouting", "forward", "postrouting"];
 
-/// Reason why steering would change what the firewall does.
+/// Reason why steering would change the effect of the firewall.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Objection {
-    /// The rule redirects the port, so its packets do not reach the server at this address.
+    /// The rule redirects the port, so its packets do not reach the server at the configured address.
     Redirects(String),
-    /// The rule or policy drops packets of some or all clients, and steered packets would not be dropped.
+    /// The rule or policy drops packets of some or all clients, but steered packets would bypass it.
     Drops(String),
-    /// The rule or policy drops packets that this host forwards, those of the worker included.
+    /// The rule or policy drops forwarded packets, including the worker's.
     Blocks(String),
-    /// The rule is not understood.
+    /// The rule contains an expression that the check does not understand.
     NotUnderstood(String),
 }
 
 impl Objection {
-    /// Returns whether `--firewall ignore` does not help, because the steering could not work.
+    /// Returns whether steering cannot work because of this objection, even with `--firewall ignore`.
     pub fn is_final(&self) -> bool {
         matches!(self, Self::Redirects(_))
     }
@@ -65,7 +65,7 @@ impl fmt::Display for Objection {
     }
 }
 
-/// Judges the rules in `ruleset`, the output of `nft -j list ruleset`, for new TCP connections to `listen`
+/// Checks the rules in `ruleset`, the output of `nft -j list ruleset`, for new TCP connections to `listen`
 /// that arrive through `devices`.
 ///
 /// # Errors
@@ -74,8 +74,8 @@ pub fn judge(ruleset: &str, listen: SocketAddr, devices: &[String]) -> Result<Ve
     follow(ruleset, listen, Direction::In(devices))
 }
 
-/// Judges the rules in `ruleset` for packets from `listen` that the device `tun` passes to the kernel, which
-/// forwards them.
+/// Checks the rules in `ruleset` for packets from `listen` that the kernel receives from the device `tun` and
+/// forwards.
 ///
 /// # Errors
 /// Returns an error if the text is not the output of `nft -j list ruleset`.
@@ -106,36 +106,36 @@ fn follow(ruleset: &str, listen: SocketAddr, direction: Direction<'_>) -> Result
     Ok(found)
 }
 
-/// Whether a condition holds for the SYNs of new connections.
+/// Whether a condition is true for the SYNs of new connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Holds {
-    /// For no SYN.
+    /// The condition is false for every SYN.
     Never,
-    /// It depends on the client or the time.
+    /// The condition depends on the client or the time.
     Sometimes,
     /// The condition is not understood.
     Unknown,
-    /// For every SYN.
+    /// The condition is true for every SYN.
     Always,
 }
 
-/// What happens to a SYN at the end of a chain.
+/// Fate of a SYN at the end of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     /// The SYN of every client is accepted.
     Accepted,
-    /// The SYN continues in the calling chain, or meets the policy.
+    /// The SYN continues in the calling chain or, at the end of a base chain, the policy applies.
     Continues,
-    /// No SYN passes.
+    /// Every SYN is dropped.
     Dropped,
 }
 
-/// Packets whose way through the chains is followed.
+/// Packets that are followed through the chains.
 #[derive(Clone, Copy)]
 enum Direction<'a> {
     /// SYNs that arrive through one of these devices.
     In(&'a [String]),
-    /// Packets of the worker, which this device passes to the kernel.
+    /// Packets of the worker that the kernel receives from this device.
     Out(&'a str),
 }
 
@@ -151,7 +151,7 @@ impl<'a> Judge<'a> {
         matches!(self.direction, Direction::Out(_))
     }
 
-    /// Returns the objection to a rule or policy that drops the packets.
+    /// Returns the objection to a rule or policy that drops packets of this direction.
     fn drops(&self, line: String) -> Objection {
         if self.is_out() { Objection::Blocks(line) } else { Objection::Drops(line) }
     }
@@ -173,7 +173,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Follows a SYN through a chain. With `certain`, every SYN gets here.
+    /// Follows a SYN through a chain. With `certain`, every SYN reaches this chain.
     fn chain(&mut self, family: &str, table: &str, name: &str, certain: bool, depth: usize) -> End {
         if depth > MOST_JUMPS {
             self.objections.push(Objection::NotUnderstood(format!("more than {MOST_JUMPS} jumps")));
@@ -204,9 +204,9 @@ impl<'a> Judge<'a> {
             match kind.as_str() {
                 "match" => holds = both(holds, self.condition(value)),
                 "limit" | "quota" => holds = both(holds, Holds::Sometimes),
-                // A match or a target of iptables without an nftables expression.
+                // An iptables match or target that has no nftables equivalent.
                 "xt" => (holds, extension) = (both(holds, Holds::Unknown), true),
-                // These statements do not decide about the packet. A verdict after them still counts.
+                // These statements do not decide the fate of the packet. A verdict after them still applies.
                 "counter" | "log" | "mangle" | "comment" | "notrack" | "ct helper" | "set" | "flow" => {}
                 "vmap" => return self.verdict_map(rule, value, certain && holds == Holds::Always, depth),
                 verdict => return self.verdict(rule, verdict, value, holds, certain, depth),
@@ -215,14 +215,14 @@ impl<'a> Judge<'a> {
                 return Step::Next;
             }
         }
-        // In a rule without a verdict, the extension is the target, and may redirect or drop.
+        // In a rule without a verdict, the extension is the target, which may redirect or drop packets.
         if extension {
             self.objections.push(Objection::NotUnderstood(describe(rule)));
         }
         Step::Next
     }
 
-    /// Applies a verdict to the SYNs for which the rule holds.
+    /// Applies a verdict to the SYNs that match the rule.
     fn verdict(
         &mut self,
         rule: &'a Value,
@@ -235,12 +235,12 @@ impl<'a> Judge<'a> {
         let all = certain && holds == Holds::Always;
         let unknown = holds == Holds::Unknown;
         match verdict {
-            // If the rule is for some clients only, other rules decide about the others.
+            // If the rule matches only some clients, later rules decide about the others.
             "accept" if holds == Holds::Always => Step::End(End::Accepted),
             "accept" | "continue" => Step::Next,
             "return" if holds == Holds::Always => Step::Return,
-            // For the clients that return, the rest of the chain is not evaluated; judging it for them too
-            // can only add objections.
+            // The chain ends here for the clients that return; following the rest of the chain for them as
+            // well can only add objections.
             "return" => Step::Next,
             "drop" | "reject" => {
                 let line = describe(rule);
@@ -248,7 +248,7 @@ impl<'a> Judge<'a> {
                 self.objections.push(objection);
                 if all { Step::End(End::Dropped) } else { Step::Next }
             }
-            // Untracked packets are not translated.
+            // Address translation does not apply to untracked packets.
             "dnat" | "redirect" if self.is_out() => Step::Next,
             "dnat" | "redirect" | "tproxy" => {
                 let line = describe(rule);
@@ -266,7 +266,7 @@ impl<'a> Judge<'a> {
                     (end, true, _) => Step::End(end),
                 }
             }
-            // Source NAT does not apply to the SYN of a client at these hooks.
+            // At these hooks, source NAT does not apply to the SYN of a client.
             "masquerade" | "snat" => Step::Next,
             _ => {
                 self.objections.push(Objection::NotUnderstood(describe(rule)));
@@ -314,14 +314,14 @@ impl<'a> Judge<'a> {
             ("!=", Holds::Never) => Holds::Always,
             ("!=", holds) => holds,
             _ => match holds {
-                // For example `dport < 1024` with a known port, which is rare.
+                // For example `dport < 1024`, which is rare with a known port.
                 Holds::Sometimes => Holds::Sometimes,
                 _ => Holds::Unknown,
             },
         }
     }
 
-    /// Compares the value of a SYN for `left` with `right`, which may be a set of values.
+    /// Compares the value that `left` has for a SYN with `right`, which may be a set of values.
     fn equals(&self, left: &Value, right: &Value) -> Holds {
         if let Some(payload) = left.get("payload") {
             return self.payload(text(payload, "protocol"), text(payload, "field"), right);
@@ -408,7 +408,7 @@ enum Step {
     End(End),
 }
 
-/// Combines two conditions that must both hold.
+/// Combines two conditions that must both be true.
 fn both(one: Holds, other: Holds) -> Holds {
     match (one, other) {
         (Holds::Never, _) | (_, Holds::Never) => Holds::Never,
@@ -418,7 +418,7 @@ fn both(one: Holds, other: Holds) -> Holds {
     }
 }
 
-/// Returns whether one of the values in `right`, a value or a set, is the one that `is` accepts.
+/// Returns whether `is` accepts `right` or, if `right` is a set, one of its values.
 fn among(right: &Value, is: &dyn Fn(&Value) -> bool) -> Holds {
     let values = match right {
         Value::Array(values) => values,
@@ -430,7 +430,7 @@ fn among(right: &Value, is: &dyn Fn(&Value) -> bool) -> Holds {
         Value::String(name) if name.starts_with('@') => return Holds::Unknown,
         one => return if is(one) { Holds::Always } else { Holds::Never },
     };
-    // An element with a timeout or counter is wrapped.
+    // An element with a timeout or a counter is wrapped in an object.
     let plain = |value: &Value| value.get("elem").and_then(|elem| elem.get("val")).map_or(is(value), is);
     if values.iter().any(plain) { Holds::Always } else { Holds::Never }
 }
@@ -446,14 +446,14 @@ fn is_port(value: &Value, port: u16) -> bool {
         return (from..=to).contains(&u64::from(port));
     }
     match value.as_str() {
-        // Without `-n`, nft prints numbers in JSON; iptables-nft may leave names.
+        // Without `-n`, nft prints numbers in JSON, but iptables-nft may print names.
         Some("http") => port == 80,
         Some("https") => port == 443,
         _ => value.as_u64() == Some(port.into()),
     }
 }
 
-/// Returns whether the network or address `value` contains `address`.
+/// Returns whether the network or address in `value` contains `address`.
 fn contains(value: &Value, address: IpAddr) -> bool {
     if let Some(prefix) = value.get("prefix") {
         let network: Option<IpAddr> = text(prefix, "addr").parse().ok();
@@ -485,7 +485,7 @@ fn text<'v>(value: &'v Value, key: &str) -> &'v str {
     value.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Describes a rule by its place and its expressions, in one line.
+/// Describes a rule in one line: its table and chain, and its expressions.
 fn describe(rule: &Value) -> String {
     let expressions = rule.get("expr").map(ToString::to_string).unwrap_or_default();
     let handle = rule.get("handle").and_then(Value::as_u64).unwrap_or_default();

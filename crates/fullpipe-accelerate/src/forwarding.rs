@@ -1,11 +1,11 @@
-//! Forwarding of the worker's packets by the kernel, for hosts whose routing cannot be copied.
+//! Lets the kernel forward the worker's packets, on hosts whose routing cannot be copied.
 //!
 //! ```text
 //!   worker ─► fp0 ─ ingress: only packets of the port ─► untracked ─► routing of the host ─► client
 //! ```
 //!
-//! Only the device of the worker forwards; `ip_forward` and the settings of other devices keep their values.
-//! The settings belong to the device, and disappear with it.
+//! Forwarding is permitted only on the worker's device; `ip_forward` and the settings of other devices keep
+//! their values. The settings belong to the device, and disappear with it.
 //!
 //! | setting of the device | reason |
 //! |---|---|
@@ -27,11 +27,11 @@ use crate::system;
 
 const IPV4: &str = "/proc/sys/net/ipv4/conf";
 const IPV6: &str = "/proc/sys/net/ipv6/conf";
-/// The dummy address, which stands for no host (RFC 7600 section 4.8).
+/// Dummy address, which belongs to no host (RFC 7600 section 4.8).
 pub(crate) const DUMMY: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 8);
 const FORCE: &str = "force_forwarding";
 
-/// Returns why the kernel cannot forward the packets of one device; `None` if it can.
+/// Returns the reason why the kernel cannot forward the packets of a single device; `None` if it can.
 pub(crate) fn obstacle(ipv6: bool) -> Option<String> {
     let missing = ipv6 && !Path::new(IPV6).join("all").join(FORCE).exists();
     missing.then(|| {

@@ -1,9 +1,10 @@
-//! Hand-over of the worker's settings, together with a raw socket that the worker could not open itself.
+//! Passes the worker's settings to it, together with a raw socket that the worker cannot open itself.
 //!
-//! If the keeper dies, nobody else can tell the clients of the worker: packets that the worker writes to the
-//! TUN device then reach the kernel, which drops packets that come from a device with its own address.
+//! The worker needs the raw socket to reset its clients if the keeper dies: packets that it writes to the TUN
+//! device would then reach the kernel, which drops packets that arrive with one of its own addresses as
+//! source.
 //!
-//! Orders of the keeper follow the settings on the same socket, one line each.
+//! The keeper sends its later orders on the same socket, one line each.
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut, Write};
@@ -19,9 +20,9 @@ use rustix::net::{
 /// An order of the keeper to the running worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// Reset all connections, and end.
+    /// Reset all connections and exit.
     End,
-    /// The MTU of the way to the clients has changed to this number of bytes.
+    /// Use this MTU in bytes, because the MTU of the path to the clients has changed.
     Mtu(u32),
 }
 
@@ -35,7 +36,8 @@ impl fmt::Display for Order {
 }
 
 impl Order {
-    /// Returns the orders in the bytes of one read. The keeper writes each line at once.
+    /// Returns the orders contained in the bytes of one read. The keeper writes each line with one call, so a
+    /// read contains whole lines.
     pub(crate) fn read(bytes: &[u8]) -> Vec<Self> {
         let text = String::from_utf8_lossy(bytes);
         let order = |line: &str| match line.split_once(' ') {
@@ -47,7 +49,7 @@ impl Order {
     }
 }
 
-/// Sends a line of settings and a descriptor to the worker.
+/// Sends a line of settings and a file descriptor to the worker.
 pub(crate) fn send(mut control: &UnixStream, line: &[u8], raw: BorrowedFd<'_>) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -58,7 +60,7 @@ pub(crate) fn send(mut control: &UnixStream, line: &[u8], raw: BorrowedFd<'_>) -
     control.write_all(b"\n")
 }
 
-/// Receives the line, without its line break, and the descriptor.
+/// Receives the line of settings, without its line break, and the file descriptor.
 pub(crate) fn receive(control: &UnixStream) -> io::Result<(Vec<u8>, Option<OwnedFd>)> {
     let (mut line, mut raw) = (Vec::new(), None);
     loop {
@@ -110,7 +112,7 @@ mod tests {
         let mut read = [0; 5];
         far.read_exact(&mut read).expect("five bytes");
         assert_eq!(read, *b"alive");
-        // What follows the line stays in the socket.
+        // Data after the line stays in the socket.
         drop(ours);
         assert_eq!(receive(&theirs).expect_err("an end").kind(), io::ErrorKind::UnexpectedEof);
     }

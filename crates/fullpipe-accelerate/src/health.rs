@@ -1,4 +1,4 @@
-//! Health of the server, as far as it decides about new connections.
+//! Health of the server, which decides how new connections are treated.
 //!
 //! ```text
 //!            success                     1 s without a success
@@ -7,16 +7,16 @@
 //!   any ──────────────► down ── probe every 500 ms ──► success: up    ▼
 //! ```
 //!
-//! A success is a connection to the server, or a probe. While the server is up, SYNs are answered at once. In
-//! the state unknown, SYNs wait for a probe. While the server is down, SYNs are answered with a reset, as the
-//! kernel would answer them.
+//! A success is an accepted connection to the server, or a successful probe. While the server is up, SYNs are
+//! answered at once. While the state is unknown, SYNs wait for the result of a probe. While the server is
+//! down, SYNs are answered with a reset, as the kernel would answer them.
 
 use fullpipe_tcp::stack::Admission;
 use fullpipe_units::{Duration, Instant};
 
-/// Time after the last success until the state becomes unknown.
+/// Time after the last success from which the state is unknown.
 pub const FRESH: Duration = Duration::from_secs(1);
-/// Time after which a probe without an answer has failed.
+/// Time after which an unanswered probe counts as failed.
 pub const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Interval between the starts of two probes while the server is down.
 pub const PROBE_INTERVAL: Duration = Duration::from_millis(500);
@@ -57,7 +57,7 @@ impl State {
 pub struct Health {
     last_success: Option<Instant>,
     down: bool,
-    /// Start of the probe that is under way.
+    /// Start time of the running probe.
     probe: Option<Instant>,
     last_probe: Option<Instant>,
 }
@@ -82,7 +82,7 @@ impl Health {
         self.down = true;
     }
 
-    /// Returns whether a probe must be started now. `syns_wait` is true if SYNs wait for the decision.
+    /// Returns whether to start a probe now. `syns_wait` is true if SYNs are waiting for the decision.
     pub fn wants_probe(&self, now: Instant, syns_wait: bool) -> bool {
         let rested = self.last_probe.is_none_or(|at| now.saturating_since(at) >= PROBE_INTERVAL);
         self.probe.is_none()
@@ -98,7 +98,7 @@ impl Health {
         (self.probe, self.last_probe) = (Some(now), Some(now));
     }
 
-    /// Records the outcome of the probe that is under way.
+    /// Records the outcome of the running probe.
     pub fn probe_ended(&mut self, now: Instant, accepted: bool) {
         if self.probe.take().is_none() {
             return;
@@ -106,12 +106,12 @@ impl Health {
         if accepted { self.succeeded(now) } else { self.failed() }
     }
 
-    /// Returns whether the probe under way has waited too long for an answer.
+    /// Returns whether the running probe has exceeded its timeout.
     pub fn probe_is_late(&self, now: Instant) -> bool {
         self.probe.is_some_and(|at| now.saturating_since(at) >= PROBE_TIMEOUT)
     }
 
-    /// Returns the time at which the state or a probe must be examined again, without further events.
+    /// Returns the time at which the state or a probe must be checked again if no event occurs before.
     pub fn next(&self, now: Instant) -> Instant {
         if let Some(at) = self.probe {
             return at + PROBE_TIMEOUT;
@@ -142,7 +142,8 @@ mod tests {
         assert_eq!(health.next(at(200)), at(1_101));
     }
 
-    /// In the state unknown, only a SYN starts a probe: an idle service does not trouble its server.
+    /// While the state is unknown, only a SYN starts a probe, so an idle service causes no load on its
+    /// server.
     #[test]
     fn a_syn_starts_one_probe() {
         let mut health = Health::default();
@@ -178,7 +179,7 @@ mod tests {
         assert_eq!(health.next(at(0)), at(1_000));
         health.probe_ended(at(1_000), false);
         assert_eq!(health.state(at(1_000)), State::Down);
-        // A late outcome of a probe that was given up does not count.
+        // A late outcome of a probe that has timed out does not count.
         health.probe_ended(at(1_001), true);
         assert_eq!(health.state(at(1_001)), State::Down);
     }

@@ -1,5 +1,5 @@
-//! The keeper: it creates the device and the table, starts the worker, and steers connections to the worker
-//! as long as the worker reports. The keeper sees no packet.
+//! The keeper creates the device and the table, starts the worker, and steers connections to the worker as long as the
+//! worker sends reports. No client's packet passes through the keeper.
 //!
 //! ```text
 //!   start ─► worker reports ─► learning ─► steady ◄──── a report ─────┐
@@ -8,11 +8,11 @@
 //!              └──────────── table removed ◄── 5 s without a report, or the worker has ended
 //! ```
 //!
-//! The phase aside also applies while the worker reports that it has reached a limit, or does not read a flood of
-//! SYNs in time. While connections may be left to the kernel, the keeper looks for them among the kernel's sockets.
+//! The phase `aside` also applies while the worker reports that it has reached a limit, or does not read a flood of
+//! SYNs in time. While the kernel may accept connections, the keeper finds them among the kernel's sockets.
 //!
-//! Silence is counted in the keeper's own ticks: if the whole machine pauses, the keeper pauses too, and the
-//! worker is not blamed for it.
+//! The keeper counts silence in its own ticks, so a pause of the whole machine, which also stops the keeper, does not
+//! count against the worker.
 
 mod running;
 
@@ -56,19 +56,20 @@ use running::{Heard, RunningWorker};
 const SILENT: u32 = 10;
 /// Number of ticks without a report after which the worker is killed (5 s).
 const DEAD: u32 = 50;
-/// Pause between a change of the routing and its examination, because changes come in groups.
+/// Pause between a change of the routing and the examination of the routing, because changes come in groups.
 const ROUTING_PAUSE: Duration = Duration::from_millis(20);
-/// Longest time between two examinations of the routing. After a failure, an examination tries again.
+/// Longest time between two examinations of the routing. If an examination has failed, the next one repeats the
+/// attempt.
 const ROUTING_INTERVAL: Duration = Duration::from_millis(500);
 /// Number of ticks between two examinations of the kernel's connections.
 const SOCKET_TICKS: u64 = 10;
-/// Number of failures within [`FAILURE_WINDOW`] after which the worker is not started again.
+/// Number of failures within [`FAILURE_WINDOW`] after which the worker is not restarted.
 const MOST_FAILURES: usize = 5;
 const FAILURE_WINDOW: Duration = Duration::from_secs(60);
 /// Pause before the first restart; each further failure doubles it, up to [`LONGEST_PAUSE`].
 const PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// Time that the worker gets to reset its connections.
+/// Time that the worker has to reset its connections before it is killed.
 const FAREWELL: Duration = Duration::from_secs(1);
 /// Transmit queue length of the TUN device, in packets.
 const TUN_QUEUE: u32 = 4_096;
@@ -84,11 +85,11 @@ pub struct WorkerProgram {
     pub arguments: Vec<OsString>,
 }
 
-/// Runs the service until `stop` is set. `note` receives events, one line each.
+/// Runs the service until `stop` is set. `note` receives events as lines of text.
 ///
 /// # Errors
-/// Returns an error if there is an objection, if the process is not root, or if the worker fails repeatedly.
-/// In every case, the device and the table are removed.
+/// Returns an error if the preflight check has objections, if the process is not root, or if the worker fails
+/// repeatedly. In every case, the device and the table are removed.
 pub fn run(
     settings: &Settings,
     permissions: Permissions,
@@ -128,36 +129,36 @@ struct Keeper<'a> {
     tun: Tun,
     steering: Steering,
     way: WayOut,
-    /// Way of the server's answers to sockets with the addresses of clients, if the server sees these.
+    /// Return path for the server's answers to sockets with clients' addresses, if the server sees these addresses.
     return_path: Option<ReturnPath>,
     nft: Nft,
     /// Phase of the table; `None` if there is no table.
     phase: Option<Phase>,
     worker: Option<RunningWorker>,
-    /// Clients whose connections stay with the kernel.
+    /// Clients whose connections are handled by the kernel.
     theirs: Vec<SocketAddr>,
-    /// Tick until which new connections of the kernel may appear.
+    /// Tick until which the keeper looks for new connections of the kernel.
     watched_until: u64,
-    /// SYNs that the worker had received at the last two examinations of the kernel's connections.
+    /// SYN counts of the worker at the last two examinations of the kernel's connections.
     syns: [u64; 2],
     changes: RoutingChanges,
     /// Time of the next examination of the routing.
     next_examination: Instant,
-    /// Whether a table has been installed before.
+    /// Whether a table has already been installed.
     has_steered: bool,
-    /// Why there is no way out at the moment; `None` if there is one.
+    /// Reason why there is no path to the clients at the moment; `None` if there is one.
     no_way: Option<NoWay>,
-    /// Whether the server has accepted or refused the worker's last connection; `None` before the first.
+    /// Whether the server has accepted or refused the worker's most recent connection; `None` before the first one.
     server_answers: Option<bool>,
     starts: u64,
     /// Times of the latest failures of the worker.
     failures: VecDeque<Instant>,
     next_start: Instant,
-    /// Drops of the devices at the start of the service, and at the last examination.
+    /// Drop counters of the devices at the start of the service, and at the last examination.
     drops: [Drops; 2],
     overload: Overload,
     probes: Probes,
-    /// Raw socket for the probes.
+    /// Raw socket that sends the probes.
     raw: Socket,
     file: StatusFile,
     beat: Beat,
@@ -173,7 +174,8 @@ impl<'a> Keeper<'a> {
     ) -> Result<Self, Error> {
         let Plan { steering, way } = plan;
         let clock = Clock::starting_in(Duration::ZERO);
-        // Each connection needs a descriptor. Without this limit, the worker refuses connections earlier.
+        // Each connection needs a file descriptor. If the limit cannot be raised, the worker refuses connections
+        // earlier.
         let files = settings.connections as u64 + 1_000;
         let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(files), maximum: Some(files) });
         let user = user(settings.user.as_deref())?;
@@ -255,7 +257,7 @@ impl<'a> Keeper<'a> {
                 self.examine_routing().or_else(|error| self.outlive_nft(error))?;
             }
             if now >= next_tick {
-                // A late tick counts once, however late it is.
+                // However late a tick is, it counts once.
                 next_tick = now + BEAT;
                 ticks += 1;
                 self.tick(ticks).or_else(|error| self.outlive_nft(error))?;
@@ -263,13 +265,14 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    /// Waits for a report, a change of the routing, `stop`, or until `until`. Returns whether `stop` is set.
+    /// Waits for a report, a change of the routing, or `stop`, but not longer than `until`. Returns whether `stop` is
+    /// set.
     fn wait(&self, stop: &Stop, until: Instant) -> Result<bool, Error> {
         let left = until.saturating_since(self.clock.now());
         let timeout = Timespec { tv_sec: 0, tv_nsec: (left.as_nanos() % 1_000_000_000) as i64 };
         let watched = [stop.as_fd(), self.changes.as_fd()];
         let mut fds: Vec<_> = watched.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).into();
-        // The end of nft is reported without being asked for.
+        // `poll` always reports when nft has ended, even if no events are requested.
         fds.push(PollFd::from_borrowed_fd(self.nft.as_fd(), PollFlags::empty()));
         fds.extend(self.probes.answers().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         if let Some(worker) = &self.worker {
@@ -291,8 +294,8 @@ impl<'a> Keeper<'a> {
         let tun = self.tun.as_fd().try_clone_to_owned().map_err(failed)?;
         let (user, group) = self.user;
         let mut command = Command::new(&self.program.program);
-        // A change of the user at the start would cost the worker all capabilities. With sockets that have
-        // the addresses of clients, the worker changes its user itself and keeps one capability.
+        // If the process changed its user when it starts, it would lose all capabilities. If its sockets use clients'
+        // addresses, the worker therefore changes its user itself and keeps one capability.
         let changes_user = self.return_path.is_some();
         if !changes_user {
             command.uid(user).gid(group);
@@ -302,12 +305,12 @@ impl<'a> Keeper<'a> {
             .current_dir("/")
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::from(tun))
-            // Ctrl-C reaches the keeper alone, which ends the worker in order.
+            // In its own process group, the worker does not receive Ctrl-C; the keeper ends it in an orderly way.
             .process_group(0)
             .spawn()
             .map_err(failed)?;
         let Settings { listen, upstream, client_address, cc, memory, connections, paths, .. } = self.settings;
-        // Without a launch, there is nothing that a memory could improve.
+        // A congestion control without a launch cannot use a path memory.
         let remembers = paths.remember && cc.launch().is_some();
         let settings = WorkerSettings {
             listen: *listen,
@@ -328,14 +331,14 @@ impl<'a> Keeper<'a> {
         self.server_answers = None;
         self.worker = Some(RunningWorker { child, control: ours, line: Vec::new(), silent: 0 });
         self.write_status();
-        // A worker that has ended before it could read is found at its socket.
+        // If the worker has ended before it could read, its socket shows this.
         if sent.is_err() { self.worker_ended() } else { Ok(()) }
     }
 
-    /// Returns the maximum rate of all connections together; `None` if the speed of the device is not known.
+    /// Returns the maximum rate of all connections together; `None` if the device speed is not known.
     fn limit(&self) -> Option<Rate> {
         let (share, whole) = SHARE_OF_SPEED;
-        // With several devices, the share of each is not known.
+        // With several devices, the share of each device in the traffic is not known.
         let of_device = || match &self.way.outgoing()[..] {
             [only] => device::speed(only),
             _ => None,
@@ -353,7 +356,7 @@ impl<'a> Keeper<'a> {
                 Heard::Beat(beat) => {
                     let before = std::mem::replace(&mut self.beat, *beat);
                     self.note_kill_switch(&before);
-                    // The counters of another worker begin anew.
+                    // The counters of a new worker start at zero.
                     let since = |now: u64, before: u64| now.saturating_sub(before);
                     self.overload.heard(
                         since(self.beat.syns, before.syns),
@@ -365,7 +368,7 @@ impl<'a> Keeper<'a> {
                     self.note_health();
                     let why_aside = self.why_aside();
                     match (self.phase, why_aside) {
-                        // No client is taken from the kernel for a server that is down.
+                        // While the server is down, no client is taken from the kernel.
                         (None, _) if self.server_answers == Some(true) && self.no_way.is_none() => {
                             self.steer()?;
                         }
@@ -378,17 +381,17 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    /// Returns why new connections are left to the kernel at the moment; `None` if they are not.
+    /// Returns the reason why new connections are left to the kernel at the moment; `None` if they are not.
     fn why_aside(&self) -> Option<&'static str> {
         if self.beat.full {
             return Some("the limit of connections or memory is reached");
         }
-        // Without a listener of the kernel, clients would be refused.
+        // If the kernel has no listener, it would refuse the clients.
         let behind = !self.permissions.no_fallback && self.overload.lasts(self.clock.now());
         behind.then_some("the worker does not read its packets in time, and most of them are SYNs")
     }
 
-    /// Reports that the kill switch of the path memory has acted since the report `before`.
+    /// Reports that the kill switch of the path memory was activated after the report `before`.
     fn note_kill_switch(&self, before: &Beat) {
         let reason = |beat: &Beat| beat.paths.as_ref().and_then(|paths| paths.stopped.clone());
         if let (None, Some(reason)) = (reason(before), reason(&self.beat)) {
@@ -396,8 +399,8 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    /// Remembers and reports whether the server answers. While nobody connects, the state is unknown, and the
-    /// last answer counts.
+    /// Records whether the server answers, and reports a change. While no client connects, the state is unknown, and
+    /// the last answer stays valid.
     fn note_health(&mut self) {
         let answers = match self.beat.health.as_str() {
             "up" => true,
@@ -420,7 +423,7 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    /// Steers new connections to the worker, and leaves those of the kernel to the kernel.
+    /// Steers new connections to the worker, while existing connections of the kernel stay with it.
     fn steer(&mut self) -> Result<(), Error> {
         let before = self.kernels_connections()?;
         if let Err(error) = self.nft.apply(&self.steering.install(Phase::Learning, &before)) {
@@ -443,8 +446,8 @@ impl<'a> Keeper<'a> {
         Ok(())
     }
 
-    /// Takes all packets except those of the kernel's connections. The kernel must get no new connections when
-    /// this is called, so that the list of its connections is complete.
+    /// Steers all packets of the port to the worker, except those of the kernel's connections. The list of the kernel's
+    /// connections is complete only if the kernel accepts no new ones at the time of this call.
     fn leave_to_kernel(&mut self) -> Result<(), Error> {
         self.theirs = self.kernels_connections()?;
         self.nft.apply(&self.steering.switch(Phase::Steady, Some(self.theirs.as_slice())))?;
@@ -452,7 +455,7 @@ impl<'a> Keeper<'a> {
         Ok(())
     }
 
-    /// Leaves new connections to the kernel, and the worker's connections to the worker.
+    /// Leaves new connections to the kernel, while the worker keeps its connections.
     fn set_aside(&mut self, why: &str) -> Result<(), Error> {
         self.nft.apply(&self.steering.switch(Phase::Aside, None))?;
         self.phase = Some(Phase::Aside);
@@ -462,15 +465,15 @@ impl<'a> Keeper<'a> {
 
     /// Steers new connections to the worker again.
     fn resume(&mut self) -> Result<(), Error> {
-        // The set keeps the connections that the kernel has accepted in the meantime, and those of clients
-        // that have sent a SYN and nothing else.
+        // The first transaction keeps the set, which contains connections that the kernel has accepted in the meantime,
+        // and clients that have only sent a SYN.
         self.nft.apply(&self.steering.switch(Phase::Steady, None))?;
         self.leave_to_kernel()?;
         self.say("new connections are accelerated again");
         Ok(())
     }
 
-    /// Handles an error: if nft has ended, it is started again.
+    /// Handles an error of nft: restarts nft if it has ended, and otherwise returns the error.
     fn outlive_nft(&mut self, error: Error) -> Result<(), Error> {
         if self.nft.is_alive() { Err(error) } else { self.nft_ended() }
     }
@@ -480,7 +483,8 @@ impl<'a> Keeper<'a> {
         if self.phase.take().is_none() {
             return Ok(());
         }
-        // The table went with its owner, and packets of live connections have reached the kernel.
+        // The kernel has removed the table together with its owner, so packets of live connections have reached the
+        // kernel.
         self.say("nft has ended; the worker is restarted");
         self.worker_ended()
     }
@@ -503,7 +507,7 @@ impl<'a> Keeper<'a> {
         }
         if ticks.is_multiple_of(SOCKET_TICKS) {
             self.follow_sockets(ticks)?;
-            // A device that has just disappeared has no counters.
+            // The counters of a device that has just disappeared cannot be read.
             if let Ok(drops) = Drops::read(&self.steering.tun, &self.way.outgoing()) {
                 self.drops[1] = drops;
             }
@@ -512,7 +516,7 @@ impl<'a> Keeper<'a> {
         Ok(())
     }
 
-    /// Gives all packets to the kernel, and kills the worker if it still runs.
+    /// Returns all packets to the kernel, and kills the worker if it is still running.
     fn end_worker(&mut self) -> Result<(), Error> {
         let steered = self.phase.take().is_some();
         self.theirs.clear();
@@ -528,14 +532,14 @@ impl<'a> Keeper<'a> {
             self.nft = Nft::start(self.clock)?;
         }
         if let Some(ended) = ended {
-            // The answers of the clients reach the kernel, because the table is gone.
+            // The clients' answers will reach the kernel, because the table is gone.
             let probes = self.probes.collect(self.clock.now())?;
             self.say(&format!("the worker has ended: {ended}; {probes} clients are probed"));
         }
         Ok(())
     }
 
-    /// Ends the worker after a failure, and schedules a restart.
+    /// Stops the worker after a failure, and schedules a restart.
     fn worker_ended(&mut self) -> Result<(), Error> {
         self.end_worker()?;
         let now = self.clock.now();
@@ -552,8 +556,8 @@ impl<'a> Keeper<'a> {
         Ok(())
     }
 
-    /// Handles the loss of the way out. If devices or routes are missing, the connections wait for them, as
-    /// those of the kernel do.
+    /// Handles the loss of the path to the clients. If only devices or routes are missing, the connections wait for
+    /// their return, as the kernel's connections do.
     fn lose_way(&mut self, no_way: NoWay) -> Result<(), Error> {
         if self.no_way.as_ref() == Some(&no_way) {
             return Ok(());
@@ -561,11 +565,11 @@ impl<'a> Keeper<'a> {
         let unsupported = matches!(no_way, NoWay::Unsupported(_));
         self.no_way = Some(no_way.clone());
         self.say(&format!("there is no way to the clients: {}", no_way.reasons().join("; ")));
-        // The kernel resets live connections, because their packets reach it now.
+        // The kernel now receives the packets of live connections, and resets these connections.
         if unsupported { self.end_worker() } else { Ok(()) }
     }
 
-    /// Follows changes of devices and routes.
+    /// Adapts the steering to changes of devices and routes.
     fn examine_routing(&mut self) -> Result<(), Error> {
         let routing = Routing::read()?;
         if let Some(path) = self.return_path.as_ref().filter(|path| !path.is_complete(&routing)) {
@@ -591,12 +595,12 @@ impl<'a> Keeper<'a> {
             return Ok(());
         }
         let steering = preflight::steering(self.settings, &self.steering.tun, &way);
-        // A device that was replaced has the same name and another index: its chains are lost.
+        // A device that was replaced by one of the same name has a different index, and its chains are gone.
         let moved = WayOut { mtu: self.way.mtu, ..way.clone() } != self.way;
         if let Some(phase) = self.phase.filter(|_| moved) {
             let theirs = self.kernels_connections()?;
             if let Err(error) = self.nft.apply(&steering.replace(&self.steering, phase, &theirs)) {
-                // A device may have disappeared again; the next examination repeats the attempt.
+                // A device may have disappeared again; the next examination tries again.
                 self.say(&format!("the steering could not follow a change of the routes: {error}"));
                 return Ok(());
             }
@@ -608,23 +612,23 @@ impl<'a> Keeper<'a> {
         if let Some(mtu) = mtu { self.follow_mtu(mtu) } else { Ok(()) }
     }
 
-    /// Passes a changed MTU of the way out to the worker and its device.
+    /// Passes a changed MTU of the path to the clients to the worker and its device.
     fn follow_mtu(&mut self, mtu: u32) -> Result<(), Error> {
         device::set_mtu(&self.steering.tun, mtu)?;
         if let Some(worker) = &mut self.worker {
-            // A worker that cannot be told is silent or dead, and the next one gets the value at its start.
+            // If the order cannot be written, the worker is silent or dead, and the next worker gets the new value when
+            // it starts.
             let _ = worker.control.write_all(Order::Mtu(mtu).to_string().as_bytes());
         }
         self.say(&format!("the MTU of the way to the clients is {mtu} bytes now"));
         Ok(())
     }
 
-    /// Removes the kernel's connections that have ended from the set, and adds those that were left to the
-    /// kernel.
+    /// Updates the set of the kernel's connections: removes those that have ended, and adds new ones.
     fn follow_sockets(&mut self, ticks: u64) -> Result<(), Error> {
         let Some(phase) = self.phase.filter(|phase| *phase != Phase::Learning) else { return Ok(()) };
-        // SYNs are left to the kernel only after the worker has got a whole burst. The two examinations
-        // before this one cover a burst that an examination divides.
+        // SYNs are left to the kernel only after the worker has received a whole burst of SYNs. The count covers two
+        // intervals, so that a burst is counted even if an examination falls into it.
         let received = self.beat.syns.saturating_sub(self.syns[0]);
         self.syns = [self.syns[1], self.beat.syns];
         if phase == Phase::Aside || 2 * received >= self.steering.syn_burst() as u64 {
@@ -640,14 +644,14 @@ impl<'a> Keeper<'a> {
             open.iter().filter(|client| self.theirs.binary_search(client).is_err()).copied().collect();
         let Some(transaction) = self.steering.update(&gone, &new) else { return Ok(()) };
         if self.nft.apply(&transaction).is_err() {
-            // The set differs from what is known here, so it is written anew.
+            // The kernel's set differs from the keeper's list, so the table is replaced.
             self.nft.apply(&self.steering.replace(&self.steering, phase, &open))?;
         }
         self.theirs = open;
         Ok(())
     }
 
-    /// Returns the clients whose connections to the port are sockets of the kernel, half-open ones included.
+    /// Returns the clients whose connections to the port are kernel sockets, including half-open connections.
     fn kernels_connections(&self) -> Result<Vec<SocketAddr>, Error> {
         let listen = self.settings.listen;
         let mut clients: Vec<SocketAddr> = SockDiag::open()?
@@ -656,7 +660,7 @@ impl<'a> Keeper<'a> {
             .filter(|socket| !socket.listens && socket.local.ip() == listen.ip())
             .map(|socket| socket.remote)
             .collect();
-        // TIME-WAIT and a new connection may have the same client.
+        // A client can have a socket in TIME-WAIT and a new connection at the same time.
         clients.sort_unstable();
         clients.dedup();
         Ok(clients)
@@ -678,17 +682,17 @@ impl<'a> Keeper<'a> {
             limit: self.limit().map(Rate::as_bps),
             report: self.beat.clone(),
         };
-        // Without the file, the service works, but `status` does not show it.
+        // Without this file, the service works, but `status` does not list it.
         let _ = self.file.write(&status);
     }
 
-    /// Ends the worker, which resets its connections, and removes the table.
+    /// Ends the worker, which resets its connections, and then removes the table.
     fn end(&mut self) {
         if self.phase == Some(Phase::Steady) {
             let _ = self.nft.apply(&self.steering.switch(Phase::Aside, None));
         }
         if let Some(mut worker) = self.worker.take() {
-            // Without this line, the end of the socket would be the death of the keeper.
+            // Without this order, the worker would take the end of the socket for the death of the keeper.
             let _ = worker.control.write_all(Order::End.to_string().as_bytes());
             let _ = worker.control.shutdown(std::net::Shutdown::Write);
             let until = self.clock.now() + FAREWELL;
@@ -699,7 +703,7 @@ impl<'a> Keeper<'a> {
             let _ = worker.child.wait();
         }
         if self.phase.take().is_some() {
-            // If nft refuses, its end removes the table.
+            // If nft rejects the command, the table disappears when nft ends.
             let _ = self.nft.apply(&self.steering.remove());
             self.say(&format!("new connections to {} are the kernel's again", self.settings.listen));
         }
@@ -715,7 +719,7 @@ fn number_of(table: &str) -> u32 {
     table.trim_start_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or_default()
 }
 
-/// Returns the pause before a restart, after this number of recent failures.
+/// Returns the pause before a restart of the worker after `failures` recent failures.
 fn pause(failures: usize) -> Duration {
     let doublings = failures.saturating_sub(1).min(10) as u32;
     Duration::from_nanos(PAUSE.as_nanos() << doublings).min(LONGEST_PAUSE)

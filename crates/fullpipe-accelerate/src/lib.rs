@@ -1,4 +1,4 @@
-//! fullpipe's TCP in front of an unmodified server on the same host, for unmodified clients.
+//! Puts fullpipe's TCP in front of an unmodified server on the same host, for unmodified clients.
 //!
 //! ```text
 //!   client ⇄ network card ─ nftables ingress hook ─► new connections of our port ─► TUN ─► worker ⇄ server
@@ -6,9 +6,9 @@
 //!   keeper (root; sees no packet): device, nftables table, worker, status   ◄──────┘ report every 100 ms
 //! ```
 //!
-//! The keeper takes nothing that the kernel has: connections that exist at a start stay with the kernel. If
-//! the worker dies, the keeper removes the table. If the keeper dies, the kernel removes the table together
-//! with its owner. In both cases, the next SYN reaches the kernel's own listener.
+//! The keeper takes over no connections of the kernel: those that exist when the service starts stay with the
+//! kernel. If the worker dies, the keeper removes the table. If the keeper dies, the kernel removes the table
+//! together with its owner. In both cases, the next SYN reaches the kernel's own listener.
 //!
 //! | module | concept |
 //! |---|---|
@@ -67,7 +67,7 @@ mod upstream;
 mod users;
 pub mod worker;
 
-/// Creates the error for settings or a host with which the service cannot work.
+/// Creates the error for settings or a host with which the service cannot run.
 fn refused(message: impl Into<String>, hint: impl Into<String>) -> Error {
     Error { kind: Kind::Settings, message: message.into(), hint: hint.into() }
 }

@@ -1,4 +1,4 @@
-//! Memory budget: how much the buffers of all connections may hold together.
+//! Memory budget: limits the total size of the buffers of all connections.
 //!
 //! ```text
 //!   held bytes                       level: the least amount per connection at which all fit into the budget
@@ -8,38 +8,40 @@
 //!     ██ ██ ██ ██
 //! ```
 //!
-//! The connections that hold the most stop reading first. A connection below the level is not affected by the
-//! others.
+//! Under memory pressure, reading stops first for the connections with the largest buffers. A connection
+//! below the level is not affected by other connections.
 
 use fullpipe_units::Bytes;
 
-/// Decision for one moment, from what the connections hold.
+/// Memory pressure at one moment, computed from the buffer sizes of the connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pressure {
-    /// Total of what the connections hold.
+    /// Total size of the buffers of all connections.
     pub held: Bytes,
-    /// Amount from which a connection is no longer read from its server; `None` without pressure.
+    /// Buffer size from which data is no longer read from a connection's server; `None` without memory
+    /// pressure.
     pub level: Option<Bytes>,
 }
 
 impl Pressure {
-    /// No connection holds anything.
+    /// Memory pressure without any connections.
     pub const NONE: Self = Self { held: Bytes::new(0), level: None };
 
-    /// Computes the level at which the amounts in `held` fit into `budget`. Sorts `held`.
+    /// Computes the level at which the buffer sizes in `held` fit into `budget`. The function sorts `held`.
     pub fn of(budget: Bytes, held: &mut [u64]) -> Self {
         let total: u64 = held.iter().sum();
         let level = (total > budget.get()).then(|| Bytes::new(level(budget.get(), held)));
         Self { held: Bytes::new(total), level }
     }
 
-    /// Returns whether a connection that holds `held` bytes may read more from its server.
+    /// Returns whether a connection whose buffers hold `held` bytes may read more from its server.
     pub fn admits(&self, held: u64) -> bool {
         self.level.is_none_or(|level| held < level.get())
     }
 }
 
-/// Returns the largest level at which the sum of all amounts, each cut off at the level, is at most `budget`.
+/// Returns the largest level for which the sum of all amounts, each reduced to at most the level, does not
+/// exceed `budget`.
 fn level(budget: u64, held: &mut [u64]) -> u64 {
     held.sort_unstable();
     let mut left = budget;
@@ -70,7 +72,7 @@ mod tests {
         assert!(Pressure::NONE.admits(u64::MAX));
     }
 
-    /// The largest stops first; the small connections go on.
+    /// The connection with the largest buffers stops reading first; connections with small buffers continue.
     #[test]
     fn the_largest_stop_first() {
         let one_large = pressure(100, &[5, 200, 10]);
@@ -80,7 +82,8 @@ mod tests {
         assert_eq!(pressure(0, &[1]).level, Some(Bytes::new(0)));
     }
 
-    /// At the level, the amounts fit into the budget, and one byte more would not fit.
+    /// At the computed level, the amounts fit into the budget; at a level one byte higher, they would not
+    /// fit.
     #[test]
     fn the_level_is_the_largest_that_fits() {
         for seed in 0..200u64 {

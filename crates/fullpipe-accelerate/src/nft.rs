@@ -1,13 +1,12 @@
 //! The process `nft -i`, which owns the nftables table of a service.
 //!
-//! The kernel removes a table with `flags owner` when the socket that has created it is closed. The process
-//! keeps that socket as long as its standard input is open, so the table disappears with the keeper, however
-//! the keeper ends.
+//! The kernel removes a table with `flags owner` when the socket that created the table is closed. The
+//! process keeps this socket open until its standard input ends, so the table disappears with the keeper,
+//! however the keeper ends.
 //!
 //! `nft -i` executes its input line by line, and reports errors on standard error, which is unbuffered. After
 //! each transaction, the keeper asks for a table that does not exist. The error message about that table
-//! shows that all lines before it have been executed, and everything before the message is about the
-//! transaction.
+//! shows that all earlier lines have been executed, and every message before it belongs to the transaction.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -21,16 +20,16 @@ use rustix::fs::{OFlags, fcntl_setfl};
 
 use crate::{refused, system};
 
-/// Time after which a transaction has failed. A set of a million connections takes about a second.
+/// Time after which a transaction counts as failed. A set of a million connections takes about a second.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Name of tables that never exist, before a number.
+/// Prefix of the names of tables that never exist; a number follows.
 const FENCE: &str = "fullpipe_fence_";
 
-/// A running `nft -i`.
+/// A running `nft -i` process.
 #[derive(Debug)]
 pub(crate) struct Nft {
     child: Child,
-    /// `None` once the process is to end.
+    /// Standard input of the process; `None` once the process must end.
     input: Option<ChildStdin>,
     errors: ChildStderr,
     fences: u64,
@@ -38,18 +37,18 @@ pub(crate) struct Nft {
 }
 
 impl Nft {
-    /// Starts the process in the network namespace of the calling thread.
+    /// Starts `nft -i` in the network namespace of the calling thread.
     pub(crate) fn start(clock: Clock) -> Result<Self, Error> {
-        // The pipes of this process are closed on exec, so that no other child keeps the table alive.
+        // The pipes of this process are closed on exec, so no other child process keeps the table alive.
         let child = Command::new("nft")
             .arg("-i")
-            // nft would write its input to the history file of the user.
+            // nft would otherwise write its input to the user's history file.
             .env("HOME", "/dev/null")
             .current_dir("/")
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
-            // Ctrl-C reaches the keeper alone, which ends this process last.
+            // In its own process group, nft does not receive Ctrl-C; the keeper ends it last.
             .process_group(0)
             .spawn();
         let mut child = child.map_err(not_installed)?;
@@ -60,7 +59,7 @@ impl Nft {
         Ok(Self { child, input: Some(input), errors, fences: 0, clock })
     }
 
-    /// Executes one transaction, a line without a line break.
+    /// Executes a transaction, given as one line without a line break.
     pub(crate) fn apply(&mut self, transaction: &str) -> Result<(), Error> {
         self.fences += 1;
         let fence = format!("{FENCE}{}", self.fences);
@@ -71,7 +70,7 @@ impl Nft {
         let written = input.write_all(lines.as_bytes());
         let said =
             written.map_err(|error| system("write to nft", error)).and_then(|()| self.read_until(&fence));
-        // An nft that has ended, or hangs, is replaced. Its end removes the table.
+        // An nft process that has ended or hangs is replaced. When it ends, the kernel removes the table.
         let said = said.inspect_err(|_| self.input = None)?;
         match failure(&said, &fence) {
             None => Ok(()),
@@ -82,13 +81,14 @@ impl Nft {
         }
     }
 
-    /// Kills the process, and with it the table. That takes less than a millisecond, and a transaction several.
+    /// Kills the process, which removes the table. Killing takes less than a millisecond, a transaction
+    /// several.
     pub(crate) fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Returns whether the process still runs and answers. Its death removes the table.
+    /// Returns whether the process is running and answers. If it has died, the kernel has removed the table.
     pub(crate) fn is_alive(&mut self) -> bool {
         self.input.is_some() && matches!(self.child.try_wait(), Ok(None))
     }
@@ -112,7 +112,7 @@ impl Nft {
         Ok(said)
     }
 
-    /// Waits for an error message; returns false if there is none until `until`.
+    /// Waits for an error message; returns false if none arrives before `until`.
     fn wait(&self, until: Instant) -> Result<bool, Error> {
         let left = until.saturating_since(self.clock.now());
         let timeout = Timespec {
@@ -129,7 +129,7 @@ impl Nft {
 }
 
 impl AsFd for Nft {
-    /// Returns the pipe of the error messages, which is hung up when the process ends.
+    /// Returns the pipe of the error messages, whose other end is closed when the process ends.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.errors.as_fd()
     }
@@ -137,7 +137,8 @@ impl AsFd for Nft {
 
 impl Drop for Nft {
     fn drop(&mut self) {
-        // nft ends at the end of its input, and the kernel then removes the table. An nft that hangs is killed.
+        // nft ends at the end of its input, and the kernel then removes the table. An nft process that hangs
+        // is killed.
         let hangs = self.input.take().is_none();
         if hangs {
             self.kill();
@@ -146,10 +147,11 @@ impl Drop for Nft {
     }
 }
 
-/// Extracts the error messages of a transaction from what nft has reported up to the message about `fence`,
-/// with the part of the transaction that each of them marks.
+/// Extracts the error messages of a transaction, with the part of the transaction that each message marks,
+/// from nft's output before the message about `fence`.
 fn failure(said: &str, fence: &str) -> Option<String> {
-    // The message about the fence begins with "Error:", and the name follows in the quoted command.
+    // The message about the fence begins with "Error:", and the quoted command after it contains the name of
+    // the fence.
     let end = said.find(fence)?;
     let begin = said[..end].rfind("Error").unwrap_or(end);
     let mut found = Vec::new();

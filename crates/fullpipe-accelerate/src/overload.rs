@@ -1,49 +1,50 @@
-//! Overload of the worker by SYNs: packets that it has not read in time, most of which are SYNs.
+//! Detects that SYNs overload the worker: it has not read packets in time, and most packets are SYNs.
 //!
 //! ```text
 //!   packets dropped at the TUN device     ▁▁▁▇▇▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁
 //!   overload                              ____████████________
 //! ```
 //!
-//! A worker that gets too little CPU time for its packets loses those of all connections, because they share one
-//! queue. In a flood of SYNs, new connections are then left to the kernel, which answers them without the worker,
-//! and the queue has room for the connections that exist. In an overload by data, new connections stay with the
-//! worker, because connections of the kernel would take their share of the path from its own.
+//! A worker without enough CPU time loses packets of all connections, because they share one queue. In a
+//! flood of SYNs, new connections are then left to the kernel, which answers them without the worker, so the
+//! queue has room for existing connections. In an overload by data, new connections stay with the worker,
+//! because kernel connections would take a share of the path from the worker's connections.
 
 use fullpipe_units::{Duration, Instant};
 
-/// Number of packets dropped between two observations from which the worker is overloaded. Fewer may be lost in
-/// a burst.
+/// Number of dropped packets between two observations from which the worker counts as overloaded. Fewer
+/// packets may be lost in a short burst.
 const MANY: u64 = 64;
-/// Time for which an overload lasts after its last observation.
+/// Time for which an overload lasts after it was last observed.
 const LASTING: Duration = Duration::from_secs(5);
 
-/// Judgement from the counter of the TUN device.
+/// Overload state, derived from the drop counter of the TUN device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Overload {
     unread: u64,
-    /// Whether most packets of the last report interval were SYNs.
+    /// Whether SYNs were the majority of packets in the last report interval.
     flooded: bool,
     until: Instant,
 }
 
 impl Overload {
-    /// Begins with the present value of the counter.
+    /// Creates the state with the present value of the drop counter.
     pub(crate) fn new(unread: u64) -> Self {
         Self { unread, flooded: false, until: Instant::ZERO }
     }
 
-    /// Records how many of the packets that the worker has read since its last report were SYNs.
+    /// Records the number of SYNs among the packets that the worker has read since its last report.
     pub(crate) fn heard(&mut self, syns: u64, packets: u64) {
-        // A worker that has read nothing leaves the judgement as it was.
+        // If the worker has read nothing, the previous result is kept.
         if packets > 0 {
             self.flooded = 2 * syns >= packets;
         }
     }
 
-    /// Observes the number of packets that were dropped because nobody has read them.
+    /// Records the drop counter: the number of packets that were dropped because the worker did not read
+    /// them.
     pub(crate) fn observe(&mut self, now: Instant, unread: u64) {
-        // The counter of a device that was replaced begins anew.
+        // The counter of a replaced device starts at zero.
         if self.flooded && unread.saturating_sub(self.unread) >= MANY {
             self.until = now + LASTING;
         }
@@ -74,7 +75,7 @@ mod tests {
         overload.observe(at(200), 1_000 + 2 * MANY);
         overload.observe(at(300), 1_000 + 3 * MANY);
         assert!(overload.lasts(at(300)) && overload.lasts(at(5_299)) && !overload.lasts(at(5_300)));
-        // A device that was replaced.
+        // The device was replaced, so its counter starts at zero.
         overload.observe(at(6_000), 0);
         assert!(!overload.lasts(at(6_000)));
     }

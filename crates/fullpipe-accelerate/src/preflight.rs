@@ -1,7 +1,8 @@
-//! Examination of the host before anything changes: what would change, and what stands in the way.
+//! Examines the host before the service changes anything: which changes it would make, and which obstacles
+//! exist.
 //!
-//! Most facts can be read without privileges. Reading the firewall rules requires root; without it, a note
-//! says that they were not examined.
+//! Most facts can be read without privileges. Only root can read the firewall rules; without root privileges,
+//! a note says that they were not examined.
 
 use std::fmt;
 use std::fs::File;
@@ -19,41 +20,42 @@ use crate::routes::{WayOut, way_out};
 use crate::steering::{Phase, Steering};
 use crate::{firewall, forwarding, nft, status};
 
-/// First kernel with tables that belong to a process (`flags owner`).
+/// First kernel version with tables that belong to a process (`flags owner`).
 const OWNED_TABLES: KernelVersion = KernelVersion::new(5, 12);
-/// Number of device names that are tried: `fp0`, `fp1`, ...
+/// Number of device names to try: `fp0`, `fp1`, ...
 const MOST_DEVICES: u32 = 64;
 /// Ports that the kernel uses for connections to one server address, by default
 /// (`net.ipv4.ip_local_port_range`).
 const LOCAL_PORTS: usize = 28_232;
 
-/// Advice on a rule of the firewall.
+/// Hint for an objection to a firewall rule.
 const IGNORE: &str = "--firewall ignore permits it";
 
-/// Choices of the user that permit what is refused otherwise.
+/// Options of the user that permit a start despite certain objections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Permissions {
-    /// Start although rules of the firewall would no longer apply.
+    /// Start even if steered packets would bypass firewall rules.
     pub ignore_firewall: bool,
-    /// Start although the kernel does not listen on the port, so that nothing answers without the worker.
+    /// Start even if the kernel has no listener on the port, so that clients get no answer without the
+    /// worker.
     pub no_fallback: bool,
 }
 
-/// What is needed to steer, as derived from the host.
+/// Parameters of the steering, derived from the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Table, devices and hops.
+    /// Table, devices and hops of the steering.
     pub steering: Steering,
-    /// Way out to the clients.
+    /// Path from this host to the clients.
     pub way: WayOut,
 }
 
-/// Reason for which the service does not start.
+/// Reason why the service does not start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Objection {
-    /// What stands in the way, without a final period.
+    /// Description of the obstacle, without a final period.
     pub what: String,
-    /// What to do about it; empty if there is no advice.
+    /// Hint that suggests a remedy; empty if there is none.
     pub hint: String,
 }
 
@@ -72,18 +74,18 @@ impl fmt::Display for Objection {
     }
 }
 
-/// Result of the examination.
+/// Result of examining the host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Changes to the host, in the order in which they would be made.
     pub changes: Vec<String>,
-    /// Reasons for which the service does not start.
+    /// Reasons why the service does not start.
     pub objections: Vec<Objection>,
-    /// Effects on the server, and other facts.
+    /// Effects on the server, and other facts that may interest the user.
     pub notes: Vec<String>,
-    /// What only root can examine.
+    /// Facts that only root can examine.
     pub unexamined: Vec<String>,
-    /// The plan; `None` if the routing cannot be copied.
+    /// Parameters of the steering; `None` if the routing cannot be copied.
     pub plan: Option<Plan>,
 }
 
@@ -109,7 +111,7 @@ impl fmt::Display for Report {
 }
 
 impl Report {
-    /// Returns the plan, or the first objection as an error.
+    /// Returns the plan, or an error that contains the first objection.
     ///
     /// # Errors
     /// Returns an error if there is an objection.
@@ -129,7 +131,7 @@ impl Report {
         self.plan.ok_or_else(|| refuse("there is no way out to the clients".into(), String::new()))
     }
 
-    /// Returns the nftables commands of a start and an end, one per line. Comments separate the transactions.
+    /// Returns the nftables commands of a start and a stop, one per line. Comments separate the transactions.
     pub fn commands(&self) -> String {
         let Some(Plan { steering, .. }) = &self.plan else { return String::new() };
         let none: &[SocketAddr] = &[];
@@ -144,7 +146,7 @@ impl Report {
     }
 }
 
-/// Examines the host of the calling thread's network namespace. Changes nothing.
+/// Examines the host of the calling thread's network namespace. The function changes nothing.
 ///
 /// # Errors
 /// Returns an error if facts that need no privileges cannot be read.
@@ -197,7 +199,7 @@ pub fn examine(settings: &Settings, permissions: Permissions) -> Result<Report, 
     Ok(report)
 }
 
-/// Derives the steering from the settings and the way out.
+/// Derives the steering from the settings and the path to the clients.
 pub(crate) fn steering(settings: &Settings, tun: &str, way: &WayOut) -> Steering {
     Steering {
         table: format!("fullpipe_{tun}"),
@@ -211,11 +213,11 @@ pub(crate) fn steering(settings: &Settings, tun: &str, way: &WayOut) -> Steering
     }
 }
 
-/// Returns the name of a device that does not exist yet.
+/// Returns a device name that is not used yet.
 fn free_name(routing: &Routing) -> String {
     let mut names = (0..MOST_DEVICES).map(|number| format!("fp{number}"));
     let free = |name: &String| !routing.devices.iter().any(|device| device.name == *name);
-    // If all names are taken, the creation of the device fails with an error about the name.
+    // If all names are taken, creating the device fails with an error that contains the name.
     names.find(free).unwrap_or_else(|| "fp0".into())
 }
 
@@ -265,7 +267,7 @@ fn device(report: &mut Report) {
     }
 }
 
-/// Without a listener of the kernel, no client could connect while the worker is being restarted.
+/// Without a kernel listener, no client could connect while the worker is restarted.
 fn listener(report: &mut Report, listen: SocketAddr, permissions: Permissions) -> Result<(), Error> {
     let sockets = SockDiag::open()?.at_port(listen.port())?;
     if sockets.iter().any(|socket| socket.accepts(listen)) {
@@ -333,12 +335,12 @@ fn rules(report: &mut Report, listen: SocketAddr, permissions: Permissions) -> R
     Ok(())
 }
 
-/// Returns the error for a list of rules that does not have the expected form.
+/// Returns the error for a rule list that does not have the expected form.
 fn unreadable(why: String) -> Error {
     crate::refused(format!("cannot read the output of nft: {why}"), "")
 }
 
-/// Returns what keeps the kernel from routing the worker's packets, if it must.
+/// Returns the reasons why the kernel could not route the worker's packets, if it must route them.
 pub(crate) fn obstacles_to_forwarding(
     settings: &Settings,
     permissions: Permissions,
@@ -354,7 +356,7 @@ pub(crate) fn obstacles_to_forwarding(
     Ok(found.iter().map(ToString::to_string).collect())
 }
 
-/// Returns the tables of iptables-legacy, whose rules nft does not show; `None` if there are none.
+/// Returns the names of the iptables-legacy tables, whose rules nft does not list; `None` if there are none.
 fn legacy_tables(listen: SocketAddr) -> Option<String> {
     let file = if listen.is_ipv4() { "ip_tables_names" } else { "ip6_tables_names" };
     // Without iptables-legacy, there is no such file.
@@ -363,7 +365,7 @@ fn legacy_tables(listen: SocketAddr) -> Option<String> {
     (!names.is_empty()).then(|| names.join(", "))
 }
 
-/// Notes on what changes for the server.
+/// Adds notes on the effects for the server.
 fn server(report: &mut Report, settings: &Settings) {
     match (settings.client_address, &settings.upstream) {
         (ClientAddress::ProxyV2, Upstream::Tcp(address)) if address.ip().is_loopback() => {
@@ -435,8 +437,8 @@ mod tests {
         assert_eq!(free_name(&routing), "fp0");
     }
 
-    /// An address that this host does not have and a port without a server are objections, on any host and
-    /// without privileges.
+    /// An address of another host and a port without a server lead to objections, on any host and without
+    /// privileges.
     #[test]
     fn a_foreign_address_is_an_objection() {
         let report = examine(&settings("192.0.2.77:9"), Permissions::default()).expect("readable facts");
@@ -462,7 +464,7 @@ mod tests {
         );
     }
 
-    /// The commands of a dry run can be read: each is on its own line.
+    /// The commands of a dry run are readable, because each is on its own line.
     #[test]
     fn commands_are_printed_line_by_line() {
         let way = WayOut {

@@ -1,18 +1,19 @@
-//! Probes for the clients of a worker that has died.
+//! Probes that tell the clients of a dead worker that their connections are lost.
 //!
 //! ```text
 //!   worker ─► file: one slot per connection, a ready-made packet ─► keeper, once the worker is dead ─► client
 //!   client ─► answer ─► the kernel, which knows no such connection ─► reset
 //! ```
 //!
-//! Where a firewall keeps the answer from the kernel, the keeper resets the client itself
+//! If a firewall keeps the answer from the kernel, the keeper resets the client itself
 //! ([`answers`](crate::answers)).
 //!
-//! Without a probe, a client that only receives would wait until its own timeout. The packet has the numbers
-//! of the connection, because address translation and connection tracking on the way discard anything else.
+//! Without a probe, a client that only receives data would wait until its own timeout. The packet has the
+//! sequence numbers of the connection, because address translation and connection tracking on the path
+//! discard packets with other numbers.
 //!
-//! The file belongs to the worker's user, so the keeper trusts nothing in it: it sends only bare ACKs from
-//! the address and port of the service.
+//! The file belongs to the worker's user, so the keeper does not trust its content: it sends only bare ACKs
+//! from the address and port of the service.
 
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -32,37 +33,38 @@ use crate::answers::Answers;
 use crate::system;
 use crate::worker::BEAT;
 
-/// Size of a slot: a length, and a packet. An ACK over IPv6 with timestamps has 72 octets.
+/// Size in bytes of a slot, which contains a length and a packet. An ACK over IPv6 with timestamps has 72
+/// octets.
 const SLOT: usize = 80;
 /// Protocol number of raw sockets that send whole packets (`IPPROTO_RAW`).
 const WHOLE_PACKETS: i32 = 255;
 /// Maximum number of probes per tick of 100 ms.
 pub(crate) const AT_ONCE: usize = 2_000;
-/// Number of times that a client without an answer is probed: a probe or its answer may be lost.
+/// Number of times that a client is probed if it does not answer, because a probe or its answer may be lost.
 const ROUNDS: u32 = 3;
-/// Pause between two probes of a client, some round trips.
+/// Pause between two probes of a client, equal to some round trips.
 const ROUND: Duration = Duration::from_millis(300);
-/// Maximum number of bytes that the keeper reads: the probes of 800 000 connections.
+/// Maximum number of bytes that the keeper reads, enough for the probes of 800 000 connections.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// The file, as the worker writes it.
+/// The probe file as written by the worker.
 #[derive(Debug)]
 pub(crate) struct ProbeFile {
     file: File,
     len: u64,
-    /// Slots that are being written. The memory is kept.
+    /// Buffer for the slots to write. Its memory is reused.
     slots: Vec<u8>,
 }
 
 impl ProbeFile {
-    /// Opens the file that the keeper has created.
+    /// Opens the probe file that the keeper has created.
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
         let file = OpenOptions::new().write(true).open(path);
         file.map(|file| Self { file, len: 0, slots: Vec::new() })
             .map_err(|error| system(format_args!("open {}", path.display()), error))
     }
 
-    /// Replaces the packets in the file.
+    /// Replaces all packets in the file.
     pub(crate) fn write(&mut self, packets: impl Iterator<Item = Headers>) -> io::Result<()> {
         self.len = 0;
         // All slots have the same size, so a file that is only partly replaced is still readable.
@@ -82,25 +84,25 @@ impl ProbeFile {
     }
 }
 
-/// The file, as the keeper reads it, and the probes that are to be sent.
+/// The probe file as read by the keeper, and the probes still to send.
 #[derive(Debug)]
 pub(crate) struct Probes {
     path: PathBuf,
     listen: SocketAddr,
-    /// Owner of the file: user ID and group ID of the worker.
+    /// Owner of the file: the worker's user ID and group ID.
     owner: (u32, u32),
     waiting: VecDeque<(SocketAddr, Vec<u8>)>,
-    /// Probes of this round that were sent.
+    /// Probes sent in this round.
     sent: Vec<(SocketAddr, Vec<u8>)>,
-    /// Number of rounds that are left after this one, and the time of the next one.
+    /// Number of rounds after this one, and the start time of the next one.
     rounds: (u32, Instant),
-    /// Answers of the clients, as long as they are awaited.
+    /// Answers of the clients, while the keeper waits for them.
     answers: Option<Answers>,
 }
 
 impl Probes {
-    /// Creates the file. The packets of an earlier file of the same service are kept: its keeper and its
-    /// worker have died together.
+    /// Creates the probe file. If a file of the same service exists, its packets are kept, because its keeper
+    /// and worker have died together.
     pub(crate) fn new(
         folder: &Path,
         listen: SocketAddr,
@@ -118,8 +120,8 @@ impl Probes {
         &self.path
     }
 
-    /// Takes over the probes of a worker that has died, and creates an empty file for the next one. Returns
-    /// the number of probes.
+    /// Takes over the probes of a dead worker, and creates an empty file for the next worker. Returns the
+    /// number of probes.
     pub(crate) fn collect(&mut self, now: Instant) -> Result<usize, Error> {
         let failed = |error: io::Error| system(format_args!("prepare {}", self.path.display()), error);
         let read = |file: File| {
@@ -131,7 +133,7 @@ impl Probes {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(failed(error)),
         };
-        // A new file: the old one may still be open in a process of the worker's user.
+        // The old file may still be open in a process of the worker's user, so a new file is created.
         if let Err(error) = fs::remove_file(&self.path)
             && error.kind() != io::ErrorKind::NotFound
         {
@@ -150,13 +152,13 @@ impl Probes {
             let clients = self.waiting.iter().map(|(client, _)| *client).collect();
             let ticks = (self.waiting.len() / AT_ONCE) as u64 + 1;
             let probed = now + (BEAT * ticks + ROUND) * u64::from(ROUNDS);
-            // Without the socket, the clients depend on the kernel's answer.
+            // Without the packet socket, the clients depend on answers from the kernel.
             self.answers = Answers::new(self.listen, clients, probed).ok();
         }
         Ok(count)
     }
 
-    /// Returns the socket for the answers of the clients.
+    /// Returns the packet socket that receives the clients' answers.
     pub(crate) fn answers(&self) -> Option<BorrowedFd<'_>> {
         self.answers.as_ref().map(AsFd::as_fd)
     }
@@ -170,7 +172,7 @@ impl Probes {
         }
     }
 
-    /// Returns whether probes are still to be sent.
+    /// Returns whether there are still probes to send.
     pub(crate) fn are_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
@@ -179,7 +181,7 @@ impl Probes {
     pub(crate) fn send(&mut self, now: Instant, raw: &Socket) {
         let (left, next) = self.rounds;
         if self.waiting.is_empty() && !self.sent.is_empty() && now >= next {
-            // Without the socket, nobody knows who has answered.
+            // Without the packet socket, the keeper does not know which clients have answered.
             let answers = self.answers.as_ref().filter(|_| left > 0);
             let silent = |client: &SocketAddr| answers.is_some_and(|answers| answers.awaits(*client));
             self.waiting.extend(self.sent.drain(..).filter(|(client, _)| silent(client)));
@@ -194,25 +196,27 @@ impl Probes {
 
 impl Drop for Probes {
     fn drop(&mut self) {
-        // The worker has reset its connections, or its clients have been probed.
+        // The probes are not needed, because the worker has reset its connections or its clients have been
+        // probed.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// Opens a raw socket for probes in the name of `listen`.
+/// Opens a raw socket that sends probes with the source address `listen`.
 pub(crate) fn raw_socket(listen: SocketAddr) -> Result<Socket, Error> {
     Socket::new(Domain::for_address(listen), Type::RAW, Some(Protocol::from(WHOLE_PACKETS)))
         .map_err(|error| system("open a raw socket", error))
 }
 
-/// Sends a packet through a raw socket. A client that cannot be reached is probed by nobody else.
+/// Sends a packet through a raw socket. Errors are ignored, because a client that cannot be reached cannot be
+/// probed in another way.
 pub(crate) fn send(raw: &Socket, to: IpAddr, packet: &[u8]) {
-    // The port of a raw socket's destination is zero.
+    // For a raw socket, the destination port must be zero.
     let _ = raw.send_to(packet, &SockAddr::from(SocketAddr::new(to, 0)));
 }
 
 fn push_slot(slots: &mut Vec<u8>, packet: &[u8]) {
-    // Longer packets do not exist: an ACK without SACK blocks has at most 72 octets.
+    // An ACK without SACK blocks has at most 72 octets, so no packet is longer than a slot.
     if packet.len() < SLOT {
         slots.push(packet.len() as u8);
         slots.extend_from_slice(packet);
@@ -220,7 +224,7 @@ fn push_slot(slots: &mut Vec<u8>, packet: &[u8]) {
     }
 }
 
-/// Reads the packets that may be sent from the content of a file.
+/// Extracts the packets that may be sent from the content of a file.
 fn packets(bytes: &[u8], listen: SocketAddr) -> Vec<(SocketAddr, Vec<u8>)> {
     let slot = |slot: &[u8]| {
         let (len, packet) = slot.split_first()?;
@@ -274,14 +278,14 @@ mod tests {
         for ((address, packet), (to, expected)) in probes.waiting.iter().zip(expected) {
             assert_eq!((address.to_string().as_str(), packet), (to, expected));
         }
-        // The next worker begins with an empty file, and an end in order leaves none.
+        // The next worker starts with an empty file, and an orderly end leaves no file.
         assert_eq!(probes.collect(Instant::ZERO).expect("a file"), 0);
         let path = probes.path().to_owned();
         drop(probes);
         assert!(!path.exists());
     }
 
-    /// A worker that an attacker controls can make the keeper send nothing but ACKs of its own service.
+    /// Even if an attacker controls the worker, the keeper sends only ACKs of its own service.
     #[test]
     fn other_packets_are_not_sent() {
         let mut damaged = packet(LISTEN, "198.51.100.7:40000", Flags::ACK);

@@ -1,4 +1,4 @@
-//! Header of the PROXY protocol, version 2, which tells the server the address of its client.
+//! Header of the PROXY protocol version 2, which tells the server the client's address.
 //!
 //! ```text
 //!   0    12 octets     signature
@@ -41,8 +41,8 @@ pub fn header(client: SocketAddr, server: SocketAddr) -> Vec<u8> {
     header
 }
 
-/// Returns the header of a connection that carries no client, for example a health check. The server must
-/// accept it and use the connection's own addresses.
+/// Returns the header of a connection without a client, for example a health check. The server must accept
+/// such a connection, and uses the connection's own addresses.
 pub fn local() -> Vec<u8> {
     let mut header = SIGNATURE.to_vec();
     header.extend([VERSION_2 | LOCAL, 0, 0, 0]);

@@ -1,21 +1,21 @@
-//! Two halves of one relayed connection: a state machine without I/O.
+//! The two halves of a relayed connection: a state machine without I/O.
 //!
 //! ```text
 //!   client ──read──► pending ──write──► server        up
 //!   client ◄──write── pending ◄──read── server        down
 //! ```
 //!
-//! A half reads only when everything that it has read before is written, so that back-pressure passes from
-//! one side to the other. The end of one direction (a FIN) is passed on after its last byte, and the other
-//! direction continues. A reset of the server is passed on after the bytes that the server sent before; a
-//! reset of the client ends both directions at once.
+//! A half reads only after everything that it read before has been written, so back-pressure passes from one
+//! side to the other. The end of one direction (a FIN) is passed on after its last byte, and the other
+//! direction continues. A reset by the server is passed on after the bytes that the server sent before it; a
+//! reset by the client ends both directions at once.
 
 /// Result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Input {
     /// Number of bytes that were read, at least one.
     Bytes(usize),
-    /// There is no data at the moment.
+    /// No data has arrived at the moment.
     Wait,
     /// The peer has ended this direction.
     End,
@@ -26,7 +26,7 @@ pub enum Input {
 /// Result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// Number of bytes that were accepted; the rest must be written later.
+    /// Number of bytes that were accepted; the caller must write the rest later.
     Accepted(usize),
     /// The connection was reset.
     Reset,
@@ -38,22 +38,22 @@ pub trait End {
     fn read(&mut self, room: &mut [u8]) -> Input;
     /// Writes bytes to the peer.
     fn write(&mut self, bytes: &[u8]) -> Output;
-    /// Ends the direction to the peer after all bytes that were written.
+    /// Ends the direction to the peer after all written bytes.
     fn shutdown(&mut self);
 }
 
 /// Progress of one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// The half waits for data of its source.
+    /// The half waits for data from its source.
     WaitsForData,
     /// The half waits for room at its destination.
     WaitsForRoom,
-    /// The half has moved as much as one call may move, and can continue at once.
+    /// The half has moved the maximum number of bytes for one call, and can continue at once.
     GoesOn,
-    /// The destination has got all bytes and the end.
+    /// The destination has received all bytes and the end.
     Done,
-    /// The source was reset; the destination has accepted all bytes that came before.
+    /// The source was reset; the destination has accepted all bytes that arrived before the reset.
     SourceReset,
     /// The destination was reset.
     SinkReset,
@@ -62,17 +62,17 @@ pub enum Progress {
 /// One direction of a relayed connection.
 #[derive(Debug, Default)]
 pub struct Half {
-    /// Bytes that were read and are not written yet, from `at` on.
+    /// Bytes that were read but not written; only those from index `at` on are pending.
     pending: Vec<u8>,
     at: usize,
-    /// How the source has ended, once it has.
+    /// How the source has ended; `None` while it has not ended.
     ended: Option<Progress>,
     done: Option<Progress>,
     carried: u64,
 }
 
 impl Half {
-    /// Returns a half whose destination gets `first` before the bytes of the source.
+    /// Returns a half that sends `first` to its destination before the bytes of the source.
     pub fn starting_with(first: Vec<u8>) -> Self {
         Self { pending: first, ..Self::default() }
     }
@@ -82,26 +82,26 @@ impl Half {
         self.carried
     }
 
-    /// Returns the number of bytes that were read and are not written yet.
+    /// Returns the number of bytes that were read but not written yet.
     pub fn pending(&self) -> usize {
         self.pending.len() - self.at
     }
 
-    /// Returns whether the direction has ended, in order or by a reset.
+    /// Returns whether the direction has ended, in an orderly way or by a reset.
     pub fn is_done(&self) -> bool {
         self.done.is_some()
     }
 
-    /// Frees the buffer if it is empty, for a connection that is idle. The next bytes that must wait allocate it
-    /// again.
+    /// Frees the buffer if it is empty, to save memory while the connection is idle. The buffer is allocated
+    /// again when bytes have to wait.
     pub fn free_idle_memory(&mut self) {
         if self.pending() == 0 {
             (self.pending, self.at) = (Vec::new(), 0);
         }
     }
 
-    /// Moves at most `most` bytes from `source` to `sink`, through `scratch`. With `may_read` set to false,
-    /// the half only writes what is pending.
+    /// Moves at most `most` bytes from `source` to `sink`, through `scratch`. If `may_read` is false, the
+    /// half only writes pending bytes.
     pub fn pump(
         &mut self,
         source: &mut impl End,
@@ -176,7 +176,7 @@ mod tests {
 
     const SEVENS: &[u8] = &[7; 50];
 
-    /// An end with a script of inputs, and with room for a number of bytes.
+    /// An end with a script of inputs, and room for a given number of bytes.
     #[derive(Default)]
     struct Scripted {
         inputs: VecDeque<Result<&'static [u8], Input>>,
@@ -236,7 +236,7 @@ mod tests {
         let mut half = Half::starting_with(b"> ".to_vec());
         assert_eq!(pump(&mut half, &mut source, &mut sink), Progress::WaitsForRoom);
         assert_eq!((sink.written.as_slice(), half.pending()), (&b"> hello "[..], 5));
-        // While the destination is full, the source is not read, and its end is not passed on.
+        // While the destination is full, the half does not read from the source and does not pass on its end.
         assert_eq!(pump(&mut half, &mut source, &mut sink), Progress::WaitsForRoom);
         assert_eq!((source.inputs.len(), sink.ended), (1, false));
         sink.room = 100;
@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(pump(&mut half, &mut source, &mut sink), Progress::Done, "the end comes once");
     }
 
-    /// A reset is reported after the bytes before it, and never as an end in order.
+    /// A reset is reported after the bytes before it, and never as an orderly end.
     #[test]
     fn a_reset_is_not_an_end() {
         let mut source = Scripted::saying([Ok(&b"half an answer"[..]), Err(Input::Reset)]);
@@ -267,7 +267,7 @@ mod tests {
         assert!(half.is_done());
     }
 
-    /// One connection cannot occupy the loop: a call moves a bounded number of bytes.
+    /// A call moves a bounded number of bytes, so one connection cannot occupy the loop.
     #[test]
     fn a_call_moves_a_bounded_number_of_bytes() {
         let mut source = Scripted::saying((0..100).map(|_| Ok(SEVENS)));
@@ -277,7 +277,7 @@ mod tests {
         assert_eq!(sink.written.len(), 1_000);
     }
 
-    /// Under memory pressure, the half writes what it has, and reads nothing.
+    /// Under memory pressure, the half writes its pending bytes and reads nothing.
     #[test]
     fn a_half_that_may_not_read_only_writes() {
         let mut source = Scripted::saying([Ok(&b"later"[..])]);

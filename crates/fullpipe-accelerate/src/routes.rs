@@ -1,12 +1,13 @@
-//! Way out for the worker's packets: which device and gateway lead to a client.
+//! Paths of the worker's packets to the clients: the device and the gateway for each network.
 //!
 //! | way | packets | if the routing of the host |
 //! |---|---|---|
 //! | direct | nftables forwards them to a device (`fwd`), past the host's routing | consists of connected networks and default routes in the main table |
 //! | routed | the kernel routes them like those of a neighbour (`forwarding.rs`) | has more: policy rules, static routes, several next hops |
 //!
-//! The direct way needs no forwarding and no chain of the firewall. With the rules of a direct way, packets
-//! would leave differently from the kernel's if the routing has more, so the kernel must route them.
+//! The direct path needs no forwarding by the kernel and bypasses the chains of the firewall. If the routing has more
+//! than the direct path supports, its rules would route packets differently from the kernel, so the kernel must route
+//! them.
 
 use std::net::IpAddr;
 
@@ -16,20 +17,20 @@ use fullpipe_linux::routing::{Device, MAIN_TABLE, Route, Routing, Rule};
 use crate::forwarding::DUMMY;
 use crate::steering::Hop;
 
-/// Tables and priorities of the rules that every namespace has.
+/// Tables and priorities of the policy rules that every namespace has.
 const KERNEL_RULES: [(u32, u32); 3] = [(0, 255), (32_766, MAIN_TABLE), (32_767, 253)];
 
 /// How packets reach the clients, and how the clients' packets arrive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WayOut {
-    /// Destinations, the longest prefixes first.
+    /// Destinations, with the longest prefixes first.
     pub hops: Vec<Hop>,
     /// Devices through which clients reach this host, with their indices.
     pub incoming: Vec<(u32, String)>,
-    /// Smallest MTU of these devices, in bytes.
+    /// Smallest MTU of the devices to the clients, in bytes.
     pub mtu: u32,
-    /// Parts of the routing that cannot be copied, so that the kernel must route the worker's packets; empty
-    /// for the direct way.
+    /// Parts of the routing that cannot be copied, so that the kernel must route the worker's packets; empty for the
+    /// direct path.
     pub obstacles: Vec<String>,
 }
 
@@ -52,10 +53,10 @@ impl WayOut {
     }
 }
 
-/// Reasons for which there is no way out.
+/// Reason why there is no path to the clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoWay {
-    /// The address or the routes do not exist at the moment, for example because a device is down.
+    /// The address or the routes are missing at the moment, for example because a device is down.
     Absent(String),
     /// The worker's packets cannot leave this host as the kernel's do.
     Unsupported(Vec<String>),
@@ -71,15 +72,14 @@ impl NoWay {
     }
 }
 
-/// Derives the way out for connections of `address` from the routing of the host.
+/// Derives the path to the clients of `address` from the routing of the host.
 ///
 /// # Errors
-/// Returns an error if the address or all routes are missing, or if the routing depends on more than the
-/// packets.
+/// Returns an error if the address or all routes are missing, or if the host uses a VRF.
 pub fn way_out(routing: &Routing, address: IpAddr, tun: &str) -> Result<WayOut, NoWay> {
     let mut obstacles = Vec::new();
     let ipv6 = address.is_ipv6();
-    // The rules of return paths select only answers of servers to the worker.
+    // The rules of return paths match only the server's answers to the worker.
     let foreign = |rule: &&Rule| rule.ipv6 == ipv6 && rule.protocol != return_path::PROTOCOL;
     for rule in routing.rules.iter().filter(foreign) {
         if !rule.unconditional || !KERNEL_RULES.contains(&(rule.priority, rule.table)) {
@@ -103,18 +103,18 @@ pub fn way_out(routing: &Routing, address: IpAddr, tun: &str) -> Result<WayOut, 
             Some(_) if route.gateway.is_some() && route.prefix_len > 0 => {
                 obstacles.push(format!("the route to {to} has a gateway"));
             }
-            // A device that is down receives nothing, and the kernel does not use its routes.
+            // A device that is down receives no packets, and the kernel does not use its routes.
             Some(device) if device.up => routes.push((route, device)),
             Some(_) => {}
         }
     }
     if !obstacles.is_empty() {
-        // Every table may be used. The routes of the table `local` lead to all devices with an address.
+        // The kernel may use any routing table. The routes in the table `local` name all devices that have an address.
         let of_family = |route: &&Route| is_of_family(route, ipv6);
         let device = |route| device_of(routing, route, tun).map(|device| (route, device));
         routes = routing.routes.iter().filter(of_family).filter_map(device).collect();
     }
-    // The kernel prefers the longest prefix, then the smallest metric.
+    // The kernel prefers the longest prefix, and then the smallest metric.
     routes.sort_by_key(|(route, _)| (u8::MAX - route.prefix_len, route.metric));
     let mut hops: Vec<Hop> = Vec::new();
     let mut incoming: Vec<(u32, String)> = Vec::new();
@@ -141,21 +141,21 @@ pub fn way_out(routing: &Routing, address: IpAddr, tun: &str) -> Result<WayOut, 
     Ok(WayOut { hops, incoming, mtu, obstacles })
 }
 
-/// Returns the device of a route, if it is up and leads to other hosts.
+/// Returns the device of a route if the device is up and leads to other hosts.
 fn device_of<'a>(routing: &'a Routing, route: &Route, tun: &str) -> Option<&'a Device> {
     let device = routing.device(route.device?)?;
     (device.up && !device.loopback && device.name != tun).then_some(device)
 }
 
-/// Returns whether packets of this address family could take the route, if the main table is the only one.
+/// Returns whether packets of this address family could use the route if only the main table exists.
 fn is_candidate(route: &Route, ipv6: bool) -> bool {
     route.table == MAIN_TABLE && is_of_family(route, ipv6)
 }
 
 fn is_of_family(route: &Route, ipv6: bool) -> bool {
-    // Link-local addresses are the same on all devices, so no client outside a test uses them as its address.
+    // Link-local addresses are the same on all devices, so clients use them only in tests.
     let link_local = match route.destination {
-        // The dummy address is on the devices of other services.
+        // The devices of other services have the dummy address.
         IpAddr::V4(address) => address.is_link_local() || address == DUMMY,
         IpAddr::V6(address) => address.is_unicast_link_local() || address.is_multicast(),
     };
@@ -193,7 +193,7 @@ mod tests {
         Rule { ipv6: false, priority, table, unconditional: true, protocol: 2 }
     }
 
-    /// A host with two networks and a default gateway in the first.
+    /// A host with two networks, and a default gateway in the first network.
     fn host() -> Routing {
         Routing {
             devices: vec![device(1, "lo", 65_536), device(2, "eth0", 1_500), device(3, "eth1", 9_000)],
@@ -270,8 +270,8 @@ mod tests {
         assert_eq!(no_way, Err(NoWay::Unsupported(vec![reason])));
     }
 
-    /// On the routed way, clients may arrive through the devices of all tables, and the connected networks are
-    /// known, whose neighbours are limited.
+    /// If the kernel routes the packets, clients may arrive through the devices of all tables, and the hops are the
+    /// connected networks, whose neighbours are limited.
     #[test]
     fn a_routed_way_uses_all_tables() {
         let mut routing = host();
@@ -289,7 +289,7 @@ mod tests {
         assert!(way.is_routed());
     }
 
-    /// An address or a route that does not exist may return.
+    /// A missing address or route counts as temporary.
     #[test]
     fn what_is_missing_may_return() {
         let absent = |routing: &Routing| way_out(routing, address("203.0.113.5"), "fp0").expect_err("no way");
@@ -301,8 +301,8 @@ mod tests {
         assert_eq!(absent(&routing), NoWay::Absent("there is no route to any client".into()));
     }
 
-    /// Routes of other tables, of other families, to link-local addresses, and of devices that are down do
-    /// not matter, and neither do the rules of return paths.
+    /// Routes do not matter if they are in other tables, belong to another family, lead to link-local addresses, or use
+    /// devices that are down; nor do the rules of return paths.
     #[test]
     fn routes_that_no_client_uses_do_not_matter() {
         let expected = way_out(&host(), address("203.0.113.5"), "fp0");

@@ -1,8 +1,8 @@
 //! System calls that the worker is permitted while it serves clients.
 //!
-//! Everything else fails with EPERM. The worker is not killed, because a system call that only this version of
-//! the C library makes must not cost all connections. The worker can open stream sockets, and the files that
-//! it already has; it can neither open files nor start programs.
+//! All other system calls fail with EPERM. The worker is not killed, because a system call that only one
+//! version of the C library makes must not end all connections. The worker can open stream sockets and use
+//! the files that are already open; it can neither open files nor start programs.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::system;
 
 /// System calls that are permitted with any arguments.
 const PERMITTED: &[c_long] = &[
-    // Packets, sockets and their events.
+    // Calls for packets, sockets and their events.
     libc::SYS_read,
     libc::SYS_write,
     libc::SYS_readv,
@@ -44,10 +44,10 @@ const PERMITTED: &[c_long] = &[
     libc::SYS_eventfd2,
     libc::SYS_timerfd_create,
     libc::SYS_timerfd_settime,
-    // The file of the probes.
+    // Calls for the probe file.
     libc::SYS_pwrite64,
     libc::SYS_ftruncate,
-    // Time, memory, and what the C library does on its own.
+    // Calls for time and memory, and calls that the C library makes on its own.
     libc::SYS_clock_gettime,
     libc::SYS_getrandom,
     libc::SYS_brk,
@@ -67,7 +67,7 @@ const PERMITTED: &[c_long] = &[
     libc::SYS_exit,
     libc::SYS_exit_group,
 ];
-/// System calls that newer architectures do not have.
+/// System calls that exist only on older architectures.
 #[cfg(target_arch = "x86_64")]
 const PERMITTED_HERE: &[c_long] = &[libc::SYS_epoll_wait, libc::SYS_poll];
 #[cfg(not(target_arch = "x86_64"))]
@@ -78,7 +78,7 @@ const TYPE_MASK: u64 = 0xf;
 /// Request that makes a descriptor non-blocking. Its type in `libc` depends on the C library.
 const FIONBIO: u64 = 0x5421;
 
-/// Restricts the system calls of this process for good.
+/// Restricts the system calls of this process permanently.
 pub(crate) fn restrict() -> Result<(), Error> {
     let program = program().map_err(failed)?;
     apply_filter_all_threads(&program).map_err(failed)
@@ -121,7 +121,7 @@ mod tests {
 
     use super::*;
 
-    /// The restrictions apply to one thread of the test.
+    /// The test restricts only its own thread.
     #[test]
     fn only_what_the_worker_needs_is_permitted() {
         let server = TcpListener::bind("127.0.0.1:0").expect("a free port");

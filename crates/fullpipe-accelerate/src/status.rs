@@ -6,8 +6,8 @@
 //!   start.lock                        flock of a service that is starting
 //! ```
 //!
-//! The file reports what the keeper knows; whether packets are steered is read back from the kernel. Network
-//! namespaces of one host can share `/run`, so the names contain the number of the namespace.
+//! The file reports the keeper's state, but whether packets are steered is read from the kernel. Network
+//! namespaces of one host can share `/run`, so the file names contain the namespace number.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -27,7 +27,7 @@ use crate::steering::Phase;
 use crate::system;
 use crate::worker::{Beat, PathReport};
 
-/// Folder of the files of running services.
+/// Folder for the files of running services.
 pub(crate) const FOLDER: &str = "/run/fullpipe";
 const PREFIX: &str = "accelerate-";
 const STATE: &str = "json";
@@ -50,8 +50,8 @@ pub struct Status {
     pub table: String,
     /// Phase that the keeper has set: learning, steady or aside; null if nothing is steered.
     pub phase: Option<String>,
-    /// Whether the kernel has the table of the service; null if it could not be read, or belongs to another
-    /// network namespace.
+    /// Whether the kernel has the table of the service; null if the table could not be read or belongs to
+    /// another network namespace.
     pub steered: Option<bool>,
     /// Number of starts of the worker.
     pub starts: u64,
@@ -59,20 +59,20 @@ pub struct Status {
     pub kernels: usize,
     /// Packets that the kernel has dropped since the start of the service.
     pub drops: DroppedPackets,
-    /// Maximum rate of all connections together, in bit/s: 98 % of the device's speed; null if the speed is not
+    /// Maximum rate of all connections together, in bit/s: 98 % of the device speed; null if the speed is not
     /// known.
     pub limit: Option<u64>,
-    /// Last report of the worker.
+    /// Most recent report of the worker.
     pub report: Beat,
 }
 
 /// Packets that the kernel has dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DroppedPackets {
-    /// Number of packets from clients that the worker has not read in time.
+    /// Number of packets from clients that were dropped because the worker did not read them in time.
     pub unread: u64,
-    /// Number of packets that the queues of the devices to the clients have dropped, those of other programs
-    /// included.
+    /// Number of packets that the queues of the devices to the clients have dropped, including packets of
+    /// other programs.
     pub queues: u64,
 }
 
@@ -94,8 +94,8 @@ impl Status {
     }
 }
 
-/// Waits until no other service is starting, and returns a lock that keeps others from starting. Without the
-/// lock, two services could choose the same device, or steer the same port.
+/// Waits until no other service is starting, and returns a lock that prevents other starts. Without the lock,
+/// two services could choose the same device, or steer the same port.
 pub(crate) fn lock_starts() -> Result<File, Error> {
     let folder = Path::new(FOLDER);
     fs::create_dir_all(folder).map_err(|error| system(format_args!("create {FOLDER}"), error))?;
@@ -112,11 +112,11 @@ fn lock(path: &Path) -> Result<File, Error> {
     Ok(file)
 }
 
-/// The status file of a keeper, which is removed with this value.
+/// The status file of a keeper; dropping this value removes the file.
 #[derive(Debug)]
 pub(crate) struct StatusFile {
     path: PathBuf,
-    /// The kernel releases the lock when the keeper ends, however it ends.
+    /// However the keeper ends, the kernel then releases the lock.
     _lock: File,
 }
 
@@ -134,7 +134,7 @@ impl StatusFile {
         let mut file = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
         let text = serde_json::to_vec(status).map_err(|error| failed(error.into()))?;
         file.write_all(&text).map_err(failed)?;
-        // The counters are no secret.
+        // The counters are not secret.
         file.as_file().set_permissions(fs::Permissions::from_mode(0o644)).map_err(failed)?;
         file.persist(&self.path).map_err(|error| failed(error.error))?;
         Ok(())
@@ -149,7 +149,7 @@ impl Drop for StatusFile {
     }
 }
 
-/// Removes the files of keepers that were killed. No other service may be starting.
+/// Removes the files of killed keepers. The caller must hold the lock that prevents other starts.
 pub(crate) fn remove_stale() {
     for path in state_files(Path::new(FOLDER)).unwrap_or_default() {
         let lock = path.with_extension(LOCK);
@@ -187,13 +187,13 @@ fn read_folder(folder: &Path) -> Result<Vec<Status>, Error> {
     let own = this_namespace();
     let mut found = Vec::new();
     for path in state_files(folder)? {
-        // The keeper may have ended in the meantime. A file of another version is not readable.
+        // The keeper may have ended in the meantime. A file written by another version may not be readable.
         let Ok(text) = fs::read(&path) else { continue };
         let Ok(mut status) = serde_json::from_slice::<Status>(&text) else { continue };
         if !is_running(&path.with_extension(LOCK), status.keeper) {
             continue;
         }
-        // Only the tables of the own namespace are visible.
+        // Only the tables of this process's own namespace are visible.
         if status.namespace == own {
             let tables = nft::query(&["-j", "list", "tables", "netdev"]).ok();
             status.steered = tables.map(|tables| tables.contains(&format!("\"{}\"", status.table)));
@@ -204,7 +204,7 @@ fn read_folder(folder: &Path) -> Result<Vec<Status>, Error> {
     Ok(found)
 }
 
-/// Returns whether the keeper with this lock file and process ID runs.
+/// Returns whether the keeper with this lock file and process ID is running.
 fn is_running(lock: &Path, keeper: u32) -> bool {
     match File::open(lock) {
         Ok(file) => flock(&file, FlockOperation::NonBlockingLockShared).is_err(),
@@ -278,7 +278,7 @@ pub fn render(status: &Status) -> String {
     .join("\n")
 }
 
-/// Formats the state of the path memory as a line.
+/// Formats the state of the path memory as one line.
 fn render_paths(paths: &PathReport) -> String {
     let PathReport { prefixes, launches, over_budget, stopped } = paths;
     match stopped {
@@ -350,7 +350,7 @@ mod tests {
         assert_eq!(serde_json::from_str::<Status>(&json).expect("the same"), status);
     }
 
-    /// The file of a keeper that was killed is still there, but nobody holds its lock.
+    /// The file of a killed keeper still exists, but no process holds its lock.
     #[test]
     fn only_running_services_are_read() {
         let folder = tempfile::tempdir().expect("a folder");

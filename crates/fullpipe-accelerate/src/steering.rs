@@ -1,4 +1,4 @@
-//! Text of the nftables table that forwards the packets of one port to the TUN device and back.
+//! Builds the text of the nftables table that forwards the packets of one port to the TUN device and back.
 //!
 //! ```text
 //!   device of a client ─ ingress ─► chain in_N ─► steer ─┬─ theirs: the kernel
@@ -16,19 +16,19 @@
 //! | [`Phase::Steady`] | ours; beyond a rate the kernel's, and their SYNs fill the set `left` | ours unless the set `theirs` or `left` contains them |
 //! | [`Phase::Aside`] | the kernel's; their SYNs fill the set `left` | as above |
 //!
-//! The set `theirs` contains clients of the kernel's sockets. The elements of `left` expire after seconds, so
-//! that a flood of SYNs cannot fill the kernel's memory. Until then, the keeper finds those that have become
+//! The set `theirs` contains clients of the kernel's sockets. The elements of `left` expire after some seconds, so a
+//! flood of SYNs cannot fill the kernel's memory. Before they expire, the keeper finds those clients that have opened
 //! connections among the kernel's sockets, and adds them to `theirs`.
 //!
-//! ICMP messages about the path MTU (RFC 1191, RFC 8201) are forwarded to the worker too, if they quote a
-//! packet of the port. The set of the kernel's connections cannot be compared with a quoted packet, so the
-//! worker gives messages about these connections back to the kernel.
+//! ICMP messages about the path MTU (RFC 1191, RFC 8201) are forwarded to the worker as well if they quote a packet of
+//! the port. A quoted packet cannot be compared with the set of the kernel's connections, so the worker returns
+//! messages about these connections to the kernel.
 //!
-//! The first phase is needed because a connection that the kernel accepts while the kernel's sockets are
-//! being listed would be missing from the list. Once SYNs go to the worker, the list can only shrink.
+//! The phase `Learning` is needed because a connection that the kernel accepts while its sockets are being listed would
+//! be missing from the list. Once all SYNs go to the worker, the list can only shrink.
 //!
-//! The table has an owner (`flags owner`, Linux 5.12): the kernel removes it with the socket of the process
-//! that has created it.
+//! The table has an owner (`flags owner`, Linux 5.12): the kernel removes it when the process that created it closes
+//! its socket.
 
 use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
@@ -38,40 +38,40 @@ use serde::Serialize;
 /// Separator of the commands of a transaction.
 const SEPARATOR: &str = "; ";
 
-/// Maximum number of connections in the sets `ours` and `theirs`. If `ours` is full, a new connection stays
-/// with the kernel.
+/// Maximum number of connections in the sets `ours` and `theirs`. If `ours` is full, new connections stay with the
+/// kernel.
 const MOST_ELEMENTS: u32 = 1 << 20;
-/// Maximum number of clients in the set `left`: those of 4 s, at 65 000 SYNs per second beyond the rate. If the
-/// set is full, a new connection goes to the worker, which answers with SYN cookies.
+/// Maximum number of clients in the set `left`: the clients of 4 s at 65 000 SYNs per second above the limit. If the
+/// set is full, new connections go to the worker, which answers with SYN cookies.
 const MOST_LEFT: u32 = 1 << 18;
-/// Time after its last SYN for which a client is in the set `left`, in seconds. The keeper lists the kernel's
-/// sockets every second, and a handshake takes a round trip.
+/// Time in seconds for which a client stays in the set `left` after its last SYN. The keeper lists the kernel's sockets
+/// every second, and a handshake takes a round trip.
 pub(crate) const LEFT_SECONDS: u32 = 4;
-/// Part of a second whose SYNs may arrive at once.
+/// Number of bursts per second into which the SYN limit is divided.
 const BURSTS_PER_SECOND: usize = 10;
-/// Least number of SYNs that may arrive at once.
+/// Minimum number of SYNs that may arrive at once.
 const LEAST_BURST: usize = 5;
-/// Maximum number of clients of connected networks to whom packets have been sent recently.
+/// Maximum number of recently used neighbours: clients in connected networks.
 const MOST_NEIGHBOURS: u32 = 1 << 16;
-/// Maximum number of such clients per second that are new. The kernel asks the network three times, within
-/// 3 s, for the address of each of them. SYNs with forged addresses would fill its neighbour table, which has
-/// 1024 entries by default (`gc_thresh3`), and steering needs one of these too.
+/// Maximum number of new neighbours per second. For each new neighbour, the kernel sends up to three requests for its
+/// link-layer address within 3 s. SYNs with forged addresses would fill the kernel's neighbour table, which has 1024
+/// entries by default (`gc_thresh3`), and steering needs entries in it, too.
 const NEW_NEIGHBOURS: u32 = 200;
-/// Maximum number of ICMP messages per second that are forwarded to the worker. Further ones reach the kernel
-/// alone.
+/// Maximum number of ICMP messages per second that are forwarded to the worker. Messages above this rate reach only the
+/// kernel.
 const MOST_ICMP: u32 = 1_000;
-/// Time for which such a client is remembered after it was new, in seconds.
+/// Time in seconds for which a neighbour is remembered after it was first used.
 const NEIGHBOUR_SECONDS: u32 = 60;
 
-/// How new connections and other packets of the port are divided between the worker and the kernel.
+/// Phase of the steering: how packets of the port are divided between the worker and the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
-    /// New connections are forwarded to the worker, all others stay with the kernel.
+    /// New connections go to the worker, and all other packets stay with the kernel.
     Learning,
-    /// All connections are forwarded to the worker, except those of the kernel.
+    /// All connections go to the worker, except those of the kernel.
     Steady,
-    /// New connections stay with the kernel, and the worker's connections with the worker.
+    /// New connections stay with the kernel, and the worker keeps its connections.
     Aside,
 }
 
@@ -82,11 +82,11 @@ pub struct Hop {
     pub network: Option<(IpAddr, u8)>,
     /// Gateway to the destination; `None` if the network is connected to the device.
     pub gateway: Option<IpAddr>,
-    /// Outgoing device.
+    /// Outgoing device for this destination.
     pub device: String,
 }
 
-/// What is steered, from where, and to where.
+/// Parameters of the steering: which packets are steered, from which devices, and to which destinations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Steering {
     /// Name of the table.
@@ -95,21 +95,21 @@ pub struct Steering {
     pub tun: String,
     /// Address and port whose connections are steered.
     pub listen: SocketAddr,
-    /// nftables expression that a client's packets must match.
+    /// nftables expression that the packets of a client must match.
     pub matching: Option<String>,
     /// Maximum number of SYNs per second that are forwarded to the worker.
     pub syn_rate: usize,
     /// Devices through which clients reach this host.
     pub incoming: Vec<String>,
-    /// Destinations of the worker's packets, the longest prefixes first. If the kernel routes the packets, only
-    /// the connected networks, whose neighbours are limited.
+    /// Destinations of the worker's packets, with the longest prefixes first. If the kernel routes the packets, the
+    /// list contains only the connected networks, whose neighbours are limited.
     pub hops: Vec<Hop>,
     /// Whether the kernel routes the worker's packets.
     pub routed: bool,
 }
 
 impl Steering {
-    /// Returns the transaction that creates the table in the given phase. `theirs` are the clients whose
+    /// Returns the transaction that creates the table in the given phase. `theirs` contains the clients whose
     /// connections stay with the kernel.
     pub fn install(&self, phase: Phase, theirs: &[SocketAddr]) -> String {
         self.install_commands(phase, theirs).join(SEPARATOR)
@@ -144,8 +144,8 @@ impl Steering {
         commands.extend(self.elements("add", theirs));
         commands.extend(self.rules_in(phase));
         if self.routed {
-            // Connection tracking has not seen the packets of the clients, and would judge the worker's packets
-            // as invalid. Address translation does not apply to untracked packets.
+            // Connection tracking has not seen the clients' packets, and would mark the worker's packets as invalid, so
+            // they are not tracked. Address translation does not apply to untracked packets.
             let (ip, _) = self.family();
             commands.push(format!("add table {ip} {table} {{ flags owner; }}"));
             commands.push(format!(
@@ -156,13 +156,13 @@ impl Steering {
         commands
     }
 
-    /// Returns the transaction that replaces the tables of `former`, for example after the devices have changed.
+    /// Returns the transaction that replaces the table of `former`, for example after a change of devices.
     pub fn replace(&self, former: &Self, phase: Phase, theirs: &[SocketAddr]) -> String {
         [former.remove(), self.install(phase, theirs)].join(SEPARATOR)
     }
 
-    /// Returns the transaction that changes the phase. `theirs` replaces the set of the kernel's connections;
-    /// with `None`, the set is kept.
+    /// Returns the transaction that changes the phase. `theirs` replaces the set of the kernel's connections; `None`
+    /// keeps the set.
     pub fn switch(&self, phase: Phase, theirs: Option<&[SocketAddr]>) -> String {
         self.switch_commands(phase, theirs).join(SEPARATOR)
     }
@@ -181,15 +181,15 @@ impl Steering {
         commands
     }
 
-    /// Returns the transaction that removes clients from the set of the kernel's connections, and adds others;
-    /// `None` if there is nothing to change.
+    /// Returns the transaction that removes the clients `gone` from the set of the kernel's connections and adds the
+    /// clients `new`; `None` if there is nothing to change.
     pub fn update(&self, gone: &[SocketAddr], new: &[SocketAddr]) -> Option<String> {
         let commands: Vec<String> =
             [self.elements("delete", gone), self.elements("add", new)].into_iter().flatten().collect();
         (!commands.is_empty()).then(|| commands.join(SEPARATOR))
     }
 
-    /// Returns the number of SYNs that may arrive at once without being left to the kernel.
+    /// Returns the number of SYNs that may arrive at once before further SYNs are left to the kernel.
     pub(crate) fn syn_burst(&self) -> usize {
         (self.syn_rate / BURSTS_PER_SECOND).max(LEAST_BURST)
     }
@@ -230,14 +230,14 @@ impl Steering {
         let chosen = self.matching.as_deref().map_or_else(String::new, |matching| format!(" {matching}"));
         let syn = "tcp flags & (fin | syn | rst | ack) == syn";
         let forward = format!("fwd {ip} to {ip} daddr device \"{}\"", self.tun);
-        // The ports of a packet are in its first fragment. The worker does not reassemble fragments, and the
-        // kernel would answer with a reset.
+        // The ports are only in the first fragment of a packet. The worker does not reassemble fragments, and the
+        // kernel would answer the reassembled packet with a reset.
         let first_fragment = match family {
             Family::V4 => "ip frag-off & 0x3fff == 0x2000",
             Family::V6 => "frag more-fragments 1",
         };
         let mut rules = vec![format!("{to_us} {client} @theirs accept")];
-        // A retransmitted SYN extends the stay in the set.
+        // A retransmitted SYN extends the time in the set.
         let leave = format!("update @left {{ {client} }} accept");
         if phase != Phase::Learning {
             rules.push(format!("{to_us} {syn} {client} @left {leave}"));
@@ -271,7 +271,8 @@ impl Steering {
     fn too_big(&self) -> String {
         let (address, port) = (self.listen.ip(), self.listen.port());
         let quoted = match address {
-            // The first octet of a header without options; the protocol TCP; source address and port.
+            // The checks compare the first octet of a header without options, the protocol number of TCP, the source
+            // address, and the source port.
             IpAddr::V4(v4) => format!(
                 "icmp type destination-unreachable icmp code frag-needed @th,64,8 0x45 @th,136,8 6 \
                  @th,160,32 {:#x} @th,224,16 {port}",
@@ -287,8 +288,8 @@ impl Steering {
         format!("{ip} daddr {address} {quoted} {limit}")
     }
 
-    /// Returns the rules for the packets of the worker. Other packets of the device are dropped, so that a
-    /// defect of the worker cannot send in the name of other services.
+    /// Returns the rules for packets that the worker sends. Other packets of the device are dropped, so that a
+    /// defective worker cannot send packets in the name of other services.
     fn rules_out(&self) -> Vec<String> {
         let (ip, _) = self.family();
         let ours = format!("{ip} saddr {} tcp sport {}", self.listen.ip(), self.listen.port());
@@ -311,7 +312,7 @@ impl Steering {
                  comment \"new neighbours\""
             ));
             rules.push(format!("{to_hop} add @neighbours {{ {ip} daddr }} {forward}"));
-            // The set is full.
+            // If the set is full, packets are forwarded without an entry.
             rules.push(format!("{to_hop} {forward}"));
         }
         if self.routed {
@@ -332,10 +333,10 @@ enum Family {
     V6,
 }
 
-/// Checks an nftables expression of the user: it must stay within its rule.
+/// Checks that an nftables expression of the user cannot change the rest of its rule.
 ///
 /// # Errors
-/// Returns the reason for which the expression cannot be used.
+/// Returns the reason why the expression cannot be used.
 pub fn check_match(expression: &str) -> Result<(), String> {
     let forbidden = |c: char| c == ';' || c == '#' || c.is_control();
     if expression.trim().is_empty() {
@@ -441,8 +442,8 @@ mod tests {
         assert_eq!(text, expected.join("; "));
     }
 
-    /// The second transaction sends the kernel's connections to the kernel and all others to the worker. A
-    /// client of the other address family cannot be in the set.
+    /// The second transaction leaves the kernel's connections to the kernel, and steers all other packets to the
+    /// worker. The set cannot contain a client of the other address family.
     #[test]
     fn the_second_transaction_takes_the_rest() {
         let theirs = clients(&["198.51.100.7:40000", "[2001:db8::1]:5", "198.51.100.8:40001"]);
@@ -473,8 +474,7 @@ mod tests {
         assert_eq!(text, expected.join("; "));
     }
 
-    /// While the worker is silent, the SYNs of new connections go to the kernel and mark their connections as
-    /// the kernel's.
+    /// While the worker is silent, SYNs go to the kernel, and add their clients to the set of the kernel's connections.
     #[test]
     fn aside_leaves_new_connections_to_the_kernel() {
         let text = steering("203.0.113.5:443").switch(Phase::Aside, None);
@@ -503,7 +503,7 @@ mod tests {
         }
     }
 
-    /// On the routed way, the kernel gets the packets of the port untracked, and no others.
+    /// If the kernel routes the packets, it gets the packets of the port untracked, and no other packets of the device.
     #[test]
     fn a_routed_way_leaves_packets_to_the_kernel() {
         let direct = steering("203.0.113.5:443");
@@ -528,7 +528,7 @@ mod tests {
         );
     }
 
-    /// The expression of the user restricts new connections, and never those that exist already.
+    /// The user's expression restricts new connections, but never existing ones.
     #[test]
     fn a_match_chooses_clients() {
         let matching = Some("ip saddr { 198.51.100.0/24 }".to_owned());

@@ -1,8 +1,8 @@
-//! SYNs that were forwarded to a worker that has died. The keeper gives them back to the kernel, so that their
-//! clients need not send them again.
+//! Returns SYNs to the kernel that were forwarded to a worker that has died. Their clients then need not
+//! retransmit them.
 //!
-//! A packet that a raw socket sends to an address of this host passes the loopback device, and arrives at the
-//! kernel's listener.
+//! If a raw socket sends a packet to an address of this host, the packet passes the loopback device and
+//! reaches the kernel's listener.
 
 use std::net::SocketAddr;
 
@@ -12,11 +12,11 @@ use socket2::Socket;
 
 use crate::probes::send;
 
-/// Longest beginning of a packet that is read. The headers of a SYN have at most 100 octets.
+/// Maximum number of bytes that are read of a packet. The headers of a SYN have at most 100 octets.
 const MOST_BYTES: usize = 256;
 
-/// Takes all packets that wait at the device, and sends the SYNs among them to the kernel. Returns the number
-/// of SYNs. The other packets belong to connections that are lost.
+/// Takes all packets that wait at the device, and returns the SYNs among them to the kernel. Returns the
+/// number of SYNs. The other packets belong to connections that are lost.
 pub(crate) fn give_back(tun: &Tun, listen: SocketAddr, raw: &Socket) -> usize {
     let mut room = [0; MOST_BYTES];
     let mut count = 0;
@@ -29,9 +29,9 @@ pub(crate) fn give_back(tun: &Tun, listen: SocketAddr, raw: &Socket) -> usize {
     count
 }
 
-/// Returns the packet of a SYN to `listen`, with complete checksums.
+/// Returns the packet of a SYN to `listen` with complete checksums; `None` for other packets.
 fn syn(packet: &[u8], listen: SocketAddr) -> Option<Headers> {
-    // A packet from this host has only a part of its checksum.
+    // The checksum of a packet from this host is only partly computed.
     let packet = Packet::parse(packet, Checksums::Skip).ok()?;
     let flags = packet.segment.flags;
     let others = [Flags::ACK, Flags::RST, Flags::FIN];
@@ -54,7 +54,7 @@ mod tests {
         test_packets::packet(&segment, "198.51.100.7:40000", to)
     }
 
-    /// Only SYNs to the service are given back, and their checksums are complete.
+    /// Only SYNs to the service are returned to the kernel, with complete checksums.
     #[test]
     fn only_syns_of_the_service_are_given_back() {
         let listen: SocketAddr = LISTEN.parse().expect("an address");

@@ -1,9 +1,9 @@
-//! Packets that the unit tests of several modules build.
+//! Packets for the unit tests of several modules.
 
 use fullpipe_tcp::wire::{Flags, Headers, Segment, SeqNum, SynOptions};
 use fullpipe_units::Ecn;
 
-/// Returns a segment without data. A SYN has the options of a usual client.
+/// Returns a segment without data. A SYN has the options of a typical client.
 pub(crate) fn segment(seq: SeqNum, ack: SeqNum, flags: Flags) -> Segment {
     let options = SynOptions { mss: 1_460, window_scale: Some(7), sack_permitted: true };
     Segment {

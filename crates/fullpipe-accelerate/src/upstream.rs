@@ -1,4 +1,4 @@
-//! Sockets of the kernel to the server.
+//! Kernel sockets that connect to the server.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr};
@@ -11,7 +11,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use crate::config::Upstream;
 use crate::relay::{End, Input, Output};
 
-/// Source addresses of connections to a server on a loopback address. Each address has about 28 000 ports;
+/// Source addresses for connections to a server on a loopback address. Each address has about 28 000 ports;
 /// the addresses 127.1.0.0 to 127.254.255.255 are used in turn.
 #[derive(Debug, Default)]
 pub(crate) struct Sources(u32);
@@ -33,11 +33,12 @@ impl Sources {
 #[derive(Debug)]
 pub(crate) struct Server {
     socket: Socket,
-    /// Whether the server has not accepted the connection yet.
+    /// Whether the connection attempt is still in progress.
     connecting: bool,
-    /// What epoll has reported and a read has not used up yet.
+    /// Readiness that epoll has reported and that reads have not used up.
     readiness: Readiness,
-    /// Whether a write has met a reset. The kernel reports the reset once, and an end in order afterwards.
+    /// Whether a write has failed because of a reset. The kernel reports the reset only once, and an orderly
+    /// end afterwards.
     was_reset: bool,
 }
 
@@ -55,8 +56,8 @@ impl Server {
         };
         let socket = Socket::new(domain, Type::STREAM.nonblocking(), None)?;
         if let Upstream::Tcp(address) = upstream {
-            // From here on, the kernel resets the connection if this process dies. With an end in order, half
-            // an upload would look whole to the server.
+            // From here on, the kernel resets the connection if this process dies. After an orderly end, the
+            // server would take an incomplete upload for a complete one.
             socket.set_linger(Some(std::time::Duration::ZERO))?;
             socket.set_tcp_nodelay(true)?;
             match client {
@@ -70,13 +71,14 @@ impl Server {
         }
         let connecting = match socket.connect(&address) {
             Ok(()) => false,
-            // Over loopback, the handshake has ended by now, although the call does not report it.
+            // Over loopback, the handshake has already completed, although the call does not report it.
             Err(error) if error.raw_os_error() == Some(Errno::INPROGRESS.raw_os_error()) => {
                 socket.peer_addr().is_err()
             }
             Err(error) => return Err(error),
         };
-        // The end of what a read of a local socket returns may be the end of a message instead of the data.
+        // When a read of a Unix socket returns fewer bytes than requested, only a message may have ended, and
+        // not the data.
         let readiness = Readiness { readable: false, ends: matches!(upstream, Upstream::Unix(_)) };
         Ok(Self { socket, connecting, readiness, was_reset: false })
     }
@@ -92,7 +94,7 @@ impl Server {
         self.connecting
     }
 
-    /// Determines the outcome of the attempt to connect, once the socket is ready.
+    /// Determines the outcome of the connection attempt, once the socket is ready.
     pub(crate) fn finish_connecting(&mut self) -> io::Result<()> {
         match self.socket.take_error()? {
             Some(error) => Err(error),
@@ -103,24 +105,24 @@ impl Server {
         }
     }
 
-    /// Closes the connection in order: the kernel still sends what was written.
+    /// Closes the connection in an orderly way: the kernel still sends the data that was written.
     pub(crate) fn close(self) {
-        // If the option cannot be cleared, the server sees a reset instead, which loses no byte of ours that
-        // it has read.
+        // If the option cannot be cleared, the server sees a reset instead, but loses no byte that it has
+        // already read.
         let _ = self.socket.set_linger(None);
     }
 }
 
-/// Gives a socket the address of the client.
+/// Binds a socket to the address of the client.
 fn borrow(socket: &Socket, client: SocketAddr) -> io::Result<()> {
     match client {
         SocketAddr::V4(_) => socket.set_ip_transparent_v4(true)?,
         SocketAddr::V6(_) => socket.set_ip_transparent_v6(true)?,
     }
-    // The last connection from the same port may still be in TIME-WAIT.
+    // An earlier connection from the same port may still be in TIME-WAIT.
     socket.set_reuse_address(true)?;
-    // The client's port may be privileged, or that of a listening socket of this host. The server then sees
-    // another port.
+    // The client's port may be privileged, or a socket of this host may listen on it. The server then sees a
+    // different port.
     let bound = socket.bind(&SockAddr::from(client));
     bound.or_else(|_| socket.bind(&SockAddr::from(SocketAddr::new(client.ip(), 0))))
 }
@@ -131,7 +133,7 @@ impl AsFd for Server {
     }
 }
 
-/// Returns whether an error means that a call can be repeated later.
+/// Returns whether an error means that the call can be repeated later.
 pub(crate) fn is_temporary(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
@@ -197,7 +199,7 @@ mod tests {
         }
     }
 
-    /// A connection that is dropped is reset, and one that is closed ends in order.
+    /// Dropping a connection resets it, and `close` ends it in an orderly way.
     #[test]
     fn a_dropped_connection_is_reset() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -224,7 +226,8 @@ mod tests {
         }
     }
 
-    /// What the server sent before a reset is read first, and the reset is not taken for an end.
+    /// Data that the server sent before a reset is read first, and the reset is not reported as an orderly
+    /// end.
     #[test]
     fn a_reset_comes_after_the_bytes() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -240,8 +243,8 @@ mod tests {
         assert_eq!(server.read(&mut read), Input::Reset);
     }
 
-    /// A read that returns fewer bytes than requested has taken all, so the socket is not read again before the
-    /// next report. If the end has been reported, it is read without another report.
+    /// A read that returns fewer bytes than requested has emptied the socket, so it is not read again before
+    /// epoll reports more data. If epoll has reported the end, the end is read without another report.
     #[test]
     fn a_socket_is_read_after_a_report() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");

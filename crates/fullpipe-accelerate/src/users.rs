@@ -6,7 +6,7 @@ use fullpipe_linux::Error;
 
 use crate::{refused, system};
 
-/// Users that exist on most hosts, in the order of preference.
+/// Users that exist on most hosts, in order of preference.
 const USERS: [&str; 2] = ["fullpipe", "nobody"];
 
 /// Returns the user ID and the group ID of the worker's user.
@@ -26,7 +26,7 @@ pub(crate) fn user(name: Option<&str>) -> Result<(u32, u32), Error> {
     Ok((user, group))
 }
 
-/// Finds a user in the text of `/etc/passwd`.
+/// Returns the user ID and the group ID of a user from the text of `/etc/passwd`.
 fn ids(users: &str, name: &str) -> Option<(u32, u32)> {
     users.lines().find_map(|line| {
         let mut fields = line.split(':');

@@ -1,5 +1,5 @@
-//! The worker: relays the connections of one port between fullpipe's TCP and the server. It runs in a process
-//! without privileges, which the keeper starts.
+//! The worker relays the connections of one port between fullpipe's TCP and the server. It runs in an
+//! unprivileged process, which the keeper starts.
 //!
 //! ```text
 //!   client ⇄ TUN ⇄ Stack ⇄ Half up, Half down ⇄ kernel socket ⇄ server
@@ -42,32 +42,32 @@ pub use report::{Beat, PathReport};
 pub(crate) use settings::{PathLimits, WorkerSettings};
 pub use start::work;
 
-/// Interval between two reports to the keeper, which counts their absence as silence.
+/// Interval between two reports to the keeper, which takes missing reports for silence.
 pub(crate) const BEAT: Duration = Duration::from_millis(100);
 /// Maximum number of bytes that one connection moves per direction and round of the loop.
 const BURST: usize = 256 << 10;
-/// Size of one read, about that of a super-packet.
+/// Size of one read, about the size of a super-packet.
 const READ: usize = 64 << 10;
-/// Longest time for which bytes are delivered that the server has sent before a reset.
+/// Maximum time for delivering the bytes that the server sent before a reset.
 const LAST_BYTES: Duration = Duration::from_secs(5);
-/// Time in which the resets of all connections are sent before the worker ends.
+/// Time for sending the resets of all connections before the worker ends.
 const FAREWELL: Duration = Duration::from_millis(100);
-/// Time after the death of the keeper in which the table disappears. The answers to probes then reach the
+/// Time within which the table disappears after the keeper has died. The answers to probes then reach the
 /// kernel.
 const TABLE_GONE: Duration = Duration::from_millis(300);
-/// Time after which the probe of a new connection is written to the file. Many short connections have ended by
-/// then, and the probes of the others are written together.
+/// Time after which the probe of a new connection is written to the probe file. Many short connections have
+/// ended by then, and the remaining probes are written together.
 const PROBE_DELAY: Duration = Duration::from_millis(10);
-/// Time by which the timestamps of probes are ahead. A client ignores an ACK that is older than the last segment
-/// (RFC 7323 section 5; Linux answers none since 6.14), and the worker may send segments after it has written a
-/// probe.
+/// Time by which the timestamps in probes are ahead of the present. A client ignores an ACK that is older
+/// than the last segment (RFC 7323 section 5; Linux answers none since 6.14), and the worker may send
+/// segments after it has written a probe.
 const PROBE_AHEAD: Duration = Duration::from_secs(10);
 
 const CONTROL: u64 = 0;
 const PROBE: u64 = 1;
 const FIRST_CONNECTION: u64 = 2;
 
-/// A connection of a client, and its connection to the server.
+/// A client's connection, and the connection to the server that belongs to it.
 #[derive(Debug)]
 struct Relayed {
     id: ConnId,
@@ -77,17 +77,17 @@ struct Relayed {
     watched: Watched,
     /// Whether the client has ended its direction.
     client_ended: bool,
-    /// Time at which the connection is reset, if the server has reset its side.
+    /// Time at which the client's connection is reset, if the server has reset its own.
     reset_by: Option<Instant>,
-    /// Whether the connection may not read from its server, because of the memory budget.
+    /// Whether the memory budget keeps the connection from reading from its server.
     held_back: bool,
-    /// Bytes in both directions at the last report.
+    /// Number of bytes moved in both directions up to the last report.
     reported: u64,
-    /// Whether the connection is in the list of those that can continue.
+    /// Whether the connection is in the list of connections that can continue.
     queued: bool,
 }
 
-/// What epoll reports about the socket to the server.
+/// Conditions that epoll reports about the socket to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Watched {
     Nothing,
@@ -104,7 +104,7 @@ struct Client<'a> {
 }
 
 impl Relayed {
-    /// Watches the socket to the server for at least `wanted`.
+    /// Makes epoll watch the socket to the server for at least the condition `wanted`.
     fn watch(&mut self, sockets: &Sockets<'_>, number: u64, wanted: Watched) -> Result<(), Error> {
         let fd = self.server.as_fd();
         match (self.watched, wanted) {
@@ -141,7 +141,7 @@ impl End for Client<'_> {
     }
 }
 
-/// An attempt to connect to the server in order to learn whether it lives.
+/// A connection attempt that checks whether the server accepts connections.
 struct Probe {
     server: Server,
 }
@@ -153,9 +153,10 @@ struct Worker {
     relayed: BTreeMap<u64, Relayed>,
     numbers: BTreeMap<ConnId, u64>,
     next_number: u64,
-    /// Connections that can continue without another event, each once.
+    /// Connections that can continue without another event, without duplicates.
     again: Vec<u64>,
-    /// Those of them that are being served. Both lists keep their memory, so that a round allocates nothing.
+    /// Connections that are being served in this round. The memory of both lists is reused, so a round
+    /// allocates nothing.
     serving: Vec<u64>,
     /// Connections whose server has sent a reset.
     resetting: BTreeSet<u64>,
@@ -164,23 +165,23 @@ struct Worker {
     probe: Option<Probe>,
     pressure: Pressure,
     probes: ProbeFile,
-    /// New connections whose probes are not in the file yet, and the time at which they are written.
+    /// New connections whose probes are not in the probe file yet, and the time at which to write them.
     unprobed: Vec<u64>,
     next_probes: Instant,
-    /// Raw socket for the probes of this worker's clients if the keeper dies, and for ICMP messages about
-    /// connections of the kernel.
+    /// Raw socket for probes to the clients if the keeper dies, and for ICMP messages about the kernel's
+    /// connections.
     raw: Option<Socket>,
-    /// Probes that are sent before the worker ends, and those of one report interval.
+    /// Probes to send before the worker ends, in groups for one report interval.
     last_probes: VecDeque<Vec<(IpAddr, Vec<u8>)>>,
     beat: Beat,
-    /// Bytes of the connections that have ended: from the clients, and from the server.
+    /// Bytes of ended connections: those from the clients, and those from the server.
     carried: [u64; 2],
-    /// What the connections hold, and a report as text. Both keep their memory.
+    /// Buffers for the memory use of the connections, and for the text of a report. Their memory is reused.
     held: Vec<u64>,
     line: Vec<u8>,
     beats: u64,
     next_beat: Instant,
-    /// Time at which the worker ends, once the keeper has asked for it or has ended itself.
+    /// Time at which the worker ends, after the keeper has ordered it or has ended itself.
     ends_at: Option<Instant>,
     started: bool,
     scratch: Vec<u8>,
@@ -274,11 +275,12 @@ impl Worker {
         }
     }
 
-    /// Writes the probes of the new connections that still exist.
+    /// Writes the probes of those new connections that still exist.
     fn write_probes(&mut self, now: Instant, stack: &Stack) {
         let Self { unprobed, relayed, probes, .. } = self;
         let open = unprobed.drain(..).filter_map(|number| relayed.get(&number));
-        // Without the file, the clients of a dead worker learn late that their connections are lost.
+        // Without the probes in the file, the clients of a dead worker notice late that their connections are
+        // lost.
         let _ = probes.append(open.filter_map(|open| stack.probe_packet(now + PROBE_AHEAD, open.id)));
         self.next_probes = Instant::FAR_FUTURE;
     }
@@ -292,7 +294,8 @@ impl Worker {
     fn events(&mut self, now: Instant, stack: &mut Stack) {
         while let Some((id, event)) = stack.poll_event() {
             let Some(&number) = self.numbers.get(&id) else {
-                // The connection has no server any more; its last bytes are on their way.
+                // The connection to the server has already ended, and the last bytes to the client are in
+                // flight.
                 if matches!(event, Event::Aborted | Event::Closed) {
                     stack.release(now, id);
                 }
@@ -317,7 +320,7 @@ impl Worker {
         }
     }
 
-    /// Serves a connection in this round, or in the next one if this round has begun.
+    /// Schedules a connection to be served in this round, or in the next round if this one is in progress.
     fn go_on(&mut self, number: u64) {
         if let Some(relayed) = self.relayed.get_mut(&number)
             && !std::mem::replace(&mut relayed.queued, true)
@@ -343,7 +346,7 @@ impl Worker {
         }
     }
 
-    /// Moves the bytes of one connection in both directions, and sets what its socket waits for.
+    /// Moves bytes of one connection in both directions, and sets the conditions for which its socket waits.
     fn pump(
         &mut self,
         now: Instant,
@@ -371,7 +374,8 @@ impl Worker {
                 }
                 return Ok(());
             }
-            // The client's connection is gone, or the server takes nothing and has nothing more to say.
+            // Either the client's connection is gone, or the server accepts no more data and has already sent
+            // everything.
             (Progress::SourceReset, _) | (_, Progress::SinkReset) | (Progress::SinkReset, Progress::Done) => {
                 self.reset(now, stack, number);
                 return Ok(());
@@ -382,7 +386,7 @@ impl Worker {
             }
             _ => {}
         }
-        // A write that the stack has cut short although it has room gets no event.
+        // The stack sends no event for a write that it cut short although it had room.
         let has_room = || stack.connection(id).is_some_and(|connection| !connection.is_full());
         let goes_on = up_now == Progress::GoesOn
             || down_now == Progress::GoesOn
@@ -426,7 +430,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Follows the orders of the keeper, and resets all connections if it has ended.
+    /// Executes the keeper's orders, and resets all connections if the keeper has ended.
     fn listen_to_keeper(
         &mut self,
         now: Instant,
@@ -451,13 +455,13 @@ impl Worker {
                 FAREWELL
             }
             _ => {
-                // The keeper is dead, and the table goes with it, so the resets of the stack may be lost.
+                // The keeper is dead and its table disappears, so resets that the stack sends may be lost.
                 let packets = self.relayed.values().filter_map(|relayed| {
                     let to = stack.tuple(relayed.id)?.remote.ip();
                     Some((to, stack.probe_packet(now + PROBE_AHEAD, relayed.id)?.as_bytes().to_vec()))
                 });
                 let packets: Vec<_> = packets.collect();
-                // Nobody learns which probes are lost, so each is sent twice.
+                // There are no reports of lost probes, so each probe is sent twice.
                 let rounds = [&packets, &packets].into_iter().flat_map(|round| round.chunks(probes::AT_ONCE));
                 self.last_probes = rounds.map(<[_]>::to_vec).collect();
                 TABLE_GONE
@@ -466,13 +470,14 @@ impl Worker {
         self.ends_at = Some(now + wait);
         let numbers: Vec<u64> = self.relayed.keys().copied().collect();
         numbers.into_iter().for_each(|number| self.reset(now, stack, number));
-        // A reset would keep the client from trying again, and the kernel's listener answers it soon.
+        // A reset would keep the client from retrying, but the kernel's listener will answer a retransmitted
+        // SYN soon.
         stack.set_admission(now, self.settings.listen, Admission::Held);
-        // The end of the socket would be reported again in every round.
+        // Otherwise, every round would report the end of the socket again.
         sockets.change(self.control.as_fd(), CONTROL, WaitCondition::Data, WaitCondition::Nothing)
     }
 
-    /// Sends the last probes, and ends the worker after them.
+    /// Sends the last probes, and then ends the worker.
     fn end(&mut self, now: Instant) {
         match (&self.raw, self.last_probes.pop_front()) {
             (Some(raw), Some(probes)) => {
@@ -490,13 +495,13 @@ impl Worker {
         }
         let mut server = probe.server;
         if self.settings.client_address == ClientAddress::ProxyV2 {
-            // Without a header, the server would report a broken connection.
+            // Without a header, the server would log a broken connection.
             server.write(&proxy::local());
         }
         server.close();
     }
 
-    /// Starts and ends probes, and applies the state of the server to new connections.
+    /// Starts and finishes probes of the server, and applies the server's state to new connections.
     fn examine_server(
         &mut self,
         now: Instant,
@@ -524,7 +529,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Resets the connections whose server has sent a reset, once the client has acknowledged all bytes.
+    /// Resets connections whose server has sent a reset, once the client has acknowledged all bytes.
     fn finish_resets(&mut self, now: Instant, stack: &mut Stack) -> Instant {
         let mut next = Instant::FAR_FUTURE;
         if self.resetting.is_empty() {
@@ -558,12 +563,12 @@ impl Service for Worker {
         self.accept(now, stack);
         self.events(now, stack);
         while let Some(message) = stack.poll_unclaimed() {
-            // A packet to an own address passes the loopback device, and arrives at the kernel.
+            // A packet to one of the host's own addresses passes the loopback device and reaches the kernel.
             if let Some(raw) = &self.raw {
                 probes::send(raw, self.settings.listen.ip(), &message);
             }
         }
-        // A connection that can go on is served again in the next round, after the packets.
+        // A connection that can continue is served again in the next round, after the packets.
         std::mem::swap(&mut self.again, &mut self.serving);
         for place in 0..self.serving.len() {
             let number = self.serving[place];

@@ -82,7 +82,7 @@ fn a_closed_port_is_an_objection() {
     assert_eq!(judged(8_443, debian()), [expected]);
 }
 
-/// A blocklist in front of the accepting rule drops some clients, which steering would let pass.
+/// A blocklist before the accepting rule drops some clients, but steering would let them pass.
 #[test]
 fn a_blocked_client_is_an_objection() {
     let mut rules = debian();
@@ -92,7 +92,7 @@ fn a_blocked_client_is_an_objection() {
     assert!(!found[0].is_final());
 }
 
-/// A rule that accepts the port only from some clients decides nothing about the others.
+/// A rule that accepts the port only from some clients does not decide about the others.
 #[test]
 fn a_port_for_some_clients_is_an_objection() {
     let rules = vec![
@@ -102,7 +102,7 @@ fn a_port_for_some_clients_is_an_objection() {
     assert_eq!(judged(443, rules), [Objection::Drops("chain filter input policy drop".into())]);
 }
 
-/// ufw: chains that jump to each other; the user's rules accept the port.
+/// ufw: chains jump to each other, and the user's rules accept the port.
 #[test]
 fn ufw_accepts_the_port_from_everybody() {
     let jump =
@@ -182,7 +182,7 @@ fn a_transparent_proxy_is_refused() {
     assert!(matches!(&found[..], [Objection::Redirects(_)]), "{found:?}");
 }
 
-/// A rule of an iptables extension is shown if it may drop packets; an extension that only accepts is not.
+/// A rule with an iptables extension is reported if it may drop packets, but not if it only accepts them.
 #[test]
 fn what_is_not_understood_is_shown() {
     let extension = |verdict: &str| {
@@ -196,7 +196,7 @@ fn what_is_not_understood_is_shown() {
     let found = judged(443, extension("drop"));
     assert!(matches!(&found[..], [Objection::NotUnderstood(_)]), "{found:?}");
     assert_eq!(judged(443, extension("accept")), []);
-    // Docker with iptables-nft: the target that redirects is an extension.
+    // With iptables-nft, Docker's redirecting target is an extension.
     let target = |port: u16| {
         let redirect = rule("nat", "PREROUTING", json!([dport(json!(port)), {"xt": null}]));
         vec![base("nat", "PREROUTING", "nat", "prerouting", "accept"), redirect]
@@ -210,7 +210,7 @@ fn what_is_not_understood_is_shown() {
     assert!(matches!(&found[..], [Objection::NotUnderstood(_)]), "{found:?}");
 }
 
-/// Rules of the other address family and chains that no packet to a local socket passes do not matter.
+/// Rules of the other address family do not matter, nor do chains that no packet to a local socket passes.
 #[test]
 fn other_families_and_hooks_do_not_matter() {
     let mut other = base("filter", "input", "filter", "input", "drop");
@@ -220,7 +220,7 @@ fn other_families_and_hooks_do_not_matter() {
     assert_eq!(judged(443, vec![other, forward, output]), []);
 }
 
-/// Chains that jump to each other are followed only to the kernel's depth.
+/// Chains that jump to each other are followed only up to the kernel's maximum depth.
 #[test]
 fn a_loop_of_jumps_ends() {
     let rules =
@@ -240,7 +240,7 @@ fn networks_and_devices_are_compared() {
     assert!(is_device(&json!("eth*"), "eth0") && !is_device(&json!("eth1"), "eth0"));
 }
 
-/// Packets of the worker that the kernel forwards are untracked, and come from the worker's device.
+/// The kernel forwards the worker's packets as untracked packets from the worker's device.
 #[test]
 fn rules_that_block_forwarded_packets_are_objections() {
     let judged = |chain: &str, rules: &str| {
@@ -280,7 +280,8 @@ fn rules_that_block_forwarded_packets_are_objections() {
     };
     assert_eq!(judged(&open, &source(80)), []);
     assert_eq!(judged(&open, &source(443)).len(), 1);
-    // A reverse path filter, as firewalld has one for IPv6, is not understood. INPUT does not matter.
+    // A reverse path filter, such as firewalld's filter for IPv6, is not understood. The chain INPUT does not
+    // matter, because the packets are forwarded.
     let fib = r#"{"match": {"op": "==", "left": {"fib": {"result": "oif", "flags": ["saddr", "iif"]}}, "right": false}}"#;
     let reverse = rule(&format!(r#"{fib}, {{"drop": null}}"#));
     let before = open.replace("forward", "prerouting");

@@ -1,4 +1,4 @@
-//! The worker process as the keeper sees it: a child, and a socket with its reports.
+//! The worker process as seen by the keeper: a child process, and a socket with its reports.
 
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
@@ -6,26 +6,26 @@ use std::process::Child;
 
 use crate::worker::Beat;
 
-/// Longest report that is accepted from the worker, in bytes.
+/// Maximum length in bytes of a report that the keeper accepts.
 const MOST_REPORT: usize = 16 << 10;
 
-/// A worker process, and what it has reported.
+/// A worker process and the reports that it has sent.
 pub(super) struct RunningWorker {
     pub(super) child: Child,
     pub(super) control: UnixStream,
-    /// Bytes of a report that is not complete yet.
+    /// Bytes of an incomplete report.
     pub(super) line: Vec<u8>,
     /// Number of ticks since the last report.
     pub(super) silent: u32,
 }
 
-/// State of the worker as seen at the socket.
+/// Result of reading from the worker's socket.
 pub(super) enum Heard {
-    /// Nothing, or an incomplete report.
+    /// No complete report has arrived.
     Nothing,
     /// A report has arrived.
     Beat(Box<Beat>),
-    /// The worker has ended.
+    /// The worker has closed the socket.
     End,
 }
 
@@ -36,7 +36,7 @@ impl RunningWorker {
         loop {
             if let Some(end) = self.line.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.line.drain(..=end).collect();
-                // The worker is not trusted: a line that is not a report is ignored.
+                // The worker is not trusted, so a line that is not a report is ignored.
                 match serde_json::from_slice(&line) {
                     Ok(beat) => return Heard::Beat(Box::new(beat)),
                     Err(_) => continue,
@@ -69,8 +69,8 @@ mod tests {
     /// Longest time that the test waits.
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    /// Reports come in pieces; lines that are not reports are ignored; the end of the socket is the end of
-    /// the worker.
+    /// Reports arrive in pieces, and lines that are not reports are ignored; the end of the socket means that
+    /// the worker has ended.
     #[test]
     fn reports_are_read_line_by_line() {
         let (control, mut worker) = UnixStream::pair().expect("a socket pair");
@@ -87,7 +87,7 @@ mod tests {
         assert!(matches!(running.read(), Heard::Beat(read) if *read == beat));
         assert!(matches!(running.read(), Heard::Nothing));
         drop(worker);
-        // A child of another test may have inherited the descriptor, until it starts its program.
+        // A child process of another test may hold a copy of the descriptor until it starts its program.
         let clock = Clock::starting_in(Duration::ZERO);
         while matches!(running.read(), Heard::Nothing) && clock.now() < Instant::ZERO + PATIENCE {
             clock.sleep_until(clock.now() + Duration::from_millis(1));

@@ -1,4 +1,4 @@
-//! Reports of the worker to the keeper, and what the worker does with each of them: it frees the memory of idle
+//! Reports of the worker to the keeper. With each report, the worker also frees the memory of idle
 //! connections, compares the buffers with the budget, and renews the probes.
 
 use std::collections::BTreeMap;
@@ -13,12 +13,12 @@ use serde::{Deserialize, Serialize};
 use super::{PROBE_AHEAD, Worker};
 use crate::memory::Pressure;
 
-/// Number of reports between two observations of all connections by the kill switch.
+/// Number of reports between two checks of all connections by the kill switch.
 const OBSERVATION_BEATS: u64 = 10;
-/// Number of reports between two updates of the probes of many connections.
+/// Number of reports between two updates of the probes if there are many connections.
 const PROBE_BEATS: u64 = 10;
-/// Maximum number of connections whose limits are included in a report, and whose probes are updated with
-/// each report.
+/// Maximum number of connections whose limits are included in a report. Up to this number, the probes are
+/// updated with each report.
 const SAMPLED: usize = 1_000;
 
 /// Report of the worker to the keeper.
@@ -34,8 +34,8 @@ pub struct Beat {
     pub resets: u64,
     /// State of the server: up, unknown or down.
     pub health: String,
-    /// Whether the limit of connections or of memory is reached, so that new connections are left to the
-    /// kernel.
+    /// Whether the maximum number of connections or the memory budget is reached, so that new connections are
+    /// left to the kernel.
     pub full: bool,
     /// Bytes from clients that the server has accepted.
     pub bytes_up: u64,
@@ -47,28 +47,29 @@ pub struct Beat {
     pub packets_in: u64,
     /// Number of packets to clients.
     pub packets_out: u64,
-    /// Number of SYNs from clients, retransmitted ones included.
+    /// Number of SYNs from clients, including retransmitted SYNs.
     pub syns: u64,
-    /// Number of packets that were neither valid nor for this port.
+    /// Number of packets that were invalid or not addressed to this port.
     pub refused: u64,
-    /// Number of ICMP messages about the path MTU that made the segments of a connection smaller.
+    /// Number of ICMP messages about the path MTU that reduced the segment size of a connection.
     pub too_big: u64,
-    /// Seconds for which each limit has blocked the connections that are open, for at most 1000 of them.
+    /// Time in seconds for which each limit has blocked the open connections; at most 1000 connections are
+    /// included.
     pub limits: BTreeMap<String, f64>,
-    /// State of the path memory; null without one.
+    /// State of the path memory; null if there is no path memory.
     pub paths: Option<PathReport>,
 }
 
 /// State of the path memory of a worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathReport {
-    /// Number of prefixes that are remembered.
+    /// Number of prefixes in the path memory.
     pub prefixes: usize,
     /// Number of connections that launched more than ten segments.
     pub launches: u64,
     /// Number of connections that launched fewer segments because a budget was used up.
     pub over_budget: u64,
-    /// Reason for which the kill switch has acted; null if larger launches are permitted.
+    /// Reason why the kill switch is active; null if larger launches are permitted.
     pub stopped: Option<String>,
 }
 
@@ -80,7 +81,7 @@ impl From<MemorySummary> for PathReport {
 }
 
 impl Worker {
-    /// Samples all connections, and reports to the keeper.
+    /// Samples all connections, and sends a report to the keeper.
     pub(super) fn report(&mut self, now: Instant, stack: &mut Stack) {
         self.held.clear();
         let mut limits = [Duration::ZERO; SendLimit::ALL.len()];
@@ -105,13 +106,14 @@ impl Worker {
             }
         }
         self.pressure = Pressure::of(Bytes::new(self.settings.memory), &mut self.held);
-        // Connections that were held back try again: the level may have risen.
+        // Connections that were held back are queued again, because the level may have risen.
         for (number, relayed) in &mut self.relayed {
             if relayed.held_back && !std::mem::replace(&mut relayed.queued, true) {
                 self.again.push(*number);
             }
         }
-        // Between 80 % and 90 % of the connections, the state is kept, so that the steering does not flap.
+        // Between 80 % and 90 % of the maximum number of connections, the state does not change, so that the
+        // steering does not flap.
         let share = if self.beat.full { 8 } else { 9 };
         let connections = stack.connections() - stack.in_time_wait();
         self.beat.full =
@@ -130,12 +132,13 @@ impl Worker {
         self.line.clear();
         if serde_json::to_writer(&mut self.line, &self.beat).is_ok() {
             self.line.push(b'\n');
-            // A keeper that does not read misses a report. It ignores a line that was cut short.
+            // A keeper that does not read its socket misses a report. The keeper ignores a line that was cut
+            // short.
             let _ = self.control.write_all(&self.line);
         }
     }
 
-    /// Fills in a report. Names that have not changed keep their memory.
+    /// Fills in the fields of a report. The memory of unchanged names is reused.
     fn fill(
         &mut self,
         stack: &Stack,

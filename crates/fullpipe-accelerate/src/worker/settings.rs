@@ -17,22 +17,23 @@ pub(crate) struct WorkerSettings {
     pub(crate) client_address: ClientAddress,
     /// Name of the congestion control.
     pub(crate) cc: String,
-    /// MTU of the way out, in bytes.
+    /// MTU of the path to the clients, in bytes.
     pub(crate) mtu: u32,
     /// Memory budget in bytes.
     pub(crate) memory: u64,
     pub(crate) connections: usize,
-    /// File for the probes that the keeper sends if the worker dies.
+    /// File with the probes that the keeper sends if the worker dies.
     pub(crate) probes: PathBuf,
-    /// User ID and group ID to which the worker changes; `None` if the keeper has started it with them.
+    /// User ID and group ID to which the worker changes; `None` if the keeper has already started it with
+    /// these IDs.
     pub(crate) identity: Option<(u32, u32)>,
     /// Maximum rate of all connections together, in bit/s; `None` without a limit.
     pub(crate) limit: Option<u64>,
-    /// Limits of the path memory; `None` without one.
+    /// Limits of the path memory; `None` if there is no path memory.
     pub(crate) paths: Option<PathLimits>,
 }
 
-/// Limits of the path memory, as the keeper sends them.
+/// Limits of the path memory, in the form in which the keeper sends them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PathLimits {
     prefixes: usize,

@@ -1,4 +1,5 @@
-//! Start of the worker: descriptors and settings from the keeper, privileges, and the stack.
+//! Start of the worker: receives descriptors and settings from the keeper, gives up privileges, and creates
+//! the stack.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -27,13 +28,14 @@ use crate::config::ClientAddress;
 use crate::probes::ProbeFile;
 use crate::{handover, refused, sandbox, system};
 
-/// Maximum number of half-open connections, and of connections that are not accepted yet.
+/// Maximum number of half-open connections, and maximum number of connections that wait to be accepted.
 const BACKLOG: usize = 4_096;
-/// Unsent data at which the server is no longer read, so that the server's own back-pressure takes effect.
+/// Amount of unsent data from which the worker stops reading from the server, so that back-pressure reaches
+/// the server.
 const UNSENT: Bytes = Bytes::new(128 << 10);
 const SEND_BUFFER: Bytes = Bytes::from_mib(16);
 const RECEIVE_BUFFER: Bytes = Bytes::from_mib(6);
-/// Speed of the device for the budget of launches, if it is not known.
+/// Device speed that the launch budget assumes if the speed is not known.
 const ASSUMED_SPEED: Rate = Rate::from_bps(1_000_000_000);
 
 /// Runs the worker until the keeper ends it. Standard input must be the socket to the keeper, and standard
@@ -57,7 +59,7 @@ pub fn work() -> Result<(), Error> {
     serve(&port, &stack, clock, &mut worker, limit, &stop).map(drop)
 }
 
-/// Creates the stack and the worker for a port, and opens all files.
+/// Creates the stack and the worker for a port, and opens all files that they need.
 pub(super) fn prepare(
     port: &Port,
     settings: WorkerSettings,
@@ -70,12 +72,12 @@ pub(super) fn prepare(
     Ok((stack, Worker::new(settings, control, raw, stop.clone(), probes)))
 }
 
-/// Gives up all capabilities of the process that it does not need, for itself and for its children. The
-/// process must be single-threaded, because users and capabilities belong to threads.
+/// Drops all capabilities that the process does not need, for itself and its children. The process must be
+/// single-threaded, because users and capabilities belong to threads.
 fn give_up_privileges(settings: &WorkerSettings) -> Result<(), Error> {
     let none = CapabilitySet::empty();
-    // Sockets with a client's address require this capability. The restriction of the system calls still
-    // forbids raw sockets.
+    // Sockets with a client's address require the capability `CAP_NET_RAW`. The restriction of system calls
+    // still forbids raw sockets.
     let transparent = settings.client_address == ClientAddress::Transparent;
     let kept = if transparent { CapabilitySet::NET_RAW } else { none };
     if let Some(identity) = settings.identity {
@@ -86,7 +88,7 @@ fn give_up_privileges(settings: &WorkerSettings) -> Result<(), Error> {
     set_no_new_privs(true).map_err(|error| system("set no_new_privs", error))
 }
 
-/// Changes the user and the group of the process, and keeps its permitted capabilities.
+/// Changes the user and the group of the process, but keeps its permitted capabilities.
 fn change_user((user, group): (u32, u32)) -> io::Result<()> {
     let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
     set_keep_capabilities(true)?;
@@ -126,13 +128,13 @@ pub(super) fn stack(settings: &WorkerSettings, port: &Port) -> Result<Stack, Err
     let config = Config {
         mtu: settings.mtu.into(),
         cc,
-        // Some routers drop large packets without an ICMP message. The segment size then shrinks after
-        // timeouts.
+        // Some routers drop large packets without an ICMP message. After timeouts, the stack then reduces the
+        // segment size.
         mtu_probing: true,
         notsent_lowat: Some(UNSENT),
         sndbuf: Buffer::Auto { max: SEND_BUFFER },
         rcvbuf: Buffer::Auto { max: RECEIVE_BUFFER },
-        // The server has decided which segments it wants to send at once.
+        // The server has already decided which data it sends together.
         nodelay: true,
         keep_alive: Some(KeepAlive::default()),
         ..Config::default()
@@ -146,7 +148,8 @@ pub(super) fn stack(settings: &WorkerSettings, port: &Port) -> Result<Stack, Err
     stack
         .listen(settings.listen, config, BACKLOG)
         .map_err(|error| refused(format!("cannot listen on {}: {error}", settings.listen), ""))?;
-    // The loop reads packets before the worker has asked the server for the first time.
+    // The loop starts reading packets before the worker has sent its first probe to the server, so SYNs must
+    // wait.
     stack.set_admission(Instant::ZERO, settings.listen, Admission::Held);
     Ok(stack)
 }

@@ -1,5 +1,5 @@
-//! Tests of the worker between a client's stack and a server of the kernel. A socket pair takes the place of
-//! the TUN device, so the tests need no privileges.
+//! Tests of the worker between a client's stack and a kernel server. A socket pair replaces the TUN device, so the
+//! tests need no privileges.
 
 use std::io::{BufRead, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -22,10 +22,10 @@ use crate::test_packets;
 
 const LISTEN: ([u8; 4], u16) = ([192, 0, 2, 1], 443);
 const CLIENT: ([u8; 4], u16) = ([198, 51, 100, 7], 40_000);
-/// Longest time that a test waits.
+/// Maximum time that a test waits.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A client that sends `upload`, ends its direction, and keeps what it receives.
+/// A client that sends `upload`, ends its direction, and records the data that it receives.
 #[derive(Debug, Default)]
 struct Visitor {
     id: Option<ConnId>,
@@ -84,7 +84,7 @@ impl Application for Shared {
 }
 
 fn settings(upstream: SocketAddr, client_address: ClientAddress) -> WorkerSettings {
-    // `visit` removes the file.
+    // The function `visit` removes the file.
     let (_, probes) = tempfile::NamedTempFile::new().expect("a file").keep().expect("a file");
     WorkerSettings {
         listen: LISTEN.into(),
@@ -101,12 +101,12 @@ fn settings(upstream: SocketAddr, client_address: ClientAddress) -> WorkerSettin
     }
 }
 
-/// Runs a worker, and a client that sends `upload`, until the client's connection has ended.
+/// Runs a worker and a client that sends `upload`, until the client's connection has ended.
 fn visit(settings: WorkerSettings, upload: Vec<u8>) -> Visitor {
     visit_until(settings, upload, |_| true).0
 }
 
-/// Runs a worker, and a client that sends `upload`, until the client's connection has ended and `is_done` accepts a
+/// Runs a worker and a client that sends `upload`, until the client's connection has ended and `is_done` accepts a
 /// report of the worker. Returns that report.
 fn visit_until(
     settings: WorkerSettings,
@@ -162,7 +162,7 @@ fn visit_until(
     (visitor, last)
 }
 
-/// Reads the PROXY header of a connection, and returns the client's address; `None` for a health check.
+/// Reads the PROXY header of a connection; returns the client's address, or `None` for a health check.
 fn read_header(stream: &mut std::net::TcpStream) -> Option<SocketAddr> {
     let mut fixed = [0; 16];
     stream.read_exact(&mut fixed).expect("a header");
@@ -176,7 +176,7 @@ fn read_header(stream: &mut std::net::TcpStream) -> Option<SocketAddr> {
     Some((ip, u16::from_be_bytes([addresses[8], addresses[9]])).into())
 }
 
-/// Serves the connections of clients with `serve`, on a thread that ends with the test.
+/// Serves clients with `serve`, on a thread that ends with the test.
 fn server(serve: impl Fn(std::net::TcpStream) + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("an address");
@@ -196,8 +196,8 @@ fn bytes(len: u64) -> Vec<u8> {
     (0..len).map(|i| draw(1, 0, i) as u8).collect()
 }
 
-/// All bytes of a client reach the server, the end of its direction follows them, and the answer comes back.
-/// The server answers only after the client's end, so both directions end separately.
+/// All bytes of a client reach the server, followed by the end of the direction, and the answer arrives at the client.
+/// The server answers only after the end of the client's direction, so the two directions end separately.
 #[test]
 fn both_directions_arrive_whole() {
     let upstream = server(|mut stream| {
@@ -211,8 +211,8 @@ fn both_directions_arrive_whole() {
     assert!(visitor.received == upload, "{} of {} bytes", visitor.received.len(), upload.len());
 }
 
-/// A connection of surge launches beyond ten segments, and the report counts it and its prefix. Without the memory,
-/// there is nothing to report.
+/// A connection with `surge` launches more than ten segments, and the report counts the connection and its prefix.
+/// Without the path memory, the report contains no such counts.
 #[test]
 fn a_report_counts_launches() {
     let upstream = || server(|mut stream| stream.write_all(&bytes(100_000)).expect("room"));
@@ -228,10 +228,10 @@ fn a_report_counts_launches() {
     assert_eq!(visit_until(remembering(None), Vec::new(), |beat| beat.accepted > 0).1.paths, None);
 }
 
-/// What the server sends before it resets the connection is delivered, and the client sees a reset after it.
+/// Data that the server sends before it resets the connection is delivered, and the client then sees a reset.
 #[test]
 fn a_reset_of_the_server_is_passed_on() {
-    // A reset discards what the server's kernel has not sent yet, so the answer fits into one window.
+    // A reset discards data that the server's kernel has not sent yet, so the answer must fit into one window.
     let upstream = server(|mut stream| {
         stream.write_all(&bytes(10_000)).expect("room");
         socket2::Socket::from(stream).set_linger(Some(std::time::Duration::ZERO)).expect("a socket");
@@ -241,10 +241,10 @@ fn a_reset_of_the_server_is_passed_on() {
     assert!(visitor.received == bytes(10_000), "{} bytes", visitor.received.len());
 }
 
-/// A client of a server that is down is refused, as the kernel would refuse it.
+/// If the server is down, a client is refused as the kernel would refuse it.
 #[test]
 fn a_server_that_is_down_refuses() {
-    // A port that is bound and does not listen: another test cannot get it.
+    // The port is bound but does not listen, so no other test can use it.
     let bound = Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
     bound.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("a free port");
     let closed = bound.local_addr().ok().and_then(|local| local.as_socket()).expect("an address");
@@ -253,14 +253,14 @@ fn a_server_that_is_down_refuses() {
     assert_eq!(visitor.written, 0, "the handshake was not completed");
 }
 
-/// Returns the memory of this process in bytes.
+/// Returns the memory use of this process in bytes.
 fn resident() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").expect("a process");
     let pages: u64 = text.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("a number");
     pages * 4_096
 }
 
-/// A client without a stack, which sends single segments.
+/// A client without a TCP stack, which sends single segments.
 struct Bare {
     address: SocketAddr,
     seq: SeqNum,
@@ -298,7 +298,7 @@ fn idle(count: u32, relayed: &mut BTreeMap<u64, ConnId>) -> Stack {
     let mut stack = stack(&settings, &port).expect("a stack");
     stack.set_admission(Instant::ZERO, LISTEN.into(), Admission::Open);
     for number in 0..count {
-        // Clients come in no particular order.
+        // Clients arrive in no particular order.
         let host = number.wrapping_mul(0x9e37_79b1) >> 8;
         let address =
             SocketAddr::from((Ipv4Addr::from_bits(0x0a00_0000 | host), 40_000 + (number % 20_000) as u16));
@@ -320,8 +320,8 @@ fn idle(count: u32, relayed: &mut BTreeMap<u64, ConnId>) -> Stack {
     stack
 }
 
-/// Measures the memory of 100 000 connections that have served a request and are idle. The sockets to the
-/// server are the kernel's memory.
+/// Measures the memory of 100 000 connections that have served a request and are idle. The sockets to the server are
+/// not included, because they use kernel memory.
 #[test]
 #[ignore = "a measurement: cargo test --release -p fullpipe-accelerate --lib idle_connections -- --ignored --nocapture"]
 fn idle_connections_take_little_memory() {
@@ -335,7 +335,7 @@ fn idle_connections_take_little_memory() {
     assert!(each <= 3 << 10, "{each} bytes");
 }
 
-/// Measures the memory of 100 000 half-open connections. Their clients have sent a SYN and nothing else.
+/// Measures the memory of 100 000 half-open connections. Their clients have only sent a SYN.
 #[test]
 #[ignore = "a measurement: cargo test --release -p fullpipe-accelerate --lib half_open_connections -- --ignored --nocapture"]
 fn half_open_connections_take_little_memory() {
