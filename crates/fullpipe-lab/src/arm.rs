@@ -50,12 +50,12 @@ impl Arm {
         for flow in &mut scenario.flows {
             *flow = self.applied_to(flow, profile);
         }
-        // The emulator sets the initial window on the route, for all flows.
+        // The emulator can set the initial window only on the route, where it applies to all flows.
         scenario.host.initcwnd = self.launch.or(scenario.host.initcwnd);
         scenario
     }
 
-    /// Returns `flow` with this sender, except for the initial window, which is that of the host.
+    /// Returns `flow` with this sender, except for the initial window, which is a setting of the host.
     fn applied_to(self, flow: &FlowSpec, profile: Option<Profile>) -> FlowSpec {
         FlowSpec { cc: self.cc, profile: profile.or(flow.profile), ..flow.clone() }
     }

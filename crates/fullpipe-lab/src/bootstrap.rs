@@ -5,9 +5,9 @@
 //! model of the distribution. It draws many resamples of the pairs with replacement and computes the ratio of
 //! each. Both values of a pair stay together, because the runs of a pair have identical random losses.
 //!
-//! The interval is the bias-corrected and accelerated one (BCa): B. Efron, "Better bootstrap confidence
-//! intervals", Journal of the American Statistical Association 82 (1987), sections 2 and 3. The resamples
-//! come from keyed draws, so the same samples always have the same interval.
+//! The interval is the bias-corrected and accelerated bootstrap interval (BCa): B. Efron, "Better bootstrap
+//! confidence intervals", Journal of the American Statistical Association 82 (1987), sections 2 and 3. The
+//! resamples come from keyed draws, so the same samples always have the same interval.
 
 use fullpipe_units::Draws;
 
@@ -120,7 +120,7 @@ fn share_below(sorted: &[f64], value: f64) -> f64 {
     let below = sorted.partition_point(|found| *found < value);
     let up_to = sorted.partition_point(|found| *found <= value);
     let share = (below + up_to) as f64 / (2 * sorted.len()) as f64;
-    // A share of 0 or 1 has no finite quantile; half of a resample stands for it.
+    // A share of 0 or 1 has no finite quantile, so the share stays half a resample away from both.
     let least = 0.5 / sorted.len() as f64;
     share.clamp(least, 1.0 - least)
 }
@@ -188,8 +188,8 @@ mod tests {
         assert_eq!(share_below(&[1.0, 2.0, 2.0, 3.0], 9.0), 0.875, "no quantile is infinite");
     }
 
-    /// If the denominators are constant, the acceleration is that of a mean: the sum of the cubed deviations
-    /// over six times the sum of the squared deviations to the power of 1.5.
+    /// If the denominators are constant, the acceleration equals that of a mean: the sum of the cubed
+    /// deviations, divided by six times the sum of the squared deviations to the power of 1.5.
     #[test]
     fn the_acceleration_of_a_mean_is_known() {
         let found = acceleration(&[(1.0, 1.0), (2.0, 1.0), (6.0, 1.0)], (9.0, 3.0));
@@ -223,7 +223,7 @@ mod tests {
         assert!((other.low / found.low - 1.0).abs() < 0.01, "{found:?} {other:?}");
     }
 
-    /// The interval of a mean is that of the ratio to constant denominators, also if a value is negative.
+    /// The interval of a mean equals that of a ratio with constant denominators, even if a value is negative.
     #[test]
     fn a_mean_may_be_negative() {
         let values: Vec<f64> = skewed(0.3, 3).iter().map(|(a, _)| *a).collect();

@@ -152,7 +152,7 @@ struct Ends<G, A> {
     abandons: A,
 }
 
-/// A campaign that makes all of its runs.
+/// Conditions that never end a campaign early.
 const NEVER: Ends<Ask, Ask> = Ends { goes_on: || true, abandons: || false };
 type Ask = fn() -> bool;
 

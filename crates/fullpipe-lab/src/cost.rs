@@ -21,8 +21,8 @@ const KEPT_ROW: f64 = 25.0;
 const FLOW: f64 = 50.0;
 /// Number of additional flows that doubles the cost of each data packet. With ten flows a packet costs as
 /// much as with one (`BENCHMARKS.md`); with a thousand, the connections no longer fit into the caches. The
-/// number is chosen, not measured. More flows than this add nothing, because every packet misses the caches
-/// already.
+/// number is chosen, not measured. Beyond this number, more flows do not raise the cost further, because
+/// every packet already misses the caches.
 const MANY_FLOWS: f64 = 1_000.0;
 
 /// Expected work of one run, as a number of data packets that cross the path. The work for a data packet
@@ -111,7 +111,7 @@ pub fn mean_window(cc: Algorithm, rtt: Duration, loss: f64) -> f64 {
     let reno = RENO_WINDOW / loss.sqrt();
     match cc {
         Algorithm::Cubic | Algorithm::Bic => {
-            // To the power of 0.75, by square roots, which are rounded identically on every machine.
+            // The power of 0.75 is computed with square roots, which every machine rounds identically.
             let ratio = rtt.as_secs_f64() / loss;
             (CUBIC_WINDOW * (ratio * ratio.sqrt()).sqrt()).max(reno)
         }
@@ -156,8 +156,8 @@ mod tests {
         }
     }
 
-    /// A thousand flows cost twice as much as one flow that sends as many packets, and flows that send
-    /// nothing are not free.
+    /// A thousand flows cost twice as much as one flow that sends the same number of packets, and flows that
+    /// send nothing have a cost, too.
     #[test]
     fn flows_count() {
         let [one, ten, thousand] = [1, 10, 1000].map(|flows| RunCost::of_packets(1e6, flows).packets());

@@ -56,13 +56,12 @@ pub struct FlowOutcome {
     /// Time that the response to the flow's request took; `None` if the flow has no request, or if the
     /// receiving application did not read the whole response.
     pub response: Option<ResponseOutcome>,
-    /// 99th percentile of the time from the production of data by a paced sending application until the receiving
-    /// application read it, within 3 %; `None` for other applications, and in the emulator.
+    /// 99th percentile of the time from the production of data by a paced sending application to its reading
+    /// by the receiving application, within 3 %; `None` for other applications, and in the emulator.
     pub delay_p99: Option<Duration>,
 }
 
-/// Time from the start of a flow with a request until the receiving application read the last byte of the
-/// response.
+/// Time until the receiving application of a flow with a request has read the last byte of the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponseOutcome {
     /// Time from the first SYN to the last byte.

@@ -1,7 +1,7 @@
-//! Compares the packets of two runs of one scenario, and finds the first one that differs.
+//! Compares the packets of two runs of one scenario, and finds the first packet that differs.
 //!
-//! Both runs have the same path and the same losses, so they are equal until the two TCP stacks behave
-//! differently. The first packet that differs shows where:
+//! Both runs have the same path and the same losses, so their packets are equal until the two TCP stacks
+//! behave differently. The first different packet shows where this happens:
 //!
 //! ```text
 //!   flow, direction:  left   1 2 3 4 5 6 …
@@ -32,7 +32,7 @@ pub struct PacketRecord {
     pub outbound: bool,
     /// Number of the packet's flow.
     pub flow: u32,
-    /// Sequence number, relative to that of the SYN of the same direction.
+    /// Sequence number, relative to the sequence number of the SYN in the same direction.
     pub seq: u32,
     /// Acknowledgement number, relative to the sequence number of the SYN of the other direction.
     pub ack: u32,
@@ -40,7 +40,7 @@ pub struct PacketRecord {
     pub len: u32,
     /// Control bits: the fourteenth byte of the TCP header.
     pub flags: u8,
-    /// Verdict of the path on the packet's entry.
+    /// Verdict of the path when the packet entered it.
     pub verdict: Verdict,
 }
 
@@ -55,7 +55,7 @@ pub struct PacketLog {
 }
 
 impl PacketLog {
-    /// Adds a packet, whose numbers are those of its header.
+    /// Adds a packet; its sequence and acknowledgement numbers are those of its header.
     pub fn add(&mut self, packet: PacketRecord) {
         if self.records.len() >= MOST_RECORDS {
             return;
@@ -95,7 +95,7 @@ impl Tap for PacketLog {
 /// The first packet that differs between two runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parting {
-    /// Number of the packet among those of its kind, flow and direction, from one.
+    /// Number of the packet among the packets of its kind, flow and direction, starting from one.
     pub number: usize,
     /// The packet in the first run; `None` if the run sent no further packet.
     pub left: Option<PacketRecord>,
@@ -104,12 +104,13 @@ pub struct Parting {
 }
 
 impl Parting {
-    /// Returns the time at which the runs part: that of the earlier one of the two packets.
+    /// Returns the time at which the runs differ for the first time: the time of the earlier of the two
+    /// packets.
     pub fn at(&self) -> Instant {
         self.either().at
     }
 
-    /// Returns the earlier one of the two packets.
+    /// Returns the earlier of the two packets.
     pub fn either(&self) -> PacketRecord {
         let packets = [self.left, self.right].into_iter().flatten();
         packets
@@ -117,21 +118,24 @@ impl Parting {
             .unwrap_or_else(|| unreachable!("one of the runs has the packet"))
     }
 
-    /// Returns whether both runs sent the same bytes or the same acknowledgement, at different times.
+    /// Returns whether both runs sent the same bytes or the same acknowledgement, only at different times.
     pub fn is_timing(&self) -> bool {
         matches!((self.left, self.right), (Some(left), Some(right)) if content(&left) == content(&right))
     }
 }
 
-/// Kind of a packet, and what it says: the bytes of a data packet, or the number of an acknowledgement.
+/// Returns the part of a packet that is compared: sequence number and length of its data or, without data,
+/// its acknowledgement number.
 fn content(packet: &PacketRecord) -> (u32, u32) {
     if packet.len > 0 { (packet.seq, packet.len) } else { (packet.ack, 0) }
 }
 
-/// Returns the first packet that differs between two runs, by its time. Times may differ by `tolerance`.
+/// Returns the earliest packet that differs between two runs. Times count as equal if they differ by at most
+/// `tolerance`.
 ///
-/// Packets without data of the sending host are not compared: they only acknowledge requests and the end of a
-/// connection. A packet that only one of the runs has counts if the other run is recorded up to its time.
+/// Packets without data from the sending host are not compared, because they only acknowledge requests and
+/// the end of a connection. A packet that occurs in only one run counts as different if the record of the
+/// other run extends beyond its time.
 pub fn parting(left: &[PacketRecord], right: &[PacketRecord], tolerance: Duration) -> Option<Parting> {
     type Sequences<'r> = BTreeMap<(u32, bool, bool), [Vec<&'r PacketRecord>; 2]>;
     let mut sequences: Sequences<'_> = BTreeMap::new();
@@ -206,7 +210,7 @@ mod tests {
         assert_eq!(found(&left, &moved(12)), Some((2, 10, true)));
     }
 
-    /// A packet at the very end of the shorter record may be missing because the record ends.
+    /// If one run lacks a packet at the very end of the shorter record, the record may just have ended.
     #[test]
     fn a_missing_packet_counts_only_within_both_records() {
         let left = [data(0, 1), ack(10, 1_449), data(20, 1_449), ack(60, 2_897)];

@@ -5,9 +5,9 @@
 //!                                └─ otherwise ─► error that names the key and its range, or the nearest key
 //! ```
 //!
-//! A faster start takes capacity from other flows, so the ranges are narrow. A profile with `lab = true` has
-//! wider ranges, for comparisons in the simulator and in the emulator's namespaces. [`KEYS`] contains only
-//! keys whose mechanism exists.
+//! A faster start takes capacity from other flows, so the permitted ranges are narrow. A profile with `lab =
+//! true` has wider ranges, for comparisons in the simulator and in the emulator's namespaces. [`KEYS`]
+//! contains only keys whose mechanism exists.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ const LAB_MEANING: &str = "Whether the wider ranges apply, which are for simulat
 /// Profiles by name.
 pub type Profiles = BTreeMap<ProfileName, Profile>;
 
-/// Settings of a sender.
+/// Settings of a sender under one name.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Profile {
     /// Window and pacing rate of the first flight.
@@ -70,15 +70,15 @@ impl Default for Profile {
 pub struct Key {
     /// Table and name of the key, such as `launch.window`.
     pub name: &'static str,
-    /// What the key sets.
+    /// Meaning of the key, in one sentence.
     pub meaning: &'static str,
-    /// Default, as text.
+    /// Default value, as text.
     pub default: &'static str,
     /// Smallest and largest value, as text.
     pub range: [&'static str; 2],
     /// Smallest and largest value with `lab = true`, as text.
     pub lab: [&'static str; 2],
-    /// Names of the same setting in TCPA.
+    /// Names under which TCPA has the same setting.
     pub tcpa: &'static [&'static str],
     quantity: Quantity,
     set: fn(&mut Profile, u64),
@@ -239,7 +239,7 @@ pub static KEYS: [Key; 13] = [
     },
 ];
 
-/// Names of settings of TCPA that a profile refuses, and the reason.
+/// TCPA settings that a profile rejects, and the reasons.
 static REFUSED: [(&[&str], &str); 5] = [
     (
         &["wnd_extend", "extend_wnd", "probe_exwnd", "ignore_rwnd", "sndwnd"],
@@ -258,15 +258,14 @@ static REFUSED: [(&[&str], &str); 5] = [
     (&["tcp_timestamps"], "timestamps are always on: they show whether a retransmission was needed"),
 ];
 
-/// Profiles that are part of the program, by name and as TOML.
+/// Profiles that are built into the program, by name and as TOML.
 static BUILT_IN: [(&str, &str); 1] = [("tcpa", include_str!("profile/tcpa.toml"))];
 
 impl Profile {
-    /// Returns the profile of this name that is part of the program. A profile of the same name in an experiment
-    /// replaces it.
+    /// Returns the built-in profile with this name. A profile of the same name in an experiment replaces it.
     pub fn built_in(name: ProfileName) -> Option<Self> {
         let (_, text) = BUILT_IN.iter().find(|(known, _)| *known == name.as_str())?;
-        // A test reads all of them.
+        // A test parses all built-in profiles.
         Self::read(name, &text.parse().ok()?).ok()
     }
 
@@ -363,7 +362,7 @@ impl Key {
         }
     }
 
-    /// Returns the default in TOML.
+    /// Returns the default in TOML notation.
     pub fn example(&self) -> Cow<'static, str> {
         match self.quantity {
             Quantity::Whole | Quantity::Ratio => self.default.into(),
@@ -376,7 +375,7 @@ impl Key {
         format!("write {} = {}", self.name, self.example())
     }
 
-    /// Returns both ranges, as text.
+    /// Returns the normal range and the wider range, as text.
     pub fn ranges(&self) -> String {
         let ([least, most], [lab_least, lab_most]) = (self.range, self.lab);
         if self.range == self.lab {
@@ -409,7 +408,7 @@ impl Key {
 }
 
 impl Quantity {
-    /// Parses a value. The error continues a sentence that begins with the value.
+    /// Parses a value. The error text continues a sentence that begins with the value.
     fn parse(self, text: &str) -> Result<u64, ProfileError> {
         let of_unit = |error: ParseUnitError| {
             let message = error.to_string();
@@ -428,7 +427,7 @@ impl Quantity {
         }
     }
 
-    /// Returns an end of a range of [`KEYS`]. A test parses all of them.
+    /// Parses an end of a range in [`KEYS`]. A test parses all of them.
     fn bound(self, text: &str) -> u64 {
         self.parse(text).unwrap_or_default()
     }
@@ -484,7 +483,7 @@ impl std::error::Error for ProfileError {}
 
 /// Maximum length of the name of a profile, in octets.
 const LONGEST_NAME: usize = 15;
-/// Suffix of the name of an arm with a larger initial window, which therefore is not the name of a profile.
+/// Reserved name, because in the name of an arm it is the suffix for a larger initial window.
 const RESERVED_NAME: &str = "iw";
 
 /// Name of a profile: up to 15 lower-case letters, digits and hyphens, beginning with a letter. The octets

@@ -24,7 +24,7 @@ pub use tables::{ResultTable, TraceTable};
 /// Name and version of the format of the JSON document.
 pub const SCHEMA: &str = "fullpipe.run/1";
 
-/// Outcome of a run, and the wall-clock time that the run took.
+/// Outcome of a run, with the wall-clock time that the run took.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TimedOutcome {
     /// Outcome of the timed run.
@@ -587,7 +587,7 @@ mod tests {
         assert_eq!(report.failed(), 0);
     }
 
-    /// Stored runs are compared by their metrics, so reading a stored run must not change any metric.
+    /// Stored runs are judged by their metrics, so storing and reading a run must not change any metric.
     #[test]
     fn a_kept_run_has_the_figures_of_its_outcome() {
         for run in runs() {
@@ -597,7 +597,7 @@ mod tests {
         }
     }
 
-    /// A point for which half of the runs are missing is not compared with its expectations.
+    /// A point with only half of its runs is not compared with its expectations.
     #[test]
     fn a_campaign_that_was_ended_early_says_so() {
         let report = Report::new(&experiment(), "sim", &runs()[..1]);
@@ -605,7 +605,7 @@ mod tests {
         assert_eq!((report.runs.len(), report.expect.len(), report.failed()), (1, 0, 0));
     }
 
-    /// A run in real time that wrote packets late may meet its expectations, but only by accident.
+    /// A run in real time that wrote packets late could meet its expectations only by accident.
     #[test]
     fn an_invalid_run_is_marked_and_nothing_holds() {
         use crate::validity::{LatenessQuantiles, Stalls, Validity};

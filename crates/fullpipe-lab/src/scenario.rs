@@ -29,8 +29,7 @@ pub struct Scenario {
     pub sample_every: Duration,
 }
 
-/// Text forms of fields that were added later and have their default values; [`Scenario::identity`] removes
-/// these texts.
+/// Text forms of newer fields with their default values; [`Scenario::identity`] removes these texts.
 const UNSET: [&str; 8] = [
     ", sack: true",
     ", initcwnd: None",
@@ -43,8 +42,8 @@ const UNSET: [&str; 8] = [
 ];
 
 impl Scenario {
-    /// Returns the scenario as text, which identifies a stored run. A field that was added later appears only
-    /// if it is set, so that runs stored earlier keep their identity.
+    /// Returns the scenario as text, which identifies a stored run. A newer field appears only if it is set,
+    /// so that runs stored by earlier versions keep their identity.
     pub fn identity(&self) -> String {
         let linux = format!(", tunables: {:?}", Tunables::LINUX);
         let text = format!("{self:?}").replace(&linux, "");
@@ -187,8 +186,8 @@ pub struct HostSpec {
     pub kernel: KernelVersion,
     /// Rule by which the receiver converts receive-buffer memory into an advertised window.
     pub window_rule: WindowRule,
-    /// Rule by which the receiver grows its buffer. It does not follow from `kernel`: only runs that are compared
-    /// with an older kernel itself have its rule.
+    /// Rule by which the receiver grows its buffer. The rule does not follow from `kernel`; only runs that
+    /// are compared with a real older kernel use its rule.
     pub drs_rule: DrsRule,
     /// Send buffer of the sending socket.
     pub sndbuf: Buffer,
@@ -318,8 +317,8 @@ impl Stack {
 mod tests {
     use crate::experiment::Experiment;
 
-    /// Adding a field to the scenario does not change the identity of a stored run. A run that sets the new
-    /// field has another identity.
+    /// A new field of the scenario does not change the identity of stored runs. A run that sets the new field
+    /// has another identity.
     #[test]
     fn a_field_that_came_later_is_named_where_it_is_set() {
         let identity = |host: &str| {

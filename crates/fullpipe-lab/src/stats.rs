@@ -50,14 +50,14 @@ pub fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
 }
 
 /// Returns the one of the `sorted` values that is nearest to the quantile at `share`, from 0 to 1, or `None`
-/// for no values. Halfway between two values, it is the upper one.
+/// for no values. If the quantile is halfway between two values, the function returns the upper one.
 pub fn nearest(sorted: &[f64], share: f64) -> Option<f64> {
     let at = share * sorted.len().checked_sub(1)? as f64;
     sorted.get(at.round() as usize).copied()
 }
 
-/// Returns the smallest of the `sorted` values that at least `percent` of the values do not exceed, or `None`
-/// for no values.
+/// Returns the smallest of the `sorted` values that at least `percent` percent of the values do not exceed,
+/// or `None` for no values.
 pub fn nearest_rank<T: Copy>(sorted: &[T], percent: usize) -> Option<T> {
     sorted.get((sorted.len() * percent).div_ceil(100).saturating_sub(1)).copied()
 }
@@ -75,8 +75,8 @@ const MANY: u64 = 100_000;
 /// mean is the lower bound, a count at least this high has a probability of 2.5 %; if it is the upper bound,
 /// a count at most this high has.
 ///
-/// The bounds are halves of chi-squared quantiles. No library computes them here: `statrs` 0.19 requires a
-/// newer Rust than this workspace does, and further crates, for this one function.
+/// The bounds are halves of chi-squared quantiles. No library is used: `statrs` 0.19 requires a newer Rust
+/// than this workspace, and adds several crates for this one function.
 pub fn poisson_interval(events: u64) -> (f64, f64) {
     let n = events as f64;
     if events > MANY {
@@ -108,7 +108,7 @@ fn falling_sum(ratios: impl Iterator<Item = f64>) -> f64 {
     sum
 }
 
-/// Returns the point between `low` and `high` where `below` becomes false.
+/// Returns the point between `low` and `high` at which `below` becomes false.
 pub(crate) fn bisect(mut low: f64, mut high: f64, below: impl Fn(f64) -> bool) -> f64 {
     // Each step adds one bit; 80 bits are more than a double can hold.
     for _ in 0..80 {
@@ -177,7 +177,7 @@ mod tests {
         assert!((h - high).abs() < 6e-4 * high, "high of {events}: {h}, not {high}");
     }
 
-    /// Garwood's table (chi-square quantiles halved).
+    /// The expected intervals are those of Garwood's table (half of the chi-squared quantiles).
     #[test]
     fn the_interval_is_the_exact_one() {
         assert_interval(0, 0.0, 3.689);

@@ -10,10 +10,10 @@
 //! | packets dropped at a device, outside the path | none |
 //! | retransmitted segments minus data packets dropped on the path | within 5 segments or 3 %, plus segments that arrived twice |
 //!
-//! The maximum lateness is reported, but it has no bound, because a single pause of the machine within a
-//! minute says little. The stalls of the hosts ([`Stalls`]) have no bound either. A receiver can answer late
-//! for other reasons: a closed window, a slow application, or SACKs that it coalesces. The answer times of a
-//! receiver therefore do not show which answers were delayed by a busy machine.
+//! The maximum lateness is reported, but it has no bound, because a single pause of the machine within a minute does
+//! not make a run invalid. The stalls of the hosts ([`Stalls`]) have no bound either. A receiver can answer late for
+//! other reasons: a closed window, a slow application, or SACKs that it coalesces. The answer times of a receiver
+//! therefore do not show which answers were delayed by a busy machine.
 
 use std::fmt;
 
@@ -117,7 +117,7 @@ pub enum Problem {
     Late(Duration, Duration),
     /// Number of packets dropped outside the emulated path.
     TunDrops(u64),
-    /// Number of retransmitted segments, and the numbers of drops and duplicates that do not explain it.
+    /// Number of retransmitted segments that does not match the numbers of drops and duplicates, followed by these.
     Unexplained(u64, u64, u64),
 }
 

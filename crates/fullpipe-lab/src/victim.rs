@@ -1,4 +1,5 @@
-//! Flows that are harmed by others: what they transfer, and which metric shows the harm.
+//! Victims: flows whose loss of performance beside other senders is measured, with their transfers and
+//! metrics.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,24 +11,24 @@ use crate::outcome::FlowOutcome;
 use crate::scenario::FlowSpec;
 use crate::workload::{Workload, Writing};
 
-/// Stream of the random numbers for the start times.
+/// Number of the random stream for the start times.
 const STARTS: u64 = 0x7669_6374;
 
-/// Share of the run in which long flows start: an eighth.
+/// Divisor of the run's duration that gives the period in which long flows start: an eighth of the run.
 pub(crate) const STARTS_SHARE: u64 = 8;
 
-/// Downloads of the web mix, and their sizes in turn: HTML, a script, a picture, a larger picture.
+/// Number of downloads of the web mix, and their sizes in turn: HTML, a script, a picture, a larger picture.
 const DOWNLOADS: usize = 24;
 const SIZES: [Bytes; 4] = [Bytes::new(15_000), Bytes::new(60_000), Bytes::new(200_000), Bytes::new(640_000)];
 /// Size of each request of the web mix.
 const REQUEST: Bytes = Bytes::new(200);
-/// Share of the run in which the downloads start; the rest is for the last ones to complete.
+/// Fraction of the run in which the downloads start; the rest lets the last downloads complete.
 const DOWNLOADS_SHARE: (u64, u64) = (3, 4);
 
-/// Rate of the stream: that of a video in full HD.
+/// Data rate of the stream, typical of full-HD video.
 const STREAM_RATE: Rate = Rate::from_bps(5_000_000);
 
-/// Flow that is harmed.
+/// A flow whose loss of performance is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Victim {
     /// A long transfer by CUBIC; its goodput is measured.
@@ -65,7 +66,7 @@ impl Victim {
         matches!(self, Self::Cubic | Self::Reno | Self::Bbr1)
     }
 
-    /// Returns the flows of the victim in a run of this duration.
+    /// Returns the flows of the victim in a run of `duration`.
     pub(crate) fn flows(self, duration: Duration, seed: u64) -> Vec<FlowSpec> {
         let long = |cc| {
             let start = scaled(duration / STARTS_SHARE, draw(seed, STARTS, 0));
@@ -106,7 +107,7 @@ impl Victim {
             Self::Cubic | Self::Reno | Self::Bbr1 => Some(flows.first()?.goodput.as_bps() as f64),
             Self::Stream => Some(flows.first()?.delay_p99?.as_secs_f64()),
             Self::Web => {
-                // A download that did not complete counts with the time that it has taken so far.
+                // An incomplete download counts with the time that it has taken so far.
                 let time = |(spec, flow): (&FlowSpec, &FlowOutcome)| {
                     let response = flow.response.map(|response| response.from_syn);
                     response.unwrap_or(duration.saturating_sub(spec.start)).as_secs_f64()
@@ -143,12 +144,12 @@ impl FromStr for Victim {
     }
 }
 
-/// Returns the share of `span` that the random number selects.
+/// Returns a fraction of `span` that is proportional to the random number.
 pub(crate) fn scaled(span: Duration, random: u64) -> Duration {
     Duration::from_nanos(((u128::from(span.as_nanos()) * u128::from(random)) >> 64) as u64)
 }
 
-/// Returns `count` start times within `span`: one at random in each of `count` equal parts.
+/// Returns `count` start times in `span`: one random time in each of `count` equal parts.
 pub(crate) fn spread(count: usize, span: Duration, seed: u64, stream: u64) -> impl Iterator<Item = Duration> {
     let part = span / (count as u64).max(1);
     (0..count as u64).map(move |number| part * number + scaled(part, draw(seed, stream, number)))

@@ -109,7 +109,7 @@ pub struct Design {
 pub struct DesignPoint {
     /// The point, with its label and its scenario.
     pub point: Point,
-    /// Fields of the point, in the order in which the last one varies fastest.
+    /// Fields of the point, in order; from point to point, the last field varies fastest.
     pub settings: Vec<Setting>,
 }
 
@@ -142,8 +142,8 @@ impl Design {
     ///
     /// # Errors
     /// Returns an error if the experiment is invalid, if `rows` has a column that is no field of a point, or
-    /// if the design has too many points. Values that contradict each other at some point are an error of
-    /// [`point`](Self::point).
+    /// if the design has too many points. If values contradict each other only at some points,
+    /// [`point`](Self::point) returns the error.
     pub fn from_toml_with(
         text: &str,
         load: &dyn Fn(&str) -> Result<String, String>,
@@ -210,7 +210,8 @@ impl Design {
             let mut counting = Picker::counting(self.row(0));
             let resolved = self.scenario(tables, &mut counting);
             for column in self.rows.iter().flat_map(PointTable::names) {
-                // A resolution that fails does not pick all fields, and its error says more.
+                // If the resolution failed, some fields were not picked, and the error of the resolution says
+                // more.
                 if resolved.is_ok() && counting.chosen.iter().all(|choice| choice.key != *column) {
                     return Err(unknown_column(column));
                 }
@@ -305,7 +306,7 @@ impl Design {
         Ok(Self { sample_every, ..self })
     }
 
-    /// Returns the names of the files to which the experiment refers, with their order and without duplicates.
+    /// Returns the names of the files to which the experiment refers, in order and without duplicates.
     pub fn files(&self) -> impl Iterator<Item = &str> {
         self.traces.names()
     }
@@ -341,8 +342,8 @@ impl Design {
     /// Calls `visit` with each point, in order.
     ///
     /// # Errors
-    /// Returns an error if the values of a point contradict each other, or if two points have the same label,
-    /// or the first error of `visit`.
+    /// Returns an error if the values of a point contradict each other or two points have the same label, and
+    /// otherwise the first error of `visit`.
     pub fn visit(
         &self,
         mut visit: impl FnMut(DesignPoint) -> Result<(), ExperimentError>,

@@ -153,8 +153,7 @@ swept_table! {
         /// Size of the queue in front of the link, and its [AQM](#queues).
         /// Default: `"1bdp"`
         queue: Queue,
-        /// Probability with which a packet arrives twice.
-        /// Default: `"0%"`
+        /// Probability that a packet is duplicated. Default: `"0%"`
         duplicate: Share,
         /// Additional delay from one time to another, such as after a change of the route.
         /// Default: none
@@ -175,12 +174,10 @@ swept_table! {
         /// Type: table
         /// Default: the rate of `[path]`; an unlimited queue, no loss
         backward: DirectionFile,
-        /// Token bucket that drops what exceeds its rate: [limiter](#policer-and-shaper).
-        /// Type: table
+        /// Token bucket that drops packets above its rate: [limiter](#policer-and-shaper). Type: table
         /// Default: none
         policer: LimiterFile,
-        /// Token bucket that delays what exceeds its rate: [limiter](#policer-and-shaper).
-        /// Type: table
+        /// Token bucket that delays packets above its rate: [limiter](#policer-and-shaper). Type: table
         /// Default: none
         shaper: LimiterFile,
     }

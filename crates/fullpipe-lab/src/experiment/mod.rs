@@ -187,13 +187,13 @@ pub struct RatioBound {
     pub arm: Arm,
     /// Arm whose times are the numerator of the ratio.
     pub against: Arm,
-    /// Least value of the lower end of the ratio's interval.
+    /// Minimum for the lower end of the ratio's confidence interval.
     pub min: f64,
     /// Indices of the points that meet the conditions; there is always at least one.
     pub points: Vec<usize>,
 }
 
-/// Bound of the harm of an arm compared with that of another arm, at some of the points
+/// Bound of the difference between the harm of an arm and that of another arm, at some of the points
 /// ([`HarmPlan`](crate::race::HarmPlan)).
 #[derive(Clone, Debug, PartialEq)]
 pub struct HarmBound {
@@ -203,9 +203,9 @@ pub struct HarmBound {
     pub victim: Option<Victim>,
     /// Arm whose harm is bounded.
     pub arm: Arm,
-    /// Arm with whose harm it is compared.
+    /// Arm whose harm is subtracted.
     pub against: Arm,
-    /// Largest value of the upper end of the interval of the difference.
+    /// Maximum for the upper end of the confidence interval of the difference.
     pub max: f64,
     /// Indices of the points that meet the conditions; there is always at least one.
     pub points: Vec<usize>,
@@ -222,8 +222,8 @@ pub const MOST_RESULTS: u64 = 200_000;
 /// bytes.
 pub const MOST_ROWS: u64 = 10_000_000;
 
-/// Maximum number of expectations, times points. Each expectation is compared with each point, and keeps a
-/// list of those that meet its conditions.
+/// Maximum product of the number of expectations and the number of points. Each expectation is compared with each
+/// point, and keeps a list of the points that meet its conditions.
 const MOST_COMPARISONS: u64 = 4_000_000;
 
 impl Experiment {
@@ -353,8 +353,8 @@ impl Experiment {
         &self.profiles
     }
 
-    /// Adds profiles for the arms of a race. They replace profiles of the experiment with the same names, but
-    /// not in flows that the experiment gives a profile.
+    /// Adds profiles for the arms of a race. They replace profiles of the experiment that have the same names, except
+    /// in flows to which the experiment gives a profile.
     #[must_use]
     pub fn with_profiles(mut self, profiles: Profiles) -> Self {
         self.profiles.extend(profiles);
@@ -489,8 +489,7 @@ fn selected(
 /// `"0.015 %"` equals `"150ppm"`.
 fn meets(point: &Point, conditions: &BTreeMap<String, String>) -> Result<bool, ExperimentError> {
     for (key, wanted) in conditions {
-        // The condition is parsed first, so that an invalid condition is reported even if the point lacks the
-        // field.
+        // The condition is parsed first, so an invalid condition is reported even if the point lacks the field.
         value::same(key, wanted, wanted)?;
         match point.parameters.get(key) {
             Some(value) if value::same(key, wanted, value)? => {}

@@ -1,13 +1,14 @@
-//! The number and the unit of a field's value, for tables with typed columns.
+//! Field values as numbers with units, for tables with typed columns.
 
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
 use crate::columns::{Cell, Kind};
 
-/// Number of a field's value, in the base unit of the field.
+/// A field's value as a number, in the base unit of the field.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Number {
-    /// Unit as the end of a column's name: `bps`, `ms`, `percent`, `bytes`, `fixed_bytes`, `bdp`, or empty.
+    /// Unit as written at the end of a column name: `bps`, `ms`, `percent`, `bytes`, `fixed_bytes`, `bdp`, or
+    /// empty.
     pub unit: &'static str,
     value: NumberValue,
 }
@@ -19,7 +20,7 @@ enum NumberValue {
     Bool(bool),
 }
 
-/// Units that the names of columns end in, each with the unit of the same value in an experiment file.
+/// Units at the end of column names, each with the equivalent unit in an experiment file.
 pub(super) const UNITS: [(&str, &str); 7] = [
     ("fixed_bytes", "B"),
     ("bytes", "B"),

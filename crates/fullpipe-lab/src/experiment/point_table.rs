@@ -1,4 +1,4 @@
-//! A table of points: rows with the values of some fields, made by another program.
+//! A table of points, written by another program: each row contains the values of some fields.
 //!
 //! | column | cell | meaning |
 //! |---|---|---|
@@ -7,8 +7,8 @@
 //! | `flow2.cc` | `cubic` | a field of the second `[[flow]]` |
 //!
 //! The units in names are `_bps`, `_ms`, `_s`, `_percent`, `_bytes`, `_fixed_bytes` and `_bdp`, as in the
-//! columns of a data set. A cell with a bare number in a column without a unit is refused where an experiment
-//! file requires a unit.
+//! columns of a data set. If an experiment file requires a unit for a field, a bare number in a column
+//! without a unit is rejected.
 
 use std::io::Read;
 
@@ -24,7 +24,7 @@ pub(super) const MOST_POINTS: u64 = 100_000;
 pub struct PointTable {
     /// Names of the fields, such as `rtt` or `flow2.cc`.
     names: Vec<String>,
-    /// Units by which the cells of each column are completed; `None` for a column with complete values.
+    /// Units that complete the cells of each column; `None` for a column whose cells have units.
     units: Vec<Option<&'static str>>,
     /// Values of all rows, one after another.
     values: Vec<String>,
@@ -40,7 +40,7 @@ impl PointTable {
         for column in header {
             let with_unit = |(end, unit): &(&'static str, &'static str)| {
                 let name = column.strip_suffix(end)?.strip_suffix('_')?;
-                // The column of a fixed size completes the cells twice: `fixed:` in front, `B` behind.
+                // Cells with a fixed size need both the prefix `fixed:` and the suffix `B`.
                 Some((name, if *end == "fixed_bytes" { *end } else { *unit }))
             };
             let (name, unit) = match UNITS.iter().find_map(with_unit) {
@@ -143,7 +143,7 @@ fn ragged(row: u64) -> ExperimentError {
     )
 }
 
-/// Returns the value of a cell as in an experiment file.
+/// Returns the value of a cell in the notation of an experiment file.
 fn complete(row: u64, name: &str, unit: Option<&str>, cell: &str) -> Result<String, ExperimentError> {
     if cell.is_empty() {
         return Err(ExperimentError::new(
@@ -153,7 +153,7 @@ fn complete(row: u64, name: &str, unit: Option<&str>, cell: &str) -> Result<Stri
     }
     let Some(unit) = unit else { return Ok(cell.into()) };
     match cell.parse::<f64>() {
-        // The shortest text that is read as the same number has no exponent.
+        // Rust prints the shortest number that parses to the same value, without an exponent.
         Ok(number) if number.is_finite() && unit == "fixed_bytes" => Ok(format!("fixed:{number}B")),
         Ok(number) if number.is_finite() => Ok(format!("{number}{unit}")),
         _ => Err(ExperimentError::new(

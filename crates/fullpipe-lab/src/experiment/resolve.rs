@@ -295,7 +295,7 @@ fn host(file: &HostFile, bdp: Bytes, picker: &mut Picker<'_>) -> Result<HostSpec
     })
 }
 
-/// Returns the tunables of Linux with those that the file sets.
+/// Returns Linux's tunables, with the values that the file sets.
 fn tunables(file: &TunablesFile, picker: &mut Picker<'_>) -> Result<Tunables, ExperimentError> {
     fn pick<T: Value>(picker: &mut Picker<'_>, key: &str, field: Option<&Sweep<T>>) -> Option<T> {
         picker.pick(&format!("tunables.{key}"), field)

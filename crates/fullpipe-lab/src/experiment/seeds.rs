@@ -2,8 +2,8 @@
 
 use super::{ExperimentError, MOST_REPEATS};
 
-/// Random seeds with which every point of an experiment is run: the first one, and consecutive numbers for the
-/// repeats. The runs of a point follow one another.
+/// Random seeds with which every point of an experiment is run: the first one, and consecutive numbers for
+/// the repeats. Runs are numbered point by point, and all runs of a point are consecutive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seeds {
     first: u64,
@@ -49,7 +49,7 @@ impl Seeds {
         (0..self.count).map(move |repeat| self.first.wrapping_add(repeat))
     }
 
-    /// Returns the number of runs that this number of points has.
+    /// Returns the number of runs of `points` points.
     pub(super) const fn runs(self, points: u64) -> u64 {
         points.saturating_mul(self.count)
     }

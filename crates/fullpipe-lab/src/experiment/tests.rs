@@ -57,7 +57,8 @@ fn defaults_are_a_stock_host_on_a_clean_path() {
     assert_eq!((scenario.flows[0].start, scenario.flows[0].bytes), (Duration::ZERO, None));
 }
 
-/// Each expectation is compared with each point: the product is bounded before anything is compared.
+/// Each expectation is compared with each point, so the product of their numbers is checked before any
+/// comparison.
 #[test]
 fn expectations_times_points_are_bounded() {
     let path = "rate = { from = '10mbit', to = '100mbit', steps = 1000 }\nrtt = '40ms'";
@@ -117,7 +118,7 @@ fn lists_make_all_combinations_with_the_last_field_fastest() {
     assert_eq!(last.parameters["loss"], "1.5%");
 }
 
-/// Tunables reach the connections at both ends. Those that the file does not set are those of Linux.
+/// Tunables reach the connections at both ends. Tunables that the file does not set keep Linux's values.
 #[test]
 fn tunables_reach_the_connections() {
     let set = "tunables = { rto_min = '50ms', tlp_factor = 1.25, reo_wnd = 0.0625, retries = 3 }";

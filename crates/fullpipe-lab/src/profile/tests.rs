@@ -10,8 +10,8 @@ fn read(text: &str) -> Result<Profile, ProfileError> {
     Profile::read(name(), &text.parse().expect("TOML"))
 }
 
-/// An empty table has the defaults of the documentation. Both ends of both ranges are valid, and the wider range
-/// contains the other one.
+/// An empty table gives the defaults that the documentation states. Both ends of both ranges are valid, and
+/// the wider range contains the normal range.
 #[test]
 fn every_key_has_a_default_and_ranges() {
     assert_eq!(read(""), Ok(Profile::default()));
@@ -34,7 +34,8 @@ fn every_key_has_a_default_and_ranges() {
     }
 }
 
-/// TCPA's settings need the wider ranges, and a profile without them refuses each of its larger values.
+/// TCPA's settings need the wider ranges; without them, a profile rejects each value that is out of the
+/// normal range.
 #[test]
 fn the_built_in_profiles_are_valid() {
     for (name, text) in BUILT_IN {

@@ -1,4 +1,4 @@
-//! Harm: what a flow loses beside a sender, compared with another sender in its place.
+//! Races that measure harm: the performance that a flow loses when it shares a path with a given sender.
 //!
 //! ```text
 //!                     ┌─ victim alone ───────────────┐
@@ -6,14 +6,15 @@
 //!                     └─ victim beside surge ────────┘
 //! ```
 //!
-//! The harm is the share of its performance that the victim loses (R. Ware and others, "Beyond Jain's Fairness
-//! Index: Setting the Bar For The Deployment of Congestion Control Algorithms", HotNets 2019). With the
-//! performance x alone and y beside the sender, it is (x - y) / x if more is better, and (y - x) / y if less is.
-//! Fairness indices cannot tell which flow won; harm can.
+//! The harm is the share of its performance that the victim loses (R. Ware and others, "Beyond Jain's
+//! Fairness Index: Setting the Bar For The Deployment of Congestion Control Algorithms", HotNets 2019). If x
+//! is the performance alone and y is the performance beside the sender, the harm is (x - y) / x if more is
+//! better, and (y - x) / y if less is better. Unlike a fairness index, the harm shows which flow lost.
 //!
-//! A cell is one point of an experiment and one victim. The flows of the experiment are the senders under test;
-//! the arms replace their congestion control. Each seed draws other start times for all flows, because flows that
-//! start in a fixed order meet each other in a single phase. The arms of a cell take turns with the same seeds.
+//! A cell is one point of an experiment and one victim. The flows of the experiment are the senders under
+//! test; the arms replace their congestion control. Each seed draws different start times for all flows,
+//! because flows that start in a fixed order would always meet in the same phase. All arms of a cell run with
+//! the same seeds.
 
 use fullpipe_units::draw;
 
@@ -45,7 +46,7 @@ pub struct HarmPlan {
 /// A cell: one path with senders under test, and one victim.
 #[derive(Clone, Debug)]
 pub struct HarmCell {
-    /// Point of the experiment. The congestion control in its scenario is a placeholder for that of the arms.
+    /// Point of the experiment. The arms replace the congestion control in its scenario.
     pub point: Point,
     /// Number of the point in the experiment.
     pub(super) number: usize,
@@ -53,35 +54,34 @@ pub struct HarmCell {
     pub victim: Victim,
 }
 
-/// Runs of a cell with one seed.
+/// Runs of a cell with one seed: the victim alone, and beside each arm.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HarmRuns {
-    /// Metric of the victim alone.
+    /// Metric of the victim alone; `None` if it could not be computed.
     pub alone: Option<f64>,
-    /// Run beside each arm, in the order of the plan.
+    /// Runs of the victim beside each arm, in the order of the plan.
     pub arms: Vec<HarmRun>,
 }
 
 /// Run of the victim beside one arm.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HarmRun {
-    /// Metric of the victim.
+    /// Metric of the victim beside the arm; `None` if it could not be computed.
     pub beside: Option<f64>,
-    /// Data segments that the senders under test sent, including retransmissions, and those needed for the data
-    /// that arrived.
+    /// Number of data segments that the senders under test sent, including retransmissions.
     pub sent: u64,
-    /// See `sent`.
+    /// Number of data segments needed for the data that arrived from the senders under test.
     pub needed: u64,
-    /// Data packets that all flows sent into the path, and those that a queue, an AQM or a policer dropped.
+    /// Number of data packets that all flows sent into the path.
     pub offered: u64,
-    /// See `offered`.
+    /// Number of data packets that a queue, an AQM or a policer dropped.
     pub dropped: u64,
 }
 
 impl HarmPlan {
-    /// Creates the plan of a race between `arms` beside each of the `victims`, on the points of `experiment`. The
-    /// harm of all other arms is compared with that of the arm `against`. The number of seeds of the experiment
-    /// is the number of runs of each arm in each cell.
+    /// Creates the plan of a race between `arms` that measures the harm to each of the `victims`, on the
+    /// points of `experiment`. The harm of every other arm is compared with the harm of the arm `against`.
+    /// Each arm runs in each cell once per seed of the experiment.
     ///
     /// # Errors
     /// Returns an error if the arms cannot be compared ([`RacePlan::check_arms`]), if the experiment lacks the
@@ -128,7 +128,7 @@ impl HarmPlan {
         &self.cells
     }
 
-    /// Returns the seed of each pair.
+    /// Returns the seeds with which each cell runs.
     pub fn seeds(&self) -> &[u64] {
         &self.seeds
     }
@@ -156,7 +156,7 @@ impl HarmPlan {
         let beside = |arm: &Arm| {
             let profile = arm.profile.and_then(|name| self.profiles.get(&name)).copied();
             let senders = started(scenario).map(|flow| arm.applied_to_one(&flow, profile));
-            // The victims come first, so that they have the same random losses with and without the others.
+            // The victims come first, so that their random losses are the same with and without the senders.
             let flows = victims.iter().cloned().chain(senders).collect();
             let outcome = sim::run(&Scenario { flows, ..scenario.clone() });
             HarmRun::of(cell.victim, &victims, scenario, &outcome)
@@ -169,7 +169,7 @@ impl HarmPlan {
 }
 
 /// Returns the senders under test with their start times: long flows start in the first part of the run, and
-/// flows of limited size one after the other.
+/// flows of limited size start one after the other.
 fn started(scenario: &Scenario) -> impl Iterator<Item = FlowSpec> {
     let Scenario { flows, duration, seed, .. } = scenario;
     let short = spread(flows.len(), *duration, *seed, SENDER_STARTS);
@@ -221,8 +221,8 @@ mod tests {
         Scenario { seed, ..cell.point.scenario.clone() }
     }
 
-    /// Beside a bulk flow, each victim does worse than alone: a transfer is slower, a stream is later, and
-    /// downloads take longer. The same seed gives the same runs.
+    /// Beside a bulk flow, each victim does worse than alone: a transfer is slower, the data of a stream
+    /// arrives later, and downloads take longer. The same seed gives the same runs.
     #[test]
     fn a_bulk_flow_harms_every_victim() {
         let plan = planned(CELLS, "bbr1,cubic").expect("a plan");
@@ -243,7 +243,7 @@ mod tests {
         }
     }
 
-    /// A stream alone arrives after half of the RTT, and downloads take at least three round trips.
+    /// The data of a stream alone arrives after half the RTT, and downloads take at least three round trips.
     #[test]
     fn metrics_alone_are_those_of_the_path() {
         let plan = planned(CELLS, "bbr1,cubic").expect("a plan");
@@ -256,7 +256,7 @@ mod tests {
         assert!((0.06..1.0).contains(&alone(Victim::Web)), "{}", alone(Victim::Web));
     }
 
-    /// The initial window of an arm applies to the senders under test, and not to the victim.
+    /// The initial window of an arm applies only to the senders under test, and not to the victim.
     #[test]
     fn arms_do_not_change_the_victim() {
         let many = CELLS

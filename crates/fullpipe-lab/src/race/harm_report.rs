@@ -39,7 +39,7 @@ pub struct HarmCellReport {
     pub cell: String,
     /// Name of the victim.
     pub victim: String,
-    /// What is measured of the victim.
+    /// Metric of the victim.
     pub metric: VictimMetric,
     /// Rate of the link in the data direction, in bit/s.
     pub rate_bps: u64,
@@ -47,13 +47,13 @@ pub struct HarmCellReport {
     pub rtt_ms: f64,
     /// Number of flows of the sender under test.
     pub senders: u64,
-    /// Mean of the victim's metric without the sender; null if no run is complete.
+    /// Mean of the victim's metric without the senders under test; null if no run is complete.
     pub alone: Option<f64>,
     /// Results of each arm, in the order of the race.
     pub arms: Vec<HarmArmReport>,
 }
 
-/// What is measured of a victim.
+/// Metric of a victim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum VictimMetric {
@@ -79,10 +79,11 @@ pub struct HarmArmReport {
     pub harm: Option<HarmInterval>,
     /// Harm by this arm minus harm by the arm `against`, paired by seed; null for that arm.
     pub excess: Option<HarmInterval>,
-    /// Number of data segments sent by the flows under test divided by the number of segments of the data that
-    /// arrived; null without data.
+    /// Number of data segments that the senders under test sent, divided by the number of segments needed for
+    /// the data that arrived; null without data.
     pub sent_per_needed: Option<f64>,
-    /// Share of all data packets that queues, AQMs and policers of the path dropped; null without packets.
+    /// Share of all data packets that queues, AQMs and policers of the path dropped; null if there were no
+    /// packets.
     pub dropped: Option<f64>,
 }
 
@@ -108,7 +109,7 @@ pub struct HarmBoundReport {
     pub arm: String,
     /// Upper end of the interval of the excess; null if the arm has none in this cell.
     pub high: Option<f64>,
-    /// Largest value that the upper end may have.
+    /// Maximum for the upper end of the interval.
     pub max: f64,
     /// Whether the upper end is within the bound.
     pub pass: bool,
@@ -218,7 +219,8 @@ fn interval(values: &[f64], seed: u64) -> Option<HarmInterval> {
     Some(HarmInterval { mean, low, high })
 }
 
-/// Returns the sum of the first values divided by the sum of the second values.
+/// Returns the sum of the first values divided by the sum of the second values; `None` if the second sum is
+/// zero.
 fn share(counts: impl Iterator<Item = (u64, u64)>) -> Option<f64> {
     let (part, whole) = counts.fold((0, 0), |sums, counts| (sums.0 + counts.0, sums.1 + counts.1));
     (whole > 0).then(|| part as f64 / whole as f64)
@@ -241,7 +243,7 @@ mod tests {
         HarmPlan::new(&experiment, &[bbr1, surge], bbr1, &[Victim::Cubic, Victim::Stream]).expect("a plan")
     }
 
-    /// Returns the runs of a cell with these metrics: alone, beside bbr1, and beside surge.
+    /// Returns the runs of a cell with these metrics of the victim: alone, beside bbr1, and beside surge.
     fn runs(metrics: &[[f64; 3]]) -> Vec<HarmRuns> {
         let run =
             |beside| HarmRun { beside: Some(beside), sent: 110, needed: 100, offered: 400, dropped: 10 };

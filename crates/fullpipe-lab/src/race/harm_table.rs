@@ -5,7 +5,7 @@ use std::fmt;
 use super::Cell;
 use super::harm_report::{HarmArmReport, HarmCellReport, HarmInterval, HarmReport, VictimMetric};
 
-/// Largest mean and largest upper end of the excess that count as no more harm.
+/// Maximum mean and maximum upper end of the excess up to which an arm counts as causing no more harm.
 const NO_MORE: (f64, f64) = (0.02, 0.05);
 
 /// The results of a race that measures harm as tables, at most 100 columns wide if the labels of the cells are
@@ -17,7 +17,7 @@ pub struct HarmTable<'a> {
     pub report: &'a HarmReport,
 }
 
-/// One line of a table: the cell, the arm with which the other one is compared, and the compared arm.
+/// A line of a table: the cell, the results of the arm `against`, and the results of the compared arm.
 type Line<'a> = (&'a HarmCellReport, &'a HarmArmReport, &'a HarmArmReport);
 
 impl fmt::Display for HarmTable<'_> {

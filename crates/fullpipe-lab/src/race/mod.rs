@@ -1,4 +1,4 @@
-//! Races: the same downloads by several senders, compared in pairs.
+//! Races: several senders make the same downloads, and their times are compared in pairs.
 //!
 //! ```text
 //!   experiment ─► cells ─┬─ pair 1 (seed 1): arm, arm, arm ─┐
@@ -6,16 +6,16 @@
 //!                        └─ ...                             ─┘
 //! ```
 //!
-//! A cell is one point of an experiment: a path, the hosts and the size of a download. If the point has several
-//! connections, one after the other, the last one is timed, such as a client's tenth connection. The arms of a cell
-//! take turns with the same seed. They therefore meet identical random losses, so that their times are
-//! paired samples. The number of pairs is fixed before the first run.
+//! A cell is one point of an experiment: a path, the hosts and the size of a download. If a point has several
+//! connections, one after the other, only the last one is timed, as if it were a client's tenth connection. All arms of
+//! a cell run with the same seeds. They therefore have identical random losses, so their times are paired samples. The
+//! number of pairs is fixed before the first run.
 //!
 //! [`RacePlan::run_pair`] runs one pair in the simulator, and [`RacePlan::run_pair_in`] in another world. The
 //! caller runs the pairs, for example with [`campaign::run`](crate::campaign::run), and may store them:
 //! [`RacePlan::accepts`] says whether a stored pair belongs to the plan.
 //!
-//! A second kind of race measures what a sender takes from others: [`HarmPlan`].
+//! A second kind of race measures the harm that a sender causes to other flows: [`HarmPlan`].
 
 mod harm;
 mod harm_report;
@@ -53,15 +53,17 @@ pub const SIM: &str = "sim";
 /// Name of the emulator in pairs and reports.
 pub const EMU: &str = "emu";
 
-/// Number of pairs of a cell without random loss. There, the seed changes only the random numbers of the
-/// senders, and the times hardly differ.
+/// Number of pairs of a cell without random loss. In such a cell, the seed changes only the random numbers of the
+/// senders, so the times hardly differ.
 pub const PAIRS_WITHOUT_LOSS: u64 = 10;
-/// Sizes up to which a download with random loss has 50/3 and 20/3 as many pairs as the experiment states: 1000
-/// and 400 instead of 60. Only a few of these downloads in a hundred lose their end and wait for a timeout, which
-/// takes several times as long as the rest. An interval over 60 pairs misses them too often: it covers the ratio
-/// of a sender to itself in 80 to 88 % of the races instead of 95 % (`tests/it/null_races.rs`).
+/// Download size up to which a cell with random loss has 1000 pairs if the experiment states 60 (50/3 times as many).
+/// In only a few percent of such small downloads, the last segments are lost and a timeout follows, which takes several
+/// times as long as the rest of the download. With 60 pairs, the interval therefore misses the true ratio too often:
+/// for a sender compared with itself, it contains 1 in 80 to 88 % of the races instead of 95 %
+/// (`tests/it/null_races.rs`).
 const TINY: Bytes = Bytes::new(100_000);
-/// See [`TINY`]. With random loss, a loss-based sender takes minutes for larger downloads.
+/// Download size up to which a cell with random loss has 400 pairs if the experiment states 60 (20/3 times as many).
+/// Loss-based senders do not make larger downloads with random loss, which would take minutes.
 const SMALL: Bytes = Bytes::new(640_000);
 
 /// Plan of a race: cells, arms and seeds, all of which are fixed before the first run.
@@ -78,19 +80,19 @@ pub struct RacePlan {
 /// A cell of a race: one download on one path.
 #[derive(Clone, Debug)]
 pub struct Cell {
-    /// Point of the experiment. The congestion control in its scenario is a placeholder for that of the arms.
+    /// Point of the experiment. The arms replace the congestion control in its scenario.
     pub point: Point,
     /// Size of the download.
     pub size: Bytes,
     /// Whether the fate or the delay of packets depends on the seed.
     pub random: bool,
-    /// Seed of each pair.
+    /// Seeds of the pairs.
     pub seeds: Vec<u64>,
     /// Hash of the scenario, which identifies stored pairs.
     identity: String,
 }
 
-/// Runs of all arms of a cell with one seed.
+/// Runs of all arms in one cell with one seed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pair {
     /// Label of the cell.
@@ -106,7 +108,7 @@ pub struct Pair {
     pub runs: BTreeMap<String, ArmRun>,
 }
 
-/// Returns the world of pairs that were stored before pairs had a world.
+/// Returns the world that applies to stored pairs without a world, which are older than this field.
 fn simulator() -> String {
     SIM.into()
 }
@@ -120,11 +122,10 @@ pub struct ArmRun {
     pub from_request_ns: Option<u64>,
     /// Number of data segments that the sender sent, including retransmissions.
     pub sent_segments: u64,
-    /// Number of times that the download was made again because the machine did not keep up with the emulated
-    /// path.
+    /// Number of times that the download was repeated because the machine did not keep up with the emulated path.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub repeated: u32,
-    /// Whether the machine did not keep up in the last attempt either. The download then has no times.
+    /// Whether the machine did not keep up in the last attempt, either. The download then has no times.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub late: bool,
 }
@@ -135,7 +136,7 @@ fn is_zero(count: &u32) -> bool {
 
 impl From<&Outcome> for ArmRun {
     fn from(outcome: &Outcome) -> Self {
-        // Earlier connections only teach the hosts.
+        // The earlier connections serve only to fill the path memory.
         let timed = outcome.flows.last();
         let response = timed.and_then(|flow| flow.response);
         let only = outcome.flows.len() == 1;
@@ -151,18 +152,17 @@ impl From<&Outcome> for ArmRun {
 }
 
 impl RacePlan {
-    /// Creates the plan of a race between `arms` on the points of `experiment`. The times of all other arms
-    /// are compared with those of the arm `against`.
+    /// Creates the plan of a race between `arms` on the points of `experiment`. The times of every other arm are
+    /// compared with those of the arm `against`.
     ///
-    /// The number of seeds of the experiment is the number of pairs of a cell with random loss. A cell
-    /// without random loss has at most [`PAIRS_WITHOUT_LOSS`] pairs. A small download with random loss has more
-    /// pairs: 1000 instead of 60 up to 100 kB, and 400 up to 640 kB.
+    /// A cell with random loss has one pair per seed of the experiment. A cell without random loss has at most
+    /// [`PAIRS_WITHOUT_LOSS`] pairs. A small download with random loss has more pairs: 1000 instead of 60 up to 100 kB,
+    /// and 400 up to 640 kB.
     ///
     /// # Errors
-    /// Returns the errors of [`Self::check_arms`], and an error if the experiment lacks the profile of an arm,
-    /// if a point of the experiment is not a single download that the simulator can run, or if the experiment
-    /// has only one seed. A race in another world has the same plan, so that its results can be compared with
-    /// simulated ones.
+    /// Returns the errors of [`Self::check_arms`], and an error if the experiment lacks the profile of an arm, if a
+    /// point of the experiment is not a single download that the simulator can run, or if the experiment has only one
+    /// seed. A race in another world uses the same plan, so its results can be compared with simulated ones.
     pub fn new(experiment: &Experiment, arms: &[Arm], against: Arm) -> Result<Self, ExperimentError> {
         Self::check_arms(arms, against)?;
         let profiles = profiles_of(experiment, arms)?;
@@ -187,7 +187,7 @@ impl RacePlan {
         })
     }
 
-    /// Returns the plan with `pairs` pairs in each cell with random loss, whatever the size of its download.
+    /// Returns the plan with `pairs` pairs in each cell with random loss, whatever the download size.
     #[must_use]
     pub fn with_pairs(mut self, pairs: u64) -> Self {
         for cell in &mut self.cells {
@@ -196,7 +196,7 @@ impl RacePlan {
         self
     }
 
-    /// Returns the plan without the cells that have several connections, which only the simulator runs.
+    /// Returns the plan without cells that have several connections, because only the simulator can run them.
     #[must_use]
     pub fn with_single_connections(mut self) -> Self {
         self.cells.retain(|cell| cell.point.scenario.flows.len() == 1);
@@ -265,8 +265,8 @@ impl RacePlan {
         pair
     }
 
-    /// Runs all arms of `cell` in turn with one seed in `world`, where `run` makes one download. `scenario`
-    /// is the scenario of the cell with that seed.
+    /// Runs all arms of `cell` in turn with one seed in `world`; `run` makes one download. `scenario` is the scenario
+    /// of the cell with that seed.
     ///
     /// # Errors
     /// Returns the first error of `run`.
@@ -291,8 +291,8 @@ impl RacePlan {
         })
     }
 
-    /// Returns whether a stored pair is a pair of `cell` in this race in `world`: it has one of the seeds,
-    /// the same scenario, and a run of each arm.
+    /// Returns whether a stored pair belongs to `cell` of this race in `world`: it has one of the seeds, the same
+    /// scenario, and a run of each arm.
     pub fn accepts(&self, world: &str, cell: &Cell, pair: &Pair) -> bool {
         pair.cell == cell.point.label
             && pair.scenario == cell.identity
@@ -302,19 +302,19 @@ impl RacePlan {
     }
 }
 
-/// Returns a point of an experiment as a cell of a race.
+/// Returns the point that a race uses as a cell.
 fn raced(experiment: &Experiment, point: &Point) -> Point {
     let mut point = point.clone();
-    // A race needs no trace rows.
+    // A race does not need trace rows.
     point.scenario.sample_every = point.scenario.duration;
-    // The label of the only point of an experiment names the congestion control, which the arms replace.
+    // If an experiment has only one point, its label names the congestion control, which the arms replace.
     if experiment.points().len() == 1 && point.label.starts_with("cc=") {
         point.label = experiment.name().into();
     }
     point
 }
 
-/// Returns the profiles of `experiment`, and those of the program that `arms` name.
+/// Returns the profiles of `experiment`, and the built-in profiles that `arms` name.
 fn profiles_of(experiment: &Experiment, arms: &[Arm]) -> Result<Profiles, ExperimentError> {
     let mut profiles = experiment.profiles().clone();
     for name in arms.iter().filter_map(|arm| arm.profile) {
@@ -325,7 +325,7 @@ fn profiles_of(experiment: &Experiment, arms: &[Arm]) -> Result<Profiles, Experi
     Ok(profiles)
 }
 
-/// Returns the seeds of `pairs` pairs, or of fewer in a cell that is not random.
+/// Returns the seeds of `pairs` pairs; a cell without randomness has fewer pairs.
 fn seeds(first: u64, pairs: u64, random: bool) -> Vec<u64> {
     let pairs = if random { pairs } else { pairs.min(PAIRS_WITHOUT_LOSS) };
     (0..pairs).map(|pair| first.wrapping_add(pair)).collect()
@@ -363,7 +363,7 @@ impl Cell {
         let point = raced(experiment, point);
         let mut hash = Digest::default();
         point.scenario.identity().bytes().for_each(|byte| hash.add(byte.into()));
-        // A stored pair is valid only for profiles with the same settings.
+        // A stored pair is valid only if the settings of the profiles have not changed.
         for profile in profiles {
             format!("{profile:?}").bytes().for_each(|byte| hash.add(byte.into()));
         }
@@ -376,12 +376,12 @@ impl Cell {
         })
     }
 
-    /// Returns whether `arm` races in this cell. With random loss, a loss-based sender makes only small downloads.
+    /// Returns whether `arm` takes part in this cell. With random loss, loss-based senders make only small downloads.
     fn includes(&self, arm: Arm) -> bool {
         !self.random || arm.cc.is_rate_based() || self.size <= SMALL
     }
 
-    /// Returns a label for tables: the values of the fields without their names.
+    /// Returns the label of a cell for tables: the values of the fields without their names.
     pub(crate) fn short_label(label: &str) -> String {
         let values = label.split(' ').map(|field| field.split_once('=').map_or(field, |(_, value)| value));
         values.collect::<Vec<_>>().join(" ")
@@ -425,7 +425,7 @@ mod tests {
         let few = many.with_pairs(20);
         assert_eq!(few.cells().iter().map(|cell| cell.seeds.len()).collect::<Vec<_>>(), [10, 10, 20, 20]);
         assert_eq!(few.cells()[2].seeds[..2], [5, 6]);
-        // CUBIC makes all downloads without loss, and the small downloads with loss.
+        // CUBIC makes all downloads without loss, but only the small downloads with loss.
         let races = |cell: &Cell| cell.includes(plan.arms()[0]);
         assert_eq!(
             plan.cells().iter().map(races).collect::<Vec<_>>(),
@@ -446,8 +446,7 @@ mod tests {
         assert!(time("bbr1+iw") < time("bbr1"), "{pair:?}");
         assert!(plan.accepts(SIM, cell, &pair));
 
-        // A pair of another cell, with another seed, of another scenario, from another world or without one
-        // of the arms is not a pair of this cell.
+        // A pair does not belong to this cell if it has another cell, seed, scenario or world, or lacks an arm.
         assert!(!plan.accepts(SIM, &plan.cells()[3], &pair));
         assert!(!plan.accepts(SIM, cell, &Pair { seed: 500, ..pair.clone() }));
         assert!(!plan.accepts(EMU, cell, &pair));
@@ -465,7 +464,7 @@ mod tests {
         let plan = planned(CELLS, "bbr1,bbr1+iw", "bbr1").expect("a plan");
         let cell = &plan.cells()[0];
         let scenario = Scenario { seed: 7, ..cell.point.scenario.clone() };
-        // The run function sees the scenario of each arm in turn.
+        // The run function receives the scenario of each arm in turn.
         let mut launches = Vec::new();
         let run = |scenario: &Scenario| {
             launches.push((scenario.seed, scenario.host.initcwnd));
@@ -478,7 +477,8 @@ mod tests {
         let failed = |_: &Scenario| Err::<ArmRun, _>("no route");
         assert_eq!(plan.run_pair_in(EMU, cell, &scenario, failed), Err("no route"));
 
-        // Runs without repetitions are stored as before, and a pair without a world is simulated.
+        // Runs without repetitions are stored without that field, and a stored pair without a world counts as
+        // simulated.
         let stored = serde_json::to_value(plan.run_pair(cell, &scenario)).expect("JSON");
         let keys = |value: &serde_json::Value| value.as_object().expect("an object").len();
         assert_eq!(keys(&stored["runs"]["bbr1"]), 3, "{stored}");
@@ -488,8 +488,8 @@ mod tests {
         assert_eq!(serde_json::to_value(&older).expect("JSON"), stored);
     }
 
-    /// The sender of an arm has the settings of its profile: without loss, a launch of 44 segments is faster
-    /// than ten segments. A pair is not valid for a profile with other settings.
+    /// The sender of an arm uses the settings of its profile: without loss, a launch of 44 segments is faster than one
+    /// of ten segments. A stored pair does not belong to a race whose profile has other settings.
     #[test]
     fn an_arm_may_have_a_profile() {
         let text = |window| format!("{CELLS}[profile.web]\nlaunch.window = {window}\n");

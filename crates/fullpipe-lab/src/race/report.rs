@@ -15,8 +15,7 @@ use crate::stats::{mean, median, nearest_rank};
 /// Name and version of the format of the JSON document.
 pub const SCHEMA: &str = "fullpipe.race/1";
 
-/// Window that a Linux client offers first, in bytes, rounded up: 65 160 bytes and the unit in which a scaled
-/// window is expressed.
+/// First window of a Linux client in bytes: 65 160 bytes, rounded up by the unit of a scaled window.
 const FIRST_WINDOW: u64 = 65_536;
 
 /// Results of a race. Times are in seconds.
@@ -52,12 +51,12 @@ pub struct CellReport {
     pub loss: f64,
     /// Size of the download, in bytes.
     pub size_bytes: u64,
-    /// Lower bound of the time from the SYN that the path sets: two round trips, for the handshake and for
-    /// the request, and the packets of the download at the rate of the link; in seconds.
+    /// Lower bound in seconds, set by the link, of the time from the SYN: two round trips, for the handshake
+    /// and the request, plus the transmission time of the download at the link rate.
     pub link_floor_s: f64,
-    /// Lower bound of the time from the SYN that the window of a Linux client sets: it offers 64 KiB first
-    /// and opens by at most two bytes per byte received, so it admits three times as much in each round trip;
-    /// in seconds.
+    /// Lower bound in seconds, set by the window of a Linux client, of the time from the SYN: the window
+    /// starts at 64 KiB and grows by at most two bytes per received byte, so it triples at most in each round
+    /// trip.
     pub window_floor_s: f64,
     /// Results of each arm, in the order of the race.
     pub arms: Vec<ArmReport>,
@@ -68,15 +67,14 @@ pub struct CellReport {
 pub struct ArmReport {
     /// Name of the arm.
     pub arm: String,
-    /// Number of downloads that the arm made, without the late ones.
+    /// Number of completed and incomplete downloads of the arm, without late ones.
     pub runs: u64,
     /// Number of downloads that did not complete within the duration of the experiment; their times are not
     /// included.
     pub unfinished: u64,
-    /// Number of downloads that were made again because the machine did not keep up with the emulated path,
-    /// counted once per repetition.
+    /// Number of repetitions of downloads because the machine did not keep up with the emulated path.
     pub repeated: u64,
-    /// Number of downloads that are left out because the machine did not keep up in the last repetition
+    /// Number of downloads that are not included because the machine did not keep up in the last repetition,
     /// either.
     pub late: u64,
     /// Times from the SYN to the last byte; null if no download completed.
@@ -85,7 +83,7 @@ pub struct ArmReport {
     pub from_request: Option<TimesReport>,
     /// Number of data segments sent divided by the number of segments of the download; null without a run.
     pub sent_per_needed: Option<f64>,
-    /// Comparison with the arm `against`; null for that arm, and if fewer than two pairs are complete.
+    /// Comparison with the arm `against`; null for that arm itself, and if fewer than two pairs are complete.
     pub ratio: Option<RatioReport>,
 }
 
@@ -104,8 +102,8 @@ pub struct TimesReport {
     pub max_s: f64,
 }
 
-/// Ratio of the mean time of the arm `against` to the mean time of this arm, from the SYN: above 1 if this
-/// arm is faster.
+/// Ratio of two mean times from the SYN: that of the arm `against` divided by that of this arm; above 1 if
+/// this arm is faster.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RatioReport {
     /// Ratio of the means over the pairs in which both downloads completed.
@@ -114,19 +112,19 @@ pub struct RatioReport {
     pub low: f64,
     /// Upper end of the interval.
     pub high: f64,
-    /// What the interval contains.
+    /// Kind of the interval.
     pub interval: IntervalKind,
-    /// Number of pairs that are compared.
+    /// Number of pairs in the comparison.
     pub pairs: u64,
 }
 
-/// What an interval of a ratio contains.
+/// Kind of the interval of a ratio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum IntervalKind {
-    /// The ratio of the means with a confidence of 95 % (BCa bootstrap over the pairs).
+    /// Confidence interval of 95 % for the ratio of the means (BCa bootstrap over the pairs).
     Confidence95,
-    /// The ratios of all pairs, from least to most, in a cell without random loss.
+    /// Range from the smallest to the largest ratio of a pair, for a cell without random loss.
     Range,
 }
 
@@ -139,7 +137,7 @@ pub struct BoundReport {
     pub arm: String,
     /// Lower end of the interval of the arm's ratio; null if the arm has no ratio in this cell.
     pub low: Option<f64>,
-    /// Least value that the lower end may have.
+    /// Minimum for the lower end of the interval.
     pub min: f64,
     /// Whether the lower end reaches the bound.
     pub pass: bool,
@@ -230,8 +228,8 @@ fn seconds(ns: u64) -> f64 {
     Duration::from_nanos(ns).as_secs_f64()
 }
 
-/// Returns the ratio of the means of `pairs`, which contain the time of the arm `against` and that of the
-/// compared arm.
+/// Returns the ratio of the means of `pairs`; each pair contains the time of the arm `against` and the time
+/// of the compared arm.
 fn ratio(cell: &Cell, pairs: &[(f64, f64)]) -> Option<RatioReport> {
     let count = pairs.len() as u64;
     if cell.random {
@@ -239,7 +237,7 @@ fn ratio(cell: &Cell, pairs: &[(f64, f64)]) -> Option<RatioReport> {
         let MeanRatio { ratio, low, high } = MeanRatio::of(pairs, seed)?;
         return Some(RatioReport { ratio, low, high, interval: IntervalKind::Confidence95, pairs: count });
     }
-    // Without random loss, the pairs are not a sample of a distribution.
+    // Without random loss, the pairs are not a random sample.
     let ratios = || pairs.iter().map(|(against, time)| against / time);
     Some(RatioReport {
         ratio: ratio_of_means(pairs)?,
@@ -264,16 +262,16 @@ impl TimesReport {
     }
 }
 
-/// Returns the number of segments of `size` bytes.
+/// Returns the number of segments that `size` bytes need.
 pub(super) fn segments(scenario: &Scenario, size: Bytes) -> u64 {
     size.get().div_ceil(scenario.path.mtu.saturating_sub(HEADERS).max(1))
 }
 
-/// Returns the times from the SYN that the path and the client's window permit at best
+/// Returns the minimum times from the SYN that the path and the client's window allow
 /// ([`CellReport::link_floor_s`], [`CellReport::window_floor_s`]).
 ///
-/// The window floor counts round trips: after x bytes, the client's window admits the bytes up to
-/// `FIRST_WINDOW` + 3 x, and each of these bytes is received at the earliest one round trip later.
+/// The window floor counts round trips: once the client has received x bytes, its window admits bytes up to
+/// `FIRST_WINDOW` + 3 x, and these bytes arrive at least one round trip later.
 fn floors(scenario: &Scenario, size: Bytes) -> (Duration, Duration) {
     let rtt = scenario.path.rtt();
     let wire = size + Bytes::new(segments(scenario, size) * HEADERS);
@@ -315,7 +313,7 @@ mod tests {
         }
     }
 
-    /// Returns the pairs of a cell with these times in milliseconds, for `bbr1` and `bbr1+iw`.
+    /// Returns the pairs of a cell in which `bbr1` and `bbr1+iw` have these times in milliseconds.
     fn pairs(cell: &Cell, times: &[(u64, Option<u64>)]) -> Vec<Pair> {
         let pair = |(seed, (bbr1, iw)): (&u64, &(u64, Option<u64>))| Pair {
             cell: cell.point.label.clone(),
@@ -386,8 +384,8 @@ mod tests {
         assert_eq!(serde_json::from_value::<RaceReport>(document).expect("readable"), report);
     }
 
-    /// 640 000 bytes are 442 segments of 1500 bytes at most: 53.0 ms at 100 Mbit/s after two round trips. The
-    /// window admits 64, 256 and 832 KiB in total after one, two and three round trips.
+    /// 640 000 bytes need 442 segments of at most 1500 bytes, which take 53.0 ms at 100 Mbit/s after the two
+    /// round trips. The window admits 64, 256 and 832 KiB in total after one, two and three round trips.
     #[test]
     fn floors_are_below_every_sender() {
         let plan = plan("");
@@ -401,7 +399,7 @@ mod tests {
             let (_, window) = floors(scenario, Bytes::new(size));
             assert_eq!(window, Duration::from_millis(50 * round_trips), "{size}");
         }
-        // A sender without any congestion window meets both.
+        // A sender that is limited by no congestion window reaches neither floor.
         for size in [30_000, 640_000, 8_000_000] {
             let mut scenario = scenario.clone();
             scenario.flows[0].bytes = Some(Bytes::new(size));

@@ -12,7 +12,7 @@ pub struct RaceTable<'a> {
     pub report: &'a RaceReport,
 }
 
-/// One line of a table: the cell, the arm with which the other one is compared, and the compared arm.
+/// A line of a table: the cell, the results of the arm `against`, and the results of the compared arm.
 type Line<'a> = (&'a CellReport, &'a ArmReport, &'a ArmReport);
 
 impl fmt::Display for RaceTable<'_> {
@@ -40,7 +40,7 @@ impl RaceTable<'_> {
                 (base.runs > 0 && arm.runs > 0).then_some((cell, base, arm))
             })
             .collect();
-        // A cell without a ratio has downloads that did not complete, which is worse than any ratio.
+        // In a cell without a ratio, some downloads did not complete, which is worse than any ratio.
         let low = |(_, _, arm): &Line<'_>| arm.ratio.map_or(f64::NEG_INFINITY, |ratio| ratio.low);
         lines.sort_by(|a, b| low(a).total_cmp(&low(b)));
         let labels: Vec<String> = lines.iter().map(|(cell, ..)| Cell::short_label(&cell.cell)).collect();
@@ -72,7 +72,7 @@ impl RaceTable<'_> {
         Ok(())
     }
 
-    /// Writes what the intervals contain, which downloads did not complete, and how many were made again.
+    /// Writes notes on the kind of the intervals, on incomplete downloads, and on repeated downloads.
     fn notes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let arms = || self.report.cells.iter().flat_map(|cell| cell.arms.iter().map(move |arm| (cell, arm)));
         let has = |kind| arms().any(|(_, arm)| arm.ratio.is_some_and(|ratio| ratio.interval == kind));
@@ -206,7 +206,7 @@ mod tests {
             lines[begin.expect(name) + 4..].iter().take_while(|line| !line.is_empty()).collect::<Vec<_>>()
         };
         assert_eq!(with("compared with"), 2, "{text}");
-        // CUBIC took part in one of the cells only.
+        // CUBIC took part in only one of the cells.
         let [cubic] = table("cubic")[..] else { panic!("{text}") };
         let words: Vec<&str> = cubic.split_whitespace().collect();
         assert_eq!(words[4..6], ["0.453", "0.800"], "{text}");
@@ -238,7 +238,8 @@ mod tests {
         let line =
             "rate=100mbit rtt=200ms loss=1% bytes=640kB: 2 of 60 downloads of bbr1+iw are left out as late";
         assert!(text.lines().any(|found| found == line), "{text}");
-        // Two cells with three arms and 60 downloads each, but CUBIC takes part in one of them only.
+        // There are two cells with three arms and 60 downloads per arm, but CUBIC takes part in only one of
+        // them.
         let line = "repeated: 8 late attempts, for 300 downloads in all";
         assert!(text.lines().any(|found| found == line), "{text}");
     }

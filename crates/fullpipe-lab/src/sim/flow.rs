@@ -19,7 +19,7 @@ use crate::workload::{Reader, WRITE_BLOCK, WRITE_TIME, Writer, Writing};
 /// into the 64 KiB of an IP packet.
 const MERGE_LIMIT: u32 = 65_000;
 
-/// Address of the receiving host, under which path memory knows it (RFC 5737).
+/// Address of the receiving host in the path memory (RFC 5737).
 const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 
 pub(crate) struct Flow {
@@ -27,11 +27,11 @@ pub(crate) struct Flow {
     pub(crate) receiver: Connection,
     spec: FlowSpec,
     starts_at: Instant,
-    /// Whether the end that opens the connection has done so.
+    /// Whether the connection has been opened.
     opened: bool,
     /// Whether the sending application may write.
     is_connected: bool,
-    /// Whether it had nothing left to write when it wrote last.
+    /// Whether the sending application had nothing left to write at its last call.
     is_idle: bool,
     /// Request of the receiving application; `None` if the sender opens the connection and writes at once.
     request: Option<Request>,
@@ -92,8 +92,8 @@ impl Delays {
         }
     }
 
-    /// Returns the 99th percentile. A chunk that was not read until `end` counts with the time that it has
-    /// waited.
+    /// Returns the 99th percentile. A chunk that was not read by `end` counts with the time that it has
+    /// waited until then.
     fn p99(&self, writer: &Writer, end: Instant) -> Option<Duration> {
         let mut histogram = self.histogram.clone();
         let unread = (self.chunks..).map_while(|chunk| writer.chunk(chunk));
@@ -277,7 +277,7 @@ impl Flow {
         }
     }
 
-    /// Waits with the connection until the program to which the flow belongs grants something.
+    /// Makes the connection wait for the first grant of the program to which the flow belongs.
     pub(super) fn wait_for_team(&mut self) {
         self.starts_at = Instant::FAR_FUTURE;
     }
@@ -286,18 +286,18 @@ impl Flow {
     pub(super) fn grant(&mut self, now: Instant, bytes: u64) {
         self.starts_at = self.starts_at.min(now);
         self.writer.grant(bytes);
-        // A writer that waits for room is woken when there is room.
+        // A writer that waits for room in the socket is woken when there is room.
         if self.is_connected && self.is_idle && self.sender.wait_for_room() {
             self.writes_until = now;
         }
     }
 
-    /// Revokes what the sending application was granted and has not written; returns the amount.
+    /// Revokes the granted bytes that the sending application has not written; returns their number.
     pub(super) fn revoke(&mut self) -> u64 {
         self.writer.revoke(self.offered)
     }
 
-    /// Lets the receiving application read `bytes` more.
+    /// Lets the receiving application read `bytes` more bytes.
     pub(super) fn receiver_may_read(&mut self, now: Instant, bytes: u64) {
         self.reader.grant(bytes);
         self.application_reads(now);

@@ -57,9 +57,9 @@ const ASK_EVERY: u32 = 1 << 14;
 
 /// Rate of the sending host's device, which is not the bottleneck.
 const DEVICE_RATE: Rate = Rate::from_bps(10_000_000_000);
-/// Interval at which the sending host passes the sums over its connections to the kill switch.
+/// Interval at which the sending host reports the totals of its connections to the kill switch.
 const OBSERVE_EVERY: Duration = Duration::from_secs(1);
-/// Stream of the key of path memory.
+/// Number of the random stream for the key of the path memory.
 const MEMORY_STREAM: u64 = 0x7061_7468;
 
 /// Path memory of the sending host.
@@ -74,7 +74,7 @@ impl HostMemory {
         scenario.host.path_memory.then(|| Self { memory: memory(), observed_at: Instant::ZERO })
     }
 
-    /// Lets the kill switch observe the connections, if it is time.
+    /// Lets the kill switch observe the connections if its interval has passed.
     fn observe(&mut self, now: Instant, flows: &[Flow]) {
         if now >= self.observed_at + OBSERVE_EVERY {
             self.observed_at = now;

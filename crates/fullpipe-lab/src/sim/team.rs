@@ -1,4 +1,4 @@
-//! Flows of one program, which decides while it runs how many of them send.
+//! Flows that belong to one program, which decides during the run how many of them send.
 //!
 //! ```text
 //!   rows of all flows ──► Team: how many flows send ──► Grants ──► writers and readers of the flows
@@ -6,9 +6,9 @@
 //! ```
 //!
 //! A program that copies over several connections passes its data to whichever connection can send. At each
-//! trace row, the flows that send are granted equal shares of what the program has to send, and of what the
-//! receiving program reads. A flow beyond their number rests: what its socket has accepted is still sent. It
-//! opens its connection when it sends for the first time.
+//! trace row, the sending flows get equal shares of the data that the program has to send and of the data
+//! that the receiving program reads. Flows beyond the chosen number rest: they only send the data that their
+//! sockets have already accepted. A flow opens its connection when it sends for the first time.
 
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
@@ -20,13 +20,13 @@ use crate::scenario::Scenario;
 use crate::trace::{Row, Sink};
 use crate::workload::{Grants, Reading, Writing};
 
-/// Amount that a program without a limit may write or read until the next row.
+/// Number of bytes that a program without a limit may write or read until the next row.
 const UNLIMITED: u64 = u64::MAX / 4;
 
 /// Program that chooses how many of its flows send.
 pub trait Team {
-    /// Returns the number of flows that send from `now` on. `rows` has a row for each flow of the scenario, in
-    /// their order, also for those whose connections are not open yet.
+    /// Returns the number of flows that send from `now` on. `rows` contains one row for each flow of the
+    /// scenario, in order, including flows whose connections are not open yet.
     fn steer(&mut self, now: Instant, rows: &[Row]) -> usize;
 }
 
@@ -53,12 +53,12 @@ pub fn run_team(scenario: &Scenario, rates: TeamRates, team: &mut dyn Team) -> O
     run_tapped(&scenario, &mut program, &mut NoTap)
 }
 
-/// The program as the consumer of the rows that it decides from.
+/// A sink that gets the trace rows, and asks the program for its decision.
 struct Program<'t> {
     team: &'t mut dyn Team,
     rates: TeamRates,
     flows: usize,
-    /// Rows of the present time.
+    /// Trace rows of the present time.
     rows: Vec<Row>,
     last: Instant,
 }
@@ -70,7 +70,7 @@ impl Sink for Program<'_> {
 
     fn grants(&mut self, now: Instant) -> Option<Grants> {
         let sending = match now {
-            // Before the first rows, nothing is known.
+            // The first decision is made without rows.
             Instant::ZERO => self.team.steer(now, &[]),
             _ => self.team.steer(now, &self.rows),
         };
@@ -87,7 +87,7 @@ impl Sink for Program<'_> {
 }
 
 impl World<'_> {
-    /// Closes all flows until the program opens them.
+    /// Keeps all flows closed until the program opens them, and makes the first grants.
     pub(super) fn begin_team(&mut self, grants: Grants, tap: &mut impl Tap) {
         for (number, flow) in self.flows.iter_mut().enumerate() {
             flow.wait_for_team();
@@ -96,10 +96,10 @@ impl World<'_> {
         self.grant(grants, tap);
     }
 
-    /// Lets the applications of the flows write and read what they are granted.
+    /// Lets the applications of the flows write and read the granted amounts.
     pub(super) fn grant(&mut self, grants: Grants, tap: &mut impl Tap) {
         let Grants { sending, writes, reads } = grants;
-        // What a flow could not write is granted anew, to flows that may be able to.
+        // Bytes that a flow could not write are granted again, to flows that may be able to write them.
         let left: u64 = self.flows.iter_mut().map(|flow| flow.revoke()).fold(0, u64::saturating_add);
         let share = left.saturating_add(writes.get()).min(UNLIMITED) / sending.max(1) as u64;
         for number in 0..sending {
@@ -108,7 +108,8 @@ impl World<'_> {
             self.sender_writes(number, tap);
         }
         let Some(reads) = reads else { return };
-        // Those with the least unread data first, so that the others share what they leave.
+        // Flows with little unread data come first, so that the other flows share the part that these do not
+        // need.
         let mut behind: Vec<(u64, usize)> =
             self.flows.iter().enumerate().map(|(number, flow)| (flow.receiver.readable(), number)).collect();
         behind.sort_unstable();

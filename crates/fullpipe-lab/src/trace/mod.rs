@@ -263,9 +263,9 @@ pub trait Sink {
         true
     }
 
-    /// Returns what the flows of a program may do from `now` on, for a sink that is the program
-    /// ([`run_team`](crate::sim::run_team)). The event loop calls this function at the beginning and after the
-    /// rows of each time. With `None`, each flow has an application of its own.
+    /// Returns the amounts that the flows of a program may write and read from `now` on, for a sink that
+    /// controls a program ([`run_team`](crate::sim::run_team)). The event loop calls this function at the
+    /// start, and after the rows of each sampling time. With `None`, each flow has its own application.
     fn grants(&mut self, _now: Instant) -> Option<Grants> {
         None
     }

@@ -51,19 +51,20 @@ pub enum Writing {
         /// Number of bytes per write; above zero.
         chunk: Bytes,
     },
-    /// The application writes what the program grants to which it belongs, in the simulator
-    /// ([`run_team`](crate::sim::run_team)).
+    /// The application writes what its program grants, in the simulator ([`run_team`](crate::sim::run_team)).
     Granted,
 }
 
-/// What the applications of a program's flows may do until the next trace row.
+/// Amounts that the applications of a program's flows may write and read until the next trace row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grants {
-    /// Number of flows that send: the first ones. The others rest.
+    /// Number of flows that send; these are the first flows of the scenario. All other flows rest.
     pub sending: usize,
-    /// Amount that they may write together, besides what they were granted before and have not written.
+    /// Number of bytes that the sending flows may write together, in addition to earlier grants that they
+    /// have not used.
     pub writes: Bytes,
-    /// Amount that the receiving applications of all flows read together; `None` if they read everything.
+    /// Number of bytes that the receiving applications of all flows may read together; `None` if they read
+    /// everything.
     pub reads: Option<Bytes>,
 }
 
@@ -98,8 +99,7 @@ pub enum Reading {
         /// Time for which the application sleeps between two reads.
         every: Duration,
     },
-    /// The application reads what the program grants to which it belongs, in the simulator
-    /// ([`run_team`](crate::sim::run_team)).
+    /// The application reads what its program grants, in the simulator ([`run_team`](crate::sim::run_team)).
     Granted,
 }
 

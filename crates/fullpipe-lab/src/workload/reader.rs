@@ -20,7 +20,7 @@ pub struct Reader {
     total: u64,
     /// Number of bytes in the small buffer that a loop reader is filling.
     in_buffer: u64,
-    /// Number of bytes that the reader has been granted and has not read.
+    /// Number of bytes that the reader has been granted but has not read.
     granted: u64,
     /// Reference point of `curl`'s average rate: its time, and the number of bytes that had been read by
     /// then.
@@ -58,12 +58,13 @@ impl Reader {
         }
     }
 
-    /// Grants `bytes` more to a reader that has to be granted what it reads.
+    /// Grants `bytes` more to a reader whose program grants its reads.
     pub fn grant(&mut self, bytes: u64) {
         self.granted = self.granted.saturating_add(bytes);
     }
 
-    /// Records that the application has read `len` bytes, at most as many as [`Self::takes`] returned.
+    /// Records that the application has read `len` bytes, which must not exceed the result of
+    /// [`Self::takes`].
     pub fn took(&mut self, now: Instant, len: u64) {
         self.total += len;
         let pause = match self.reading {
@@ -75,8 +76,8 @@ impl Reader {
             Reading::Paced { rate, .. } => rate.time_for(Bytes::new(len)),
             Reading::CurlLimit { rate } => {
                 let (since, before) = self.average_from;
-                // The difference is the time that reading the bytes since the reference point should have
-                // taken, minus the time that it took.
+                // The difference is the minimum time for the bytes read since the reference point at this
+                // rate, minus the time that has passed.
                 let due = rate.time_for(Bytes::new(self.total - before));
                 due.saturating_sub(now.saturating_since(since))
             }

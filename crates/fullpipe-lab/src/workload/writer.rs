@@ -71,13 +71,13 @@ impl Writer {
         }
     }
 
-    /// Grants `bytes` more to a writer that has to be granted what it writes.
+    /// Grants `bytes` more to a writer whose program grants its writes.
     pub fn grant(&mut self, bytes: u64) {
         self.granted = self.granted.saturating_add(bytes);
     }
 
-    /// Revokes what the writer was granted and has not written, except for `kept` bytes of a write in
-    /// progress, and returns the amount.
+    /// Revokes the granted bytes that the writer has not written, except for `kept` bytes of a write in
+    /// progress; returns their number.
     pub fn revoke(&mut self, kept: u64) -> u64 {
         let left = self.granted.saturating_sub(self.written + kept);
         self.granted -= left;
@@ -148,7 +148,8 @@ mod tests {
         Writer::new(Writing::Paced { rate: Rate::from_bps(800_000), chunk: Bytes::new(1_000) }, total)
     }
 
-    /// The chunks of a paced writer have the times of [`Writer::wakes_at`], and the last one may be short.
+    /// The chunks of a paced writer are due at the times that [`Writer::wakes_at`] returns, and the last
+    /// chunk may be shorter.
     #[test]
     fn chunks_have_times_and_ends() {
         let mut writer = paced(Some(Bytes::new(2_500)));

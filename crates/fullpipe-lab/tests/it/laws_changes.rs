@@ -59,7 +59,7 @@ fn reno_7_half_a_window_of_round_trips() {
     let (mut last, mut cuts) = (0, Vec::new());
     for row in run.rows_of(0, 20.0) {
         let window = row.sender.cwnd.get();
-        // Only the last of the rows in which PRR reduces the window is kept.
+        // PRR reduces the window in several rows; `dedup_by` keeps the first row of each recovery.
         if row.sender.recovering && window < last {
             cuts.push(row.at.saturating_since(at(0.0)).as_secs_f64());
         }

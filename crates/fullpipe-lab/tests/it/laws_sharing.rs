@@ -122,9 +122,9 @@ fn loss_times_window_squared(n: u64, seconds: u64, spacing: u64) -> f64 {
 
 /// two BBRv1 flows overestimate their shares and are limited by their windows. They have 2 D in flight,
 /// D of it in the queue, and an RTT of twice the minimum, at most 2.5 times. With four and eight flows, the
-/// filters overlap more: up to 2.3 D in flight. They sometimes fill the queue of 2 D, and so they do in Linux
-/// 6.18 on this path: with four flows a median of 2.25 times the minimum, 2.76 at most, and drops; with eight
-/// flows 2.5 times the minimum, and 3.0 at the 99th percentile.
+/// filters overlap more: up to 2.3 D in flight. They sometimes fill the queue of 2 D, as they do in Linux
+/// 6.18 on this path: with four flows, Linux has a median RTT of 2.25 times the minimum, a maximum of 2.76
+/// times, and drops; with eight flows, the median is 2.5 times and the 99th percentile 3.0 times the minimum.
 #[test]
 fn a_34_bbr_flows_against_each_other() {
     for (n, in_flight, longest) in [(2, 2.1, 2.5), (4, 2.25, 3.03), (8, 2.4, 3.03)] {

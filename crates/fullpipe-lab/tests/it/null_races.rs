@@ -1,4 +1,4 @@
-//! Races between a sender and itself, with simulated downloads.
+//! Tests of races in which a sender competes with itself, with simulated downloads.
 
 use fullpipe_lab::bootstrap::MeanRatio;
 use fullpipe_lab::campaign;
@@ -12,8 +12,8 @@ const DOWNLOADS: u64 = 20_000;
 /// Number of pairs of a race with downloads of this size.
 const PAIRS: u64 = 1_000;
 
-/// Returns the share of the races between a sender and itself whose interval contains 1. The two sides of a pair
-/// are different downloads, because identical downloads would have no spread.
+/// Returns the share of races between a sender and itself in which the confidence interval contains 1. The
+/// two sides of a pair are different downloads, because identical downloads would have no spread.
 fn covered(races: u64) -> f64 {
     let text = "name = 'null'\nduration = '60s'\n[path]\nrate = '100mbit'\nrtt = '50ms'\nloss = '1%'\nqueue = '1bdp'\n\
                 [host]\nrcvbuf = '6MiB'\n[[flow]]\ncc = 'bbr1'\nbytes = '60kB'\napp = { request = '200B' }\n\
@@ -22,7 +22,7 @@ fn covered(races: u64) -> f64 {
     let seeds: Vec<u64> = (0..DOWNLOADS).collect();
     let time = |scenario: &Scenario| {
         let response = sim::run(scenario).flows[0].response.expect("a complete response");
-        // A lost SYN-ACK costs a second, which would hide the times that the sender determines.
+        // A lost SYN-ACK costs a second, which would hide the part of the time that depends on the sender.
         response.from_request.as_secs_f64()
     };
     let runs = campaign::run(experiment.points(), &seeds, time, |_| {}).expect("no panic");

@@ -5,14 +5,14 @@ use fullpipe_lab::scenario::Scenario;
 use fullpipe_lab::sim;
 use fullpipe_lab::trace::{Row, Sink};
 
-/// Data in flight of the last flow, with the time in seconds.
+/// Data in flight of the last flow, over time in seconds.
 struct Inflight {
     flow: u32,
     rows: Vec<(f64, u64)>,
 }
 
 impl Inflight {
-    /// Runs flows on a path whose rate follows [`falling`].
+    /// Runs flows on a path whose rate follows the trace [`falling`].
     fn of(text: &str) -> Self {
         let experiment =
             Experiment::from_toml_with(text, &|_| Ok(falling())).unwrap_or_else(|e| panic!("{e}"));
@@ -22,7 +22,7 @@ impl Inflight {
         inflight
     }
 
-    /// Returns the most that is in flight between two times.
+    /// Returns the maximum amount in flight between two times.
     fn most(&self, from: f64, to: f64) -> u64 {
         let rows = self.rows.iter().filter(|(at, _)| (from..to).contains(at));
         rows.map(|(_, inflight)| *inflight).max().expect("rows")
@@ -37,7 +37,7 @@ impl Sink for Inflight {
     }
 }
 
-/// Returns three downloads of 100 kB, one after the other, over a path whose queue the launch overflows.
+/// Returns three downloads of 100 kB, one after the other, over a path whose queue overflows during a launch.
 fn downloads(memory: bool) -> Scenario {
     let text = format!(
         "name = 'x'\nduration = '60s'\n[path]\nrate = '10mbit'\nrtt = '100ms'\nqueue = '0.25bdp'\n\
@@ -48,14 +48,15 @@ fn downloads(memory: bool) -> Scenario {
     experiment.points()[0].scenario.clone()
 }
 
-/// Seconds from the SYN to the last byte, of the first and of the last download.
+/// Returns the times of the first and the last download, from the SYN to the last byte, in seconds.
 fn first_and_last(scenario: &Scenario) -> [f64; 2] {
     let flows = sim::run(scenario).flows;
     let time = |flow: usize| flows[flow].response.expect("complete").from_syn.as_secs_f64();
     [time(0), time(flows.len() - 1)]
 }
 
-/// A later connection starts at the rate of the bottleneck. Without memory, each connection is like the first one.
+/// With path memory, a later connection starts at the rate of the bottleneck. Without it, each connection starts like
+/// the first one.
 #[test]
 fn a_later_download_knows_the_bottleneck() {
     let ([first, last], [cold, again]) =
@@ -64,7 +65,7 @@ fn a_later_download_knows_the_bottleneck() {
     assert!(last < 0.9 * first, "{last} {first}");
 }
 
-/// Returns a Mahimahi trace of a link with 100 Mbit/s for ten seconds, and 5 Mbit/s for twenty.
+/// Returns a Mahimahi trace of a link with 100 Mbit/s for ten seconds and 5 Mbit/s for the next twenty seconds.
 fn falling() -> String {
     let times = |from: u64, until: u64, bits: u64| {
         let packets = (until - from) * bits / 12_000_000;
@@ -77,8 +78,8 @@ fn falling() -> String {
 /// BDP of the path after its rate has fallen, in bytes.
 const NEW_BDP: u64 = 5_000_000 / 8 / 10;
 
-/// A path falls from 100 to 5 Mbit/s between two connections. Two seconds after its start, the second connection has
-/// at most two BDP of the new path in flight, although it remembers the old one.
+/// The rate of the path falls from 100 to 5 Mbit/s between two connections. Two seconds after its start, the second
+/// connection has at most two BDP of the slower path in flight, although it remembers the faster path.
 #[test]
 fn a_remembered_path_may_have_become_slower() {
     let text = "name = 'x'\nduration = '30s'\n[path]\nrate = { trace = 'falling' }\nrtt = '100ms'\nqueue = '300kB'\n\
@@ -89,8 +90,8 @@ fn a_remembered_path_may_have_become_slower() {
     assert!((NEW_BDP..=2 * NEW_BDP).contains(&most), "{most} of {NEW_BDP}");
 }
 
-/// A path falls from 100 to 5 Mbit/s during a transfer. Two seconds later, at most two BDP of the new path are in
-/// flight. The queue holds half of what the new path carries in this time.
+/// The rate of the path falls from 100 to 5 Mbit/s during a transfer. Two seconds later, at most two BDP of the new
+/// path are in flight. The queue holds half of the data that the slower path carries in this time.
 #[test]
 fn a_path_may_become_slower_during_a_transfer() {
     let text = "name = 'x'\nduration = '30s'\n[path]\nrate = { trace = 'falling' }\nrtt = '100ms'\nqueue = '600kB'\n\

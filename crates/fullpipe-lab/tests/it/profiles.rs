@@ -36,7 +36,7 @@ fn the_page_on_profiles_is_current() {
     Assert::new().action_env(DEFAULT_ACTION_ENV).eq(current, kept);
 }
 
-/// A file for `race --profiles` contains only profiles, and at least one.
+/// A file for `race --profiles` must contain at least one profile and nothing else.
 #[test]
 fn a_file_of_profiles_is_read() {
     let profiles = read_profiles("[profile.web]\n[profile.slow]\nlaunch.window = 10\n").expect("valid");
@@ -55,7 +55,7 @@ fn a_file_of_profiles_is_read() {
     }
 }
 
-/// A profile applies to the sender of a flow that names it. A flow with an unknown name is refused.
+/// A profile applies to the sender of a flow that names it. A flow that names an unknown profile is rejected.
 #[test]
 fn a_flow_has_the_settings_of_its_profile() {
     let text = |name: &str| {
@@ -76,8 +76,9 @@ fn a_flow_has_the_settings_of_its_profile() {
             assert_eq!(outcome.flows[0].retransmits, 0);
             outcome.flows[0].response.expect("complete").from_syn.as_secs_f64()
         };
-        // 28 segments leave in one flight: after the handshake and the request they take one round trip, and
-        // a quarter of a round trip for the pacing. Ten segments and their successors take two round trips.
+        // 28 segments are sent in one flight: after the handshake and the request, they take one round trip,
+        // plus a quarter of a round trip for pacing. With an initial window of ten segments, they take two
+        // round trips.
         let (plain, web) = (time(&plain.scenario), time(&web.scenario));
         assert!(plain > 0.3 && (0.2..0.24).contains(&web), "{plain} s, with a launch {web} s");
     }

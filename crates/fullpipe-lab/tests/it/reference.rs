@@ -1,5 +1,5 @@
 //! Writes the tables of `docs/reference/experiment-file.md` from the fields of the experiment file and their
-//! comments, and checks that the tables are current and the defaults are right.
+//! comments, and checks that the tables are current and that the stated defaults are true.
 //!
 //! `SNAPSHOTS=overwrite cargo test -p fullpipe-lab --test it reference::` writes the tables.
 //! `src/experiment/file.rs` describes the form of the comments.
@@ -28,10 +28,10 @@ const TABLES: [&str; 12] = [
     "RatioFile",
     "HarmFile",
 ];
-/// Types that contain the type of a value.
+/// Types that wrap the type of a value.
 const WRAPPERS: [&str; 5] = ["Option<", "Sweep<", "Single<", "Vec<", "Spanned<"];
 
-/// Parts of a comment.
+/// The parts of a field's comment.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Comment {
     meaning: String,
@@ -147,7 +147,7 @@ fn keys(source: &str, table: &str, types: &BTreeMap<String, Comment>) -> Vec<Key
     keys
 }
 
-/// Returns the type of a value without the types that contain it.
+/// Returns the type of a value without the types that wrap it.
 fn value_type(of: &str) -> &str {
     let inner = WRAPPERS.iter().find_map(|wrapper| of.strip_prefix(wrapper)?.strip_suffix('>'));
     inner.map_or(of, value_type)
@@ -157,7 +157,7 @@ fn page() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/experiment-file.md")
 }
 
-/// Returns `page` with the rows of `table` in place of what is between its marks.
+/// Returns `page` with the rows of `table` between the marks of that table.
 fn with_rows(page: &str, table: &str, keys: &[Key]) -> String {
     let [begin, end] = ["begin", "end"].map(|mark| format!("<!-- {mark} of {table} -->"));
     let (before, rest) = page.split_once(&begin).expect("the begin of a table");
@@ -195,7 +195,7 @@ fn every_key_has_a_type_a_default_and_a_meaning() {
     }
 }
 
-/// Lines of a small experiment, by the type of the table that they belong to.
+/// Lines of a small experiment, by the type of the table to which they belong.
 const SMALL: [(&str, &str); 7] = [
     ("ExperimentFile", "name = 'x'\nduration = '20s'\n"),
     ("PathFile", "[path]\nrate = '10mbit'\nrtt = '40ms'\n"),
@@ -206,7 +206,7 @@ const SMALL: [(&str, &str); 7] = [
     ("FlowFile", "[[flow]]\ncc = 'cubic'\n"),
 ];
 
-/// Returns the small experiment, with one line more in `table`.
+/// Returns the small experiment, with an additional line in `table`.
 fn small(table: &str, line: &str) -> Experiment {
     let lines = SMALL.map(|(of, lines)| if of == table { format!("{lines}{line}\n") } else { lines.into() });
     let text = lines.concat();

@@ -10,8 +10,8 @@ use fullpipe_units::{Bytes, Duration};
 
 const RTT: f64 = 0.05;
 
-/// Returns a download of `bytes` over 100 Mbit/s and 50 ms with a queue of one BDP; `more` adds lines to the
-/// flow, and `host` to the hosts.
+/// Returns a download of `bytes` on a path with 100 Mbit/s, an RTT of 50 ms and a queue of one BDP; `more`
+/// adds lines to the flow, and `host` adds lines to the hosts.
 fn download(cc: &str, bytes: &str, host: &str, more: &str) -> Scenario {
     let text = format!(
         "name = 'x'\nduration = '60s'\n[path]\nrate = '100mbit'\nrtt = '50ms'\nqueue = '1bdp'\n\
@@ -31,8 +31,8 @@ fn response(scenario: &Scenario) -> ResponseOutcome {
     flow(scenario).response.expect("a complete response")
 }
 
-/// Downloads by BBR and the gain of an initial window of 44 segments, in seconds from the SYN. A kernel with
-/// BBR needs 0.226, 0.395 and 1.04 s on the same path.
+/// Downloads by BBR, with and without an initial window of 44 segments, in seconds from the SYN. A kernel
+/// with BBR needs 0.226, 0.395 and 1.04 s on the same path.
 #[test]
 fn a_larger_initial_window_shortens_downloads() {
     for (bytes, seconds, gain) in [("64kB", 0.221, 1.47), ("640kB", 0.391, 1.29), ("8MB", 1.004, 1.10)] {
@@ -43,7 +43,8 @@ fn a_larger_initial_window_shortens_downloads() {
     }
 }
 
-/// A response that fits into the initial window takes two round trips from the SYN, and one from the request.
+/// A response that fits into the initial window takes two round trips from the SYN, and one round trip from
+/// the request.
 #[test]
 fn a_small_response_takes_two_round_trips() {
     for cc in ["reno", "cubic", "bbr1", "bbr3"] {
@@ -60,8 +61,9 @@ fn a_small_response_takes_two_round_trips() {
     }
 }
 
-/// Loss-based senders double their window each round trip: 442 segments take six round trips after the
-/// handshake, with or without the merging of received segments. A later start changes nothing.
+/// Loss-based senders double their window in each round trip: 442 segments take six round trips after the
+/// handshake, whether or not received segments are merged. A later start of the flow does not change the
+/// time.
 #[test]
 fn a_response_is_sent_in_slow_start() {
     for cc in ["reno", "cubic"] {
@@ -85,7 +87,7 @@ fn a_long_request_comes_first() {
     assert!((4.0 * RTT..8.0 * RTT).contains(&from_request), "{from_request}");
 }
 
-/// Requests and SYNs that are lost are retransmitted.
+/// Lost requests and lost SYNs are retransmitted.
 #[test]
 fn lost_requests_are_retransmitted() {
     for seed in 1..=20 {
@@ -99,8 +101,8 @@ fn lost_requests_are_retransmitted() {
     }
 }
 
-/// A response that is incomplete at the end of the run has no time, and neither has the metric. A flow
-/// without a request has none either.
+/// A response that is incomplete at the end of the run has no time, and the metric has no value. The same
+/// applies to a flow without a request.
 #[test]
 fn an_incomplete_response_has_no_time() {
     let mut scenario = download("cubic", "8MB", "", "");

@@ -54,9 +54,9 @@ pub(crate) fn flows(scenario: Scenario, n: u64) -> Scenario {
     flows_apart(scenario, n, 137)
 }
 
-/// Spacings of the flows' starts, in milliseconds, for laws about the mean of many runs. Flows that overflow
-/// one queue are chaotic: without random loss, the spacing decides which of them meets the first drop, and
-/// with it the whole run.
+/// Spacings of the flows' starts in milliseconds, for models of the mean over many runs. Flows that overflow
+/// the same queue behave chaotically: without random loss, the spacing determines which flow meets the first
+/// drop, and thereby the whole run.
 pub(crate) const SPACINGS: [u64; 9] = [101, 107, 113, 127, 137, 139, 149, 151, 163];
 
 /// Returns the scenario with `n` flows that start `spacing` milliseconds apart.
