@@ -27,8 +27,8 @@ const NANOSECONDS: u8 = 9;
 const INBOUND: u32 = 1;
 const OUTBOUND: u32 = 2;
 
-/// A pcapng file that is being written under a temporary name. The file gets its final name when it is
-/// complete.
+/// A pcapng file that is being written under a temporary name. Once the file is complete, it gets its final
+/// name.
 pub(crate) struct PcapNg {
     path: PathBuf,
     writer: PcapNgWriter<AtomicFile>,

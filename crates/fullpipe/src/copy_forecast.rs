@@ -1,4 +1,4 @@
-//! The rates that a copy reaches with each number of connections, simulated before it begins.
+//! Simulates, before a copy starts, the rate that it reaches with each number of connections.
 //!
 //! ```text
 //!   RTT of the handshake, link ──┐
@@ -17,20 +17,21 @@ use fullpipe_units::{Duration, Probability, Rate};
 use crate::host::{LOCAL, settings};
 use crate::{Error, Observer, flow_counts};
 
-/// What is known of the path to the other host.
+/// Facts about the path to the other host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathToPeer {
     /// Rate of the slowest link.
     pub link: Rate,
-    /// Round-trip time, such as that of a handshake.
+    /// Round-trip time, for example measured by a handshake.
     pub rtt: Duration,
     /// Packet loss probability.
     pub loss: Probability,
 }
 
 impl PathToPeer {
-    /// Returns the question for a copy from this host: buffers, congestion control and kernel are those of
-    /// this host, as far as it reports them, and the receive buffer is the default of the same kernel.
+    /// Returns the input of the simulation for a copy from this host: buffers, congestion control and kernel
+    /// are those of this host, as far as it reports them, and the receive buffer is the default of the same
+    /// kernel.
     fn question(self) -> Question {
         let host = settings(LOCAL).unwrap_or_default();
         let cc = host.congestion_control.as_deref().and_then(|name| name.parse().ok());
@@ -49,10 +50,10 @@ impl PathToPeer {
     }
 }
 
-/// Simulates a copy with each number of connections in `connections`.
+/// Simulates a copy with each number of connections in the range `connections`.
 ///
 /// # Errors
-/// Returns an error for a path that is not plausible, or for a defect of the simulator.
+/// Returns an error if the path is not plausible, or if the simulator has a defect.
 pub fn forecast(
     path: PathToPeer,
     connections: Connections,
@@ -62,7 +63,7 @@ pub fn forecast(
     let range = FlowRange::new(least.into(), most.into());
     let range = range.ok_or_else(|| Error::usage("no number of connections", "write 1..16"))?;
     let mut counts = flow_counts(&path.question(), &range, observer)?;
-    // The options of whatif are not those of a copy.
+    // Remove the options of `whatif` from the texts, because `copy` does not have them.
     for assumption in &mut counts.assumptions {
         if let Some(end) = assumption.find("; --") {
             assumption.truncate(end);
@@ -72,24 +73,24 @@ pub fn forecast(
     Ok(counts)
 }
 
-/// A forecast that is simulated while the copy runs.
+/// A forecast that another thread simulates while the copy runs.
 #[derive(Debug)]
 pub struct Forecasting {
     result: mpsc::Receiver<Option<FlowCounts>>,
 }
 
 impl Forecasting {
-    /// Begins to simulate in another thread.
+    /// Starts the simulation in another thread.
     pub fn begin(path: PathToPeer, connections: Connections) -> Self {
         let (send, result) = mpsc::channel();
         thread::spawn(move || {
-            // Nobody waits any longer if the copy has failed.
+            // If the copy has failed, nothing receives the result.
             let _ = send.send(forecast(path, connections, &()).ok());
         });
         Self { result }
     }
 
-    /// Returns the forecast if the simulation has ended; `None` before, and for a path that is not plausible.
+    /// Returns the forecast; `None` if the simulation has not ended, or if the path is not plausible.
     pub fn end(self) -> Option<FlowCounts> {
         self.result.try_recv().ok().flatten()
     }

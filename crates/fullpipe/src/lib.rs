@@ -127,18 +127,17 @@ pub use own_sockets::{HostKernel, KernelPacer, OwnSockets};
 pub use race::race;
 pub use run::{Datapath, EmuOptions, Observer, PreparedRun, Report, SimOptions, UmlOptions, World, run};
 
-/// The limit of a transfer, determined from a measurement before anything is simulated.
+/// The limit of a transfer, determined from a measurement without a simulation.
 #[derive(Clone, Debug)]
 pub struct Explanation<'m>(fullpipe_analysis::Explanation<'m>);
 
 impl Explanation<'_> {
-    /// Returns the limit with its evidence, and the questions that remain open.
+    /// Returns the findings: the limit with its evidence, and the questions that remain open.
     pub fn findings(&self) -> &Findings {
         self.0.findings()
     }
 
-    /// Returns a document with the findings, and without a ladder: what can be shown while the ladder is
-    /// simulated.
+    /// Returns a document with the findings but without a ladder, which can be shown while the ladder is simulated.
     pub fn without_ladder(&self) -> Diagnosis {
         self.0.clone().without_ladder()
     }

@@ -1,5 +1,5 @@
-//! Samples the sockets of this process for `fullpipe copy`, with the classifier that watches other processes,
-//! and limits their rate.
+//! Samples the sockets of this process for `fullpipe copy`, with the classifier that `diagnose --watch` uses, and
+//! limits their rates.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,20 +16,20 @@ use fullpipe_units::{Duration, Instant, Rate};
 use crate::Error;
 use crate::watch::take;
 
-/// Length of an interval: several samples, so that the classifier sees how the counters change.
+/// Length of an interval, which contains several samples so that the classifier sees changes of the counters.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(250);
 
-/// Sockets of this process, and what limits them.
+/// Sockets of this process, and their limits.
 pub struct OwnSockets {
     watch: watch::Watch,
     sockets: Sockets,
     seen: Vec<SocketState>,
-    /// Beginning of the interval.
+    /// Start of the present interval.
     begin: Option<Instant>,
 }
 
 impl OwnSockets {
-    /// Begins to watch the sockets of this process.
+    /// Starts to watch the sockets of this process.
     ///
     /// # Errors
     /// Returns an error if the kernel does not report sockets.
@@ -41,7 +41,7 @@ impl OwnSockets {
 
 impl Sampler for OwnSockets {
     fn sample(&mut self) -> Vec<SocketSample> {
-        // A round that fails is left out: the copy goes on without it.
+        // If a round of sampling fails, the copy continues without it.
         let Ok(round) = self.watch.round(&mut self.seen) else { return Vec::new() };
         take(&mut self.sockets, round, &self.seen, true);
         let begin = *self.begin.get_or_insert(round.at);
@@ -70,16 +70,16 @@ pub(crate) fn sample(report: &SocketReport, interval: Duration) -> SocketSample 
     }
 }
 
-/// RTT, in minimum RTTs, from which a queue is assumed, as that of the link.
+/// RTT, as a multiple of the minimum RTT, from which a queue at the link is assumed.
 const QUEUE: f64 = 1.25;
-/// RTT, in minimum RTTs, from which the link is full, whatever the limit. What is released at once waits for less than
-/// a minimum RTT if the link has sent it before the ACKs release more.
+/// RTT, as a multiple of the minimum RTT, from which the link counts as full, whatever the limit. Data that is released
+/// at once waits for less than a minimum RTT, if the link transmits it before ACKs release more.
 const FULL: f64 = 2.0;
 
-/// Returns whether another connection may add to the sum.
+/// Returns whether another connection may increase the total rate.
 fn room(limit: Limit, report: &SocketReport) -> Room {
-    // With a queue in front of the link, larger congestion windows would not carry more. What a send buffer or a
-    // receive window releases at once queues, too, although the link is not full: there, a trial decides.
+    // With a queue at the link, larger congestion windows would not increase the rate. Data that a send buffer or a
+    // receive window releases at once also queues, although the link is not full; in this case, a trial decides.
     let is_queueing = |factor: f64| match (report.rtt_ms, report.min_rtt_ms) {
         (Some(rtt), Some(least)) => rtt > least * factor,
         _ => false,
@@ -95,7 +95,7 @@ fn room(limit: Limit, report: &SocketReport) -> Room {
     }
 }
 
-/// Limits the rate of sockets with the pacing of this kernel.
+/// Limits the rate of sockets with the pacing of the host's kernel.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KernelPacer;
 
@@ -105,7 +105,7 @@ impl Pacer for KernelPacer {
     }
 }
 
-/// The kernel of this host, for a relay that sends.
+/// The kernel of this host, as used by a relay that sends.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HostKernel;
 

@@ -1,7 +1,7 @@
 //! Runs one point of an experiment in two worlds with virtual time, and finds the first packet that differs.
 //!
-//! Both runs have the same path, and the packet with the same number is lost in both. Until the two TCP stacks
-//! behave differently, the same packets are sent at the same times.
+//! Both runs have the same path, which loses packets with the same numbers. Until the two TCP stacks behave
+//! differently, the same packets are sent at the same times.
 
 use std::path::PathBuf;
 
@@ -19,31 +19,31 @@ use crate::Error;
 /// World of one of the two runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PairWorld {
-    /// Simulator, with fullpipe's TCP.
+    /// The simulator with fullpipe's TCP.
     Sim,
-    /// Guest, with the TCP of a User-Mode Linux kernel.
+    /// A guest with the TCP of a User-Mode Linux kernel.
     Uml,
 }
 
-/// Options of a pair of runs.
+/// Options for comparing two runs.
 #[derive(Clone, Debug)]
 pub struct PairOptions {
     /// Worlds of both runs.
     pub worlds: [PairWorld; 2],
-    /// Path of a User-Mode Linux kernel; `None` for the one in `PATH`.
+    /// Path of a User-Mode Linux kernel; `None` to search `PATH` for it.
     pub kernel: Option<PathBuf>,
-    /// Folder with the modules of the kernel; `None` for the folder of its package.
+    /// Folder with the kernel modules; `None` for the folder of the kernel's package.
     pub modules: Option<PathBuf>,
-    /// Largest difference in time between packets that count as equal.
+    /// Maximum difference in time between packets that count as equal.
     pub tolerance: Duration,
-    /// Interval between the trace rows of both runs; `None` for that of the experiment.
+    /// Interval between the trace rows of both runs; `None` for the interval of the experiment.
     pub sample_every: Option<Duration>,
 }
 
 /// One of two runs of a scenario.
 #[derive(Clone, Debug)]
 pub struct PairedRun {
-    /// Name of the world, and the kernel of a guest.
+    /// Name of the world; for a guest, also its kernel.
     pub world: String,
     /// Outcome of the run.
     pub outcome: Outcome,
@@ -54,7 +54,7 @@ pub struct PairedRun {
 }
 
 impl PairedRun {
-    /// Returns the last trace row of `flow` up to the time `at`, and the first one after it.
+    /// Returns the last trace row of `flow` up to time `at`, and the first row after it.
     pub fn around(&self, flow: u32, at: Instant) -> [Option<&Row>; 2] {
         let mut of_flow = self.rows.iter().filter(|row| row.flow == flow);
         let after = of_flow.clone().find(|row| row.at > at);

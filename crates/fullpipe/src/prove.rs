@@ -1,4 +1,4 @@
-//! Runs the rungs of a ladder on a Linux kernel in virtual time, beside the simulator.
+//! Runs the rungs of a ladder on a Linux kernel in virtual time, for comparison with the simulator.
 //!
 //! ```text
 //!   rung ─► its scenario ──► guest ──────► steady-state rate ─┐
@@ -22,7 +22,7 @@ use fullpipe_units::Rate;
 use crate::Error;
 use crate::run::{Observer, UmlOptions};
 
-/// A User-Mode Linux kernel that runs the rungs of ladders.
+/// A User-Mode Linux kernel on which the rungs of ladders can run.
 #[derive(Clone, Debug)]
 pub struct Prover {
     kernel: Kernel,
@@ -39,7 +39,7 @@ impl Prover {
         Ok(Self { kernel: Kernel::find(&options)?, options })
     }
 
-    /// Returns the version of the kernel; `None` if its release has an unknown form.
+    /// Returns the version of the kernel; `None` if its release string cannot be parsed.
     pub fn version(&self) -> Option<KernelVersion> {
         self.kernel.release.parse().ok()
     }
@@ -91,7 +91,7 @@ impl Prover {
     }
 }
 
-/// Returns the goodput of all flows in the second half of a run.
+/// Returns the total goodput of all flows in the second half of a run.
 fn steady(outcome: &Outcome) -> Rate {
     Rate::from_bps(outcome.flows.iter().map(|flow| flow.goodput_second_half.as_bps()).sum())
 }

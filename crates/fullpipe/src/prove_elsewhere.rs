@@ -6,12 +6,12 @@ use fullpipe_tcp::buffers::KernelVersion;
 use crate::Error;
 use crate::run::{Observer, UmlOptions};
 
-/// Never exists.
+/// A type without values, because a guest requires Linux.
 #[derive(Clone, Debug)]
 pub enum Prover {}
 
 impl Prover {
-    /// Fails.
+    /// Returns an error, because a guest requires Linux.
     ///
     /// # Errors
     /// Returns an error on every system other than Linux.
@@ -19,15 +19,15 @@ impl Prover {
         Err(Error::new("--prove requires Linux on x86_64", "remove --prove"))
     }
 
-    /// Never called.
+    /// This method cannot be called, because the type has no values.
     pub fn version(&self) -> Option<KernelVersion> {
         match *self {}
     }
 
-    /// Never called.
+    /// This method cannot be called, because the type has no values.
     ///
     /// # Errors
-    /// None.
+    /// No error can occur.
     pub fn prove(&self, _: &mut [Rung], _: &impl Observer) -> Result<(), Error> {
         match *self {}
     }

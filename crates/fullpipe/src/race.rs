@@ -1,4 +1,4 @@
-//! Compares senders by the times of downloads, in pairs of runs with identical losses.
+//! Compares senders by their download times, in pairs of runs with identical losses.
 //!
 //! ```text
 //!   QUICK, FULL or a file ─► Experiment ─► RacePlan ─┬─► race: simulator ─────────┬─► RaceReport
@@ -63,8 +63,9 @@ pub fn read_profiles(path: &Path) -> Result<Profiles, Error> {
 /// Runs all pairs of `plan` in the simulator, unless `observer` stops the race early. The observer's progress
 /// counts pairs.
 ///
-/// With the folder `out`, each pair is appended to `race.jsonl` there as soon as it is complete. Pairs of the
-/// same plan that the file already contains are not run again. The results are written to `race.json`.
+/// If there is a folder `out`, each pair is appended to `race.jsonl` in this folder as soon as it is
+/// complete. Pairs of the same plan that the file already contains are not run again. The results are written
+/// to `race.json`.
 ///
 /// ```
 /// use fullpipe::lab::experiment::Experiment;
@@ -99,8 +100,8 @@ pub fn race(plan: &RacePlan, out: Option<&Path>, observer: &impl Observer) -> Re
     })
 }
 
-/// Checks whether the emulator can run `plan`, and acquires the necessary privileges. The arms are the
-/// kernel's senders. The function must be called before the process starts a thread.
+/// Checks whether the emulator can run `plan`, and acquires the necessary privileges. Every arm
+/// must be a sender that the kernel supports. The function must be called before the process starts a thread.
 ///
 /// ```no_run
 /// use fullpipe::lab::experiment::Experiment;
@@ -132,10 +133,10 @@ pub struct EmulatedRace<'a> {
 
 impl EmulatedRace<'_> {
     /// Runs all pairs of the race between kernel sockets on emulated paths, unless `observer` stops the race
-    /// early. The folder `out` has the same effect as for [`race`].
+    /// early. The folder `out` has the same meaning as for [`race`].
     ///
-    /// Several downloads are concurrent, on separate paths. A download with which the machine did not keep
-    /// up is made again, at most twice.
+    /// Several downloads are concurrent, on separate paths. If the machine did not keep up with a download,
+    /// the download is repeated at most twice.
     ///
     /// # Errors
     /// Returns an error if a run fails, if a stored pair is not readable, or if a file cannot be written.
@@ -153,8 +154,8 @@ pub(crate) struct MissingPairs {
     pub(crate) seeds: Vec<u64>,
 }
 
-/// Completes the pairs of `plan` that are not stored in the folder `out`, and writes the results there.
-/// `make` runs the missing pairs in `world`, and returns each with the number of its cell.
+/// Runs those pairs of `plan` that are not stored in the folder `out`, and writes the results to this folder.
+/// `make` runs the missing pairs in `world`, and returns each pair with the number of its cell.
 fn complete<O: Observer>(
     plan: &RacePlan,
     world: &str,
@@ -202,9 +203,9 @@ pub(crate) struct PairRelay<'a, O> {
 }
 
 impl<O: Observer> PairRelay<'_, O> {
-    /// Returns whether to begin another pair.
+    /// Returns whether another pair should start.
     pub(crate) fn goes_on(&self) -> bool {
-        // Without a place for the pairs, further runs would be lost.
+        // If the pairs cannot be stored, the results of further runs would be lost.
         self.observer.goes_on() && self.store.is_none_or(Store::is_writable)
     }
 
@@ -232,12 +233,12 @@ impl<O: Observer> Watch<Pair> for &PairRelay<'_, O> {
     }
 }
 
-/// File with one JSON line per pair. A race that is killed loses at most the pairs in progress.
+/// File with one JSON line per pair. If the process is killed, only pairs in progress are lost.
 struct Store {
     path: PathBuf,
     /// Pairs that the file contained when it was opened.
     kept: Vec<Pair>,
-    /// File, or the first error that occurred.
+    /// The open file, or the first error that occurred.
     file: Mutex<Result<File, Error>>,
 }
 
@@ -250,7 +251,7 @@ impl Store {
             Err(e) if e.kind() == ErrorKind::NotFound => String::new(),
             text => text.map_err(|e| unreadable(&path, &e))?,
         };
-        // A process that was killed may have left a part of a line at the end.
+        // If the process was killed, the last line may be incomplete.
         let complete = text.rfind('\n').map_or(0, |end| end + 1);
         let pair = |(number, line): (usize, &str)| {
             serde_json::from_str::<Pair>(line)

@@ -174,11 +174,11 @@ pub struct EmuOptions {
 /// Options of an experiment on guests.
 #[derive(Clone, Debug, Default)]
 pub struct UmlOptions {
-    /// Path of a User-Mode Linux kernel; `None` for the one in `PATH`.
+    /// Path of a User-Mode Linux kernel; `None` to search `PATH` for it.
     pub kernel: Option<PathBuf>,
-    /// Folder with the modules of the kernel; `None` for the folder of its package.
+    /// Folder with the kernel modules; `None` for the folder of the kernel's package.
     pub modules: Option<PathBuf>,
-    /// Real time after which a run is killed; `None` for two minutes and one minute per simulated second.
+    /// Real time after which a run is killed; `None` for two minutes plus one minute per simulated second.
     pub limit: Option<Duration>,
     /// Whether to keep the trace rows of all runs, which takes time and memory.
     pub traced: bool,
@@ -250,7 +250,7 @@ impl<O: Observer> ObserverRelay<'_, O> {
     }
 }
 
-/// Passes the notes of the checks of all points to the observer, each note once.
+/// Passes the notes from checking all points to the observer, each different note once.
 #[cfg(target_os = "linux")]
 pub(crate) fn note_once<E: Into<Error>>(
     checks: impl Iterator<Item = Result<Vec<String>, E>>,

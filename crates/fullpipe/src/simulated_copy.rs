@@ -1,4 +1,4 @@
-//! A copy in the simulator: its connections are simulated, and the code that chooses their number is that of
+//! Simulates a copy: its connections are simulated, but the code that chooses their number is that of
 //! `fullpipe copy`.
 //!
 //! ```text
@@ -20,12 +20,12 @@ use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
 use crate::own_sockets::{INTERVAL, sample};
 
-/// Time between two samples of the connections: that of `fullpipe copy`.
+/// Interval between two samples of the connections, as in `fullpipe copy`.
 const SAMPLING: Duration = Duration::from_millis(100);
-/// Time between two decisions of the applications at both ends, which share what there is to write and to
+/// Interval between two decisions of the applications at both ends, which divide the data to write and to
 /// read among the connections.
 const TICK: Duration = Duration::from_millis(20);
-/// Ports of the connections (RFC 5737 addresses).
+/// First port of the connections, and their addresses (RFC 5737).
 const FIRST_PORT: u16 = 40_000;
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 const THERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1)), fullpipe_relay::PORT);
@@ -33,7 +33,7 @@ const THERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(198, 51, 100,
 /// State of a simulated copy at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopyState {
-    /// Time since the beginning.
+    /// Time since the start of the copy.
     pub at: Instant,
     /// Payload that the receiving program has read.
     pub read: Bytes,
@@ -41,12 +41,12 @@ pub struct CopyState {
     pub connections: u32,
 }
 
-/// Course of a simulated copy: its state every 20 ms.
+/// Development of a simulated copy: its state every 20 ms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopyCourse(pub Vec<CopyState>);
 
 impl CopyCourse {
-    /// Returns the payload rate from `from` to the end.
+    /// Returns the payload rate from the time `from` to the end of the copy.
     pub fn rate_since(&self, from: Instant) -> Rate {
         let first = self.0.partition_point(|state| state.at < from);
         match (self.0.get(first), self.0.last()) {
@@ -57,13 +57,13 @@ impl CopyCourse {
         }
     }
 
-    /// Returns the largest number of connections from `from` to the end.
+    /// Returns the largest number of connections from the time `from` to the end of the copy.
     pub fn most_since(&self, from: Instant) -> u32 {
         let later = self.0.iter().filter(|state| state.at >= from);
         later.map(|state| state.connections).max().unwrap_or(0)
     }
 
-    /// Returns each number of connections with the time from which on it was used.
+    /// Returns each number of connections, with the time from which it was used.
     pub fn changes(&self) -> Vec<(Instant, u32)> {
         let mut changes: Vec<(Instant, u32)> = Vec::new();
         for state in &self.0 {
@@ -75,9 +75,9 @@ impl CopyCourse {
     }
 }
 
-/// Simulates a copy over the path and between the hosts of `scenario`, of which the first flow describes each
-/// connection. The rates of its applications are those of the whole copy. With a range in `connections`, the
-/// copy chooses their number as `fullpipe copy` does; `link` is the rate of the link, if the copy knows it.
+/// Simulates a copy over the path and between the hosts of `scenario`; the first flow of `scenario` describes
+/// each connection. The rates of its applications apply to the copy as a whole. If `connections` is a range,
+/// the copy chooses a number as `fullpipe copy` does; `link` is the link rate, if the copy knows it.
 pub fn simulate(scenario: &Scenario, connections: Connections, link: Option<Rate>) -> CopyCourse {
     let (least, most) = connections.range();
     let mut scenario = Scenario { sample_every: TICK, ..scenario.clone() };
@@ -109,14 +109,14 @@ pub fn simulate(scenario: &Scenario, connections: Connections, link: Option<Rate
 
 struct SimulatedCopy {
     sockets: Sockets,
-    /// Absent if the number is fixed.
+    /// Chooses the number of connections; absent if the number is fixed.
     choice: Option<Choice>,
     sending: u32,
     /// Number of connections that have been opened.
     opened: u32,
     /// Time of the last sample.
     sampled: Instant,
-    /// Beginning of the interval.
+    /// Start of the present interval.
     begin: Instant,
     course: Vec<CopyState>,
 }
@@ -137,7 +137,7 @@ impl Team for SimulatedCopy {
 }
 
 impl SimulatedCopy {
-    /// Samples the open connections and, at the end of an interval, chooses their number.
+    /// Samples the open connections, and chooses their number at the end of an interval.
     fn sample(&mut self, now: Instant, rows: &[Row]) {
         for row in rows {
             self.sockets.take(now, &as_socket(row));
@@ -168,7 +168,7 @@ impl SimulatedCopy {
     }
 }
 
-/// Returns the state of a simulated connection as the kernel reports that of a socket.
+/// Returns the state of a simulated connection in the form in which the kernel reports a socket.
 fn as_socket(row: &Row) -> Sample<'static> {
     let nothing = ReceiverInfo { received: Bytes::ZERO, unread: Bytes::ZERO, rcvbuf: Bytes::ZERO };
     let receiver = ReceiverSample {
@@ -180,7 +180,7 @@ fn as_socket(row: &Row) -> Sample<'static> {
         out_of_order: 0,
         mss: row.sender.mss,
     };
-    // At most 16 of them.
+    // The number is below 16.
     let port = FIRST_PORT + row.flow as u16;
     Sample {
         id: row.flow.into(),

@@ -1,5 +1,5 @@
 //! Runs experiments on guests: unmodified Linux kernels in virtual time. Guests do not disturb each other, so
-//! there is one per core.
+//! one guest per core runs at a time.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,7 @@ use crate::Error;
 use crate::capture::PcapNg;
 use crate::run::{Attended, Observer, ObserverRelay, TracedRun, UmlOptions, note_once, now};
 
-/// What a prepared experiment on guests needs.
+/// Resources that a prepared experiment on guests needs.
 pub(crate) type Guest = Kernel;
 
 impl UmlOptions {
@@ -94,7 +94,7 @@ fn one(
     }?)
 }
 
-/// Passes on the progress of runs that may fail. After a failure, no further run starts.
+/// Reports the progress of runs, each of which may fail. After a failure, no further run starts.
 struct GuestRelay<'a, O> {
     observed: &'a ObserverRelay<'a, O>,
     failed: AtomicBool,

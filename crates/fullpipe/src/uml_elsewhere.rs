@@ -7,7 +7,7 @@ use crate::Error;
 use crate::capture::PcapNg;
 use crate::run::{Observer, ObserverRelay, TracedRun, UmlOptions};
 
-/// Never exists.
+/// A type without values, because a guest requires Linux.
 pub(crate) enum Guest {}
 
 pub(crate) fn prepare(_: &UmlOptions, _: &Experiment, _: &impl Observer) -> Result<Guest, Error> {

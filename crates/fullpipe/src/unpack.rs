@@ -1,5 +1,5 @@
-//! Compressed inputs: gzip is decompressed while it is read; other formats are named with the command that
-//! decompresses them.
+//! Compressed inputs: gzip is decompressed while it is read; for other formats, an error names the format and
+//! the command that decompresses it.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read};
@@ -138,12 +138,12 @@ mod tests {
         let text = lines();
         assert_eq!(read(&text).unwrap(), text);
         assert_eq!(read(&gzip(&text)).unwrap(), text);
-        // Files that were concatenated, as gzip allows.
+        // gzip files may be concatenated.
         let (first, second) = text.split_at(777);
         assert_eq!(read(&[gzip(first), gzip(second)].concat()).unwrap(), text);
     }
 
-    /// A log and a capture are recognised behind the compression.
+    /// A compressed log and a compressed capture are recognised.
     #[test]
     fn inputs_are_decompressed() {
         let text = std::fs::read("../../examples/iperf3/tcp.json").unwrap();

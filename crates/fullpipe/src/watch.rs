@@ -56,8 +56,8 @@ impl Watch {
         self.rate_option.as_ref()
     }
 
-    /// Returns whether the watched process is in a different network namespace, so that the sysctls of this
-    /// host do not apply to it.
+    /// Returns whether the watched process is in a different network namespace, in which case the sysctls of
+    /// this host do not apply to it.
     pub fn elsewhere(&self) -> bool {
         self.watch.elsewhere()
     }
@@ -154,7 +154,7 @@ impl Watch {
             reports.iter().max_by_key(|report| rate(report)).filter(|report| !rate(report).is_zero())
         };
         let sender = fastest(|report| report.achieved).filter(|report| report.achieved >= report.received);
-        // The requests that a download sends do not count as a transfer.
+        // The requests of a download do not count as a transfer in the sending direction.
         let receiver = fastest(|report| report.received);
         sender.or(receiver).ok_or_else(|| {
             let open = reports.len();

@@ -292,7 +292,8 @@ fn where_compares_values_not_words() {
     assert_eq!((second.max, second.kernel.as_deref()), (Some(0.05), Some("0.02")));
 }
 
-/// Every kind of mistake yields one line that says what is wrong, and one line that says what to write.
+/// Every kind of mistake leads to a one-line message that says what is wrong, and a one-line hint that says
+/// what to write.
 #[test]
 fn mistakes_are_named_in_one_line() {
     let f = file;

@@ -399,7 +399,7 @@ mod tests {
             let (_, window) = floors(scenario, Bytes::new(size));
             assert_eq!(window, Duration::from_millis(50 * round_trips), "{size}");
         }
-        // A sender that is limited by no congestion window reaches neither floor.
+        // Even a sender without a limiting congestion window is not faster than the two floors.
         for size in [30_000, 640_000, 8_000_000] {
             let mut scenario = scenario.clone();
             scenario.flows[0].bytes = Some(Bytes::new(size));

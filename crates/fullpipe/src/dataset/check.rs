@@ -19,11 +19,11 @@ pub struct CheckReport {
     pub parts: usize,
     /// Number of rows in all parts of `runs`.
     pub rows: u64,
-    /// Files that are missing, damaged or foreign, in the order of their names.
+    /// Files that are missing, damaged or foreign, sorted by name.
     pub problems: Vec<Problem>,
 }
 
-/// File of a data set that is missing, damaged or foreign.
+/// A file of a data set that is missing, damaged or foreign.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// Kind of the problem.
@@ -54,13 +54,13 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Compares every file in the folder `dir` with the manifest. All bytes are read.
+/// Compares every file in the folder `dir` with the manifest. The function reads all bytes of the files.
 ///
 /// # Errors
 /// Returns an error if the manifest cannot be read.
 pub fn check(dir: &Path) -> Result<CheckReport, Error> {
     let manifest = read_manifest(dir)?;
-    // The hash that the parts carry is that of the file, whose text is a function of its content.
+    // Parts carry the hash of the manifest file, whose text is a function of its content.
     let identity = hash(manifest.to_text()?.as_bytes());
     let mut problems = Vec::new();
     let mut note = |kind, file| problems.push(Problem { kind, file });
@@ -89,7 +89,7 @@ pub fn check(dir: &Path) -> Result<CheckReport, Error> {
                 Err(_) => note(ProblemKind::Damaged, file),
             }
         }
-        // Temporary files begin with a dot; they belong to processes that are at work or were killed.
+        // Temporary files begin with a dot; they belong to processes that are still running or were killed.
         let names = fs::read_dir(&folder).into_iter().flatten().flatten();
         let names = names.filter_map(|entry| entry.file_name().into_string().ok());
         let known: BTreeSet<_> = (0..manifest.parts.len()).map(part_name).collect();

@@ -1,4 +1,5 @@
-//! The files of a data set, which are written whole or not at all, by any number of processes on any host.
+//! Writes the files of a data set atomically, while any number of processes on any host may write the same
+//! files.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -16,7 +17,7 @@ pub(super) fn part_name(number: usize) -> String {
 }
 
 /// Writes the file `dir/name`, and creates the folder if it is missing. Another process may write the same
-/// content at the same time: then one of the two files is left.
+/// content at the same time; one of the two files then remains.
 pub(super) fn write_whole(dir: &Path, name: &str, content: &[u8]) -> Result<(), Error> {
     let target = dir.join(name);
     let result = write(dir, name, &target, content);
@@ -32,22 +33,22 @@ fn write(dir: &Path, name: &str, target: &Path, content: &[u8]) -> io::Result<()
     drop(file);
     let renamed = written.and_then(|()| fs::rename(&temporary, target));
     match renamed {
-        // Another process removed the temporary file, because it had finished the same file.
+        // Another process has removed the temporary file, because it had already written the same file.
         Err(e) if e.kind() == ErrorKind::NotFound && target.is_file() => {}
         Err(e) => {
-            // The first error says more than an error of the removal.
+            // If the removal fails, too, the first error says more.
             let _ = fs::remove_file(&temporary);
             return Err(e);
         }
         Ok(()) => {}
     }
-    // The name is durable when its folder is. Some file systems cannot synchronise folders.
+    // The name becomes durable together with the folder. Some file systems cannot synchronise folders.
     let _ = File::open(dir).and_then(|dir| dir.sync_all());
     Ok(())
 }
 
-/// Creates a temporary file. Its name contains the process ID, and a number if a process with the same ID, on
-/// this host or on another one, uses or left the name.
+/// Creates a temporary file. The name contains the process ID, and a number if a process with the same ID, on
+/// this host or another, has already used the name.
 fn temporary(dir: &Path, name: &str) -> io::Result<(PathBuf, File)> {
     let process = std::process::id();
     let mut attempt = 0;
@@ -61,18 +62,18 @@ fn temporary(dir: &Path, name: &str) -> io::Result<(PathBuf, File)> {
     }
 }
 
-/// Removes the temporary files in `dir` whose file is complete: those of killed processes, and those of
-/// processes that write the same content once more.
+/// Removes temporary files in `dir` whose final file exists; they belong to killed processes, or to processes
+/// that write the same content again.
 pub(super) fn remove_temporary(dir: &Path) {
     for (entry, target) in temporary_files(dir) {
         if dir.join(target).is_file() {
-            // Another process may have removed it.
+            // Another process may have removed the file already.
             let _ = fs::remove_file(entry);
         }
     }
 }
 
-/// Returns the temporary files in `dir`, each with the name of its file.
+/// Returns the temporary files in `dir`, each with the name of its final file.
 fn temporary_files(dir: &Path) -> Vec<(PathBuf, String)> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let files = entries.filter_map(|entry| {
@@ -94,8 +95,8 @@ mod tests {
         dir
     }
 
-    /// What killed processes left does not get in the way, and goes when the file is complete; the temporary
-    /// file of a file that is missing stays.
+    /// Temporary files of killed processes do not disturb later writers, and are removed once the final file
+    /// exists; the temporary file of a missing file remains.
     #[test]
     fn left_files_are_removed_once_the_file_is_there() {
         let dir = folder("left");

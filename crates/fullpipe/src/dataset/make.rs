@@ -1,11 +1,12 @@
-//! Makes the parts of a data set on several threads.
+//! Simulates the parts of a data set on several threads.
 //!
 //! ```text
 //!   parts of the shard ─► runs, in order ─► threads ─► rows, in order of the runs ─► a part ─► its file
 //! ```
 //!
-//! The threads take runs in order, so no more parts are open than there are threads, plus one. The rows of a run
-//! wait until those of the runs before it are there. Nothing else is in memory.
+//! The threads take runs in order, so the number of open parts exceeds the number of threads by at most one.
+//! The rows of a run wait in memory until the rows of all earlier runs of its part have been added. Apart
+//! from the open parts, no rows are kept in memory.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -31,9 +32,9 @@ use crate::{Error, Observer};
 /// Result of [`Dataset::make`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Made {
-    /// Number of parts of the shard that were made.
+    /// Number of parts of the shard that this call has made.
     pub made: u64,
-    /// Number of parts of the shard that existed.
+    /// Number of parts of the shard that already existed.
     pub existed: u64,
     /// Number of parts of the shard that are missing, because the observer stopped the work.
     pub missing: u64,
@@ -53,11 +54,11 @@ struct RunRows {
     trace: Option<Rows>,
 }
 
-/// Part that is being made.
+/// A part whose runs are not all complete.
 struct OpenPart {
     results: PartWriter,
     trace: Option<PartWriter>,
-    /// Number of the next run whose rows are added, and rows of later runs.
+    /// Number of the run whose rows are added next, and rows of later runs.
     next: u64,
     waiting: BTreeMap<u64, RunRows>,
     end: u64,
@@ -78,25 +79,26 @@ impl OpenPart {
     }
 }
 
-/// What the threads share.
+/// State that the threads share.
 struct State {
-    /// Parts of the shard that are not begun.
+    /// Parts of the shard that no thread has started.
     parts: std::vec::IntoIter<usize>,
-    /// Part whose runs are being given out, and the next run.
+    /// Part whose runs are being assigned to threads, and the run to assign next.
     current: Option<(usize, u64)>,
     open: BTreeMap<usize, OpenPart>,
-    /// Number of finished runs, or of runs in parts that existed; and of all runs of the shard.
+    /// Number of finished runs, including those of parts that already existed, and number of all runs of the
+    /// shard.
     progress: Progress,
     made: Made,
     error: Option<Error>,
 }
 
-/// Work of the threads on one data set.
+/// Context of the threads that work on one data set.
 struct Work<'a, O> {
     dataset: &'a Dataset,
     dir: &'a Path,
     observer: &'a O,
-    /// Hash of the manifest, which the parts carry.
+    /// Hash of the manifest, which each part contains.
     manifest: String,
     columns: Arc<[ColumnSpec]>,
     trace_columns: Option<Arc<[ColumnSpec]>>,
@@ -146,7 +148,7 @@ impl<O: Observer> Work<'_, O> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes runs until there are none left, until the observer stops the work, or until an error occurs.
+    /// Simulates runs until none is left, the observer stops the work, or an error occurs.
     fn take_runs(&self) {
         loop {
             let job = self.next(&mut self.state());
@@ -165,7 +167,7 @@ impl<O: Observer> Work<'_, O> {
         }
     }
 
-    /// Returns the next run and its part. Parts that exist are left out.
+    /// Returns the next run to simulate, with its part. Parts that already exist are skipped.
     fn next(&self, state: &mut State) -> Result<Option<(usize, u64)>, Error> {
         if state.error.is_some() {
             return Ok(None);
@@ -202,7 +204,7 @@ impl<O: Observer> Work<'_, O> {
         exists("runs") && (self.trace_columns.is_none() || exists("trace"))
     }
 
-    /// Makes a run, and writes its part if the part is then complete.
+    /// Simulates a run, and writes its part if the part is then complete.
     fn finish(&self, number: usize, run: u64) -> Result<(), Error> {
         let Some(rows) = self.run(run)? else { return Ok(()) };
         let complete = {
@@ -213,7 +215,7 @@ impl<O: Observer> Work<'_, O> {
             if part.add(run, rows)? { state.open.remove(&number) } else { None }
         };
         let Some(OpenPart { results, trace, .. }) = complete else { return Ok(()) };
-        // The part exists when its results do, so they come last.
+        // A part counts as complete if its results exist, so the results are written last.
         if let Some(trace) = trace {
             write_whole(&self.dir.join("trace"), &part_name(number), &trace.finish()?)?;
         }
@@ -254,7 +256,7 @@ impl<O: Observer> Work<'_, O> {
     }
 }
 
-/// Sink that keeps the trace rows of one run as columns.
+/// A sink that stores the trace rows of one run as columns.
 struct TraceRows {
     run: u64,
     rows: Rows,

@@ -1,4 +1,4 @@
-//! The manifest of a data set: what it consists of, as a value and as `manifest.json`.
+//! The manifest of a data set: a description of its content, as a value and as `manifest.json`.
 
 use std::fmt::Write as _;
 
@@ -14,23 +14,25 @@ use crate::Error;
 
 /// Name and version of the format of data sets.
 pub const SCHEMA: &str = "fullpipe.dataset/1";
-/// Default size of a part, in packets: 8 to 32 s on a core that simulates 8 to 2 million packets a second.
+/// Default size of a part in packets, which take 8 to 32 s on a core that simulates 2 to 8 million packets
+/// per second.
 pub const PART_PACKETS: u64 = 64_000_000;
-/// Maximum number of rows of a part, so that a part of very short runs fits into memory.
+/// Maximum number of rows of a part, which ensures that a part of many short runs fits into memory.
 const PART_ROWS: u64 = 20_000;
-/// Maximum number of trace rows of a part, for the same reason; a single run may have [`RUN_TRACE_ROWS`].
+/// Maximum number of trace rows of a part, which ensures that a part fits into memory; a single run may have
+/// [`RUN_TRACE_ROWS`].
 const PART_TRACE_ROWS: u64 = 200_000;
 /// Maximum number of trace rows of one run; each takes about 400 bytes of memory until its part is written.
 const RUN_TRACE_ROWS: u64 = 1_000_000;
 
-/// What a data set consists of. Everything in it is a function of the experiment, the options and the version
-/// of fullpipe; nothing depends on time, host or threads.
+/// Description of the content of a data set. Everything in it is a function of the experiment, the options
+/// and the version of fullpipe, but not of time, host or threads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Manifest {
     /// Name and version of the format of the data set.
     #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
-    /// Version of fullpipe that makes the parts. Another version may have other results.
+    /// Version of fullpipe with which the parts are made. Another version may give other results.
     pub version: String,
     /// Name of the experiment.
     pub experiment: String,
@@ -40,7 +42,8 @@ pub struct Manifest {
     pub blake3: String,
     /// Files to which the experiment refers, which are copied to the folder `inputs`.
     pub inputs: Vec<InputFile>,
-    /// BLAKE3 hash of the table of points, which is a CSV file in the folder `inputs`; null without a table.
+    /// BLAKE3 hash of the table of points, which is stored as a CSV file in the folder `inputs`; null if
+    /// there is no table.
     pub points_blake3: Option<String>,
     /// First random seed.
     pub seed: u64,
@@ -48,7 +51,7 @@ pub struct Manifest {
     pub repeat: u64,
     /// Interval between the rows of the trace, in nanoseconds; null if the data set has no trace.
     pub trace_ns: Option<u64>,
-    /// Size of a part, in predicted packets: a part ends before the run that would exceed it.
+    /// Maximum size of a part, in predicted packets; a part ends before the run that would exceed it.
     pub part_packets: u64,
     /// Number of points.
     pub points: u64,
@@ -56,18 +59,18 @@ pub struct Manifest {
     pub runs: u64,
     /// Number of rows: one for each flow of each run.
     pub rows: u64,
-    /// Columns of `runs`, in their order.
+    /// Columns of the table `runs`, in order.
     pub columns: Vec<ColumnSpec>,
-    /// Parts, by number from zero.
+    /// Parts of the data set, numbered from zero.
     pub parts: Vec<Part>,
 }
 
 /// File to which an experiment refers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct InputFile {
-    /// Name of the file, as in the experiment.
+    /// Name of the file, as written in the experiment.
     pub name: String,
-    /// BLAKE3 hash of the content, and the name of its copy.
+    /// BLAKE3 hash of the content, which is also the name of the copy.
     pub blake3: String,
 }
 
@@ -89,20 +92,20 @@ impl ColumnSpec {
     }
 }
 
-/// Consecutive runs that one file contains.
+/// A part of a data set: consecutive runs whose results are in one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Part {
-    /// Number of the first run.
+    /// Number of the first run in the part.
     pub first_run: u64,
-    /// Number of runs.
+    /// Number of runs in the part.
     pub runs: u64,
-    /// Number of rows: one for each flow of each run.
+    /// Number of rows in the part: one for each flow of each run.
     pub rows: u64,
-    /// Predicted work: data packets that cross the path.
+    /// Predicted work in data packets that cross the path.
     pub packets: u64,
 }
 
-/// Where the values of a manifest come from.
+/// Inputs from which a manifest is computed.
 pub(super) struct Sources {
     pub(super) text: String,
     pub(super) inputs: Vec<InputFile>,
@@ -161,8 +164,8 @@ impl Manifest {
         crate::json::document(self)
     }
 
-    /// Returns the first difference to another manifest, in words: what this one has, and what the other one
-    /// has.
+    /// Describes the first difference to another manifest: the value in this manifest, and the value in the
+    /// other one.
     pub(super) fn difference(&self, other: &Self) -> Option<String> {
         let Self {
             schema, version, text, inputs, points_blake3, seed, repeat, trace_ns, part_packets, ..
@@ -192,7 +195,7 @@ impl Manifest {
             let names = |inputs: &[InputFile]| {
                 let mut names = String::new();
                 for file in inputs {
-                    // Writing to a text cannot fail.
+                    // Writing to a string cannot fail.
                     let _ = write!(names, "{} ({:.8}) ", file.name, file.blake3);
                 }
                 names.trim_end().to_owned()
@@ -210,14 +213,14 @@ impl Manifest {
         } else if *part_packets != other.part_packets {
             differ("packets of a part", part_packets.to_string(), other.part_packets.to_string())
         } else if self != other {
-            // The same inputs give the same manifest, so somebody edited the file.
+            // The same inputs always give the same manifest, so the file must have been edited.
             differ("columns or parts", "other ones".into(), "those of the experiment".into())
         } else {
             None
         }
     }
 
-    /// Returns the number of the part that contains the row `row`, and the number of the row in that part.
+    /// Returns the number of the part that contains row `row`, and the number of the row in that part.
     pub(super) fn part_of(&self, row: u64) -> Option<(usize, u64)> {
         let mut before = 0;
         for (number, part) in self.parts.iter().enumerate() {
@@ -287,8 +290,8 @@ pub(super) fn hash(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    /// Parts are consecutive, contain every run once, and end at the first bound that is reached. A run above
-    /// the bound is a part.
+    /// Parts consist of consecutive runs, contain each run exactly once, and end at the bound that is reached
+    /// first. A run that exceeds the bound on its own is one part.
     #[test]
     fn parts_end_at_a_bound() {
         let cut = |target, runs: &[(u64, u64, u64)]| {

@@ -1,13 +1,13 @@
-//! Data sets: the results of a sweep as Parquet files, made in parts by any number of processes (feature
-//! `tables`).
+//! Data sets: the results of a sweep as Parquet files, which any number of processes can make in parts
+//! (feature `tables`).
 //!
 //! ```text
 //!   experiment, table of points, seeds ─► Dataset (manifest) ─► parts ─► DIR/runs/part-KKKKK.parquet
 //! ```
 //!
-//! A part is a function of the manifest and of its number: it has the same bytes wherever and however often it
-//! is made. What exists is not made again, so a data set that was interrupted is continued by the same call,
-//! and shards need no coordination. `docs/reference/dataset.md` describes files and columns.
+//! A part is a function of the manifest and its own number, so it always consists of the same bytes, wherever
+//! and however often it is made. Existing parts are not made again, so the same call continues an interrupted
+//! data set, and shards need no coordination. `docs/reference/dataset.md` describes the files and columns.
 //!
 //! ```
 //! use fullpipe::dataset::{Dataset, DatasetOptions, Shard};
@@ -63,19 +63,19 @@ const LARGEST_MANIFEST: u64 = 256 << 20;
 /// Options of a data set.
 #[derive(Clone, Debug, Default)]
 pub struct DatasetOptions {
-    /// CSV or Parquet file with points, whose columns replace fields of the experiment.
+    /// CSV or Parquet file with a table of points, whose columns replace fields of the experiment.
     pub points: Option<PathBuf>,
-    /// First random seed; `None` for that of the experiment.
+    /// First random seed; `None` for the experiment's own.
     pub seed: Option<u64>,
-    /// Number of random seeds per point, 1 to 10 000; `None` for that of the experiment.
+    /// Number of random seeds per point, 1 to 10 000; `None` for the experiment's own.
     pub repeat: Option<u64>,
     /// Interval between trace rows; `None` for a data set without traces.
     pub trace: Option<Duration>,
-    /// Size of a part in predicted packets; `None` for [`PART_PACKETS`].
+    /// Maximum size of a part in predicted packets; `None` for [`PART_PACKETS`].
     pub part_packets: Option<u64>,
 }
 
-/// Share of the parts of a data set: every `of`-th part, beginning with part `index`.
+/// A subset of the parts of a data set: every `of`-th part, starting with part `index`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shard {
     index: usize,
@@ -83,7 +83,7 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// All parts.
+    /// The shard that contains all parts.
     pub const ALL: Self = Self { index: 0, of: 1 };
 
     /// Creates the shard `index` (from zero) of `of`; returns `None` if there is no such shard.
@@ -100,7 +100,7 @@ impl Shard {
 impl FromStr for Shard {
     type Err = Error;
 
-    /// Parses a shard such as `0/4`, the first of four.
+    /// Parses a shard such as `0/4`, which is the first of four shards.
     fn from_str(text: &str) -> Result<Self, Error> {
         let numbers =
             text.split_once('/').and_then(|(index, of)| Some((index.parse().ok()?, of.parse().ok()?)));
@@ -123,7 +123,7 @@ pub struct Dataset {
     inputs: BTreeMap<String, String>,
 }
 
-/// Where a row of a data set comes from.
+/// Origin of a row of a data set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RowOrigin {
     /// Number of the run.
@@ -134,9 +134,9 @@ pub struct RowOrigin {
     pub seed: u64,
     /// Label of the point.
     pub label: String,
-    /// Fields of the point, as written in the experiment or in the table of points.
+    /// Fields of the point, as written in the experiment or the table of points.
     pub settings: Vec<Setting>,
-    /// Name of the file that contains the row, relative to the folder of the data set.
+    /// File that contains the row, relative to the folder of the data set.
     pub file: String,
     /// Number of the row in that file, from zero.
     pub row_in_file: u64,
@@ -259,18 +259,18 @@ impl Dataset {
         Ok(dataset)
     }
 
-    /// Returns what the data set consists of.
+    /// Returns the manifest, which describes the content of the data set.
     pub const fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
-    /// Makes the parts of `shard` that are missing in the folder `dir`, on `threads` threads (`None` for one
-    /// per core), and writes the manifest if there is none. If the observer no longer goes on, no further part
-    /// begins; if it abandons, the parts that are not complete are discarded.
+    /// Makes those parts of `shard` that are missing in the folder `dir`, on `threads` threads (`None` for
+    /// one per core); writes the manifest first if there is none. If the observer stops the work, no further
+    /// part starts; if it abandons the work, incomplete parts are discarded.
     ///
     /// # Errors
     /// Returns an error if `dir` contains another data set, if an experiment requires a kernel, if a file
-    /// cannot be written, or if a run panics because of a defect. Complete parts are kept.
+    /// cannot be written, or if a run panics because of a defect. Complete parts remain in the folder.
     pub fn make(
         &self,
         dir: &Path,
@@ -287,10 +287,10 @@ impl Dataset {
         Ok(made)
     }
 
-    /// Writes the manifest to the folder `dir` if there is none; [`make`](Self::make) begins with this.
+    /// Writes the manifest to the folder `dir` if there is none; [`make`](Self::make) starts with this step.
     ///
     /// # Errors
-    /// Returns the errors of [`make`](Self::make) that are known before the first run.
+    /// Returns those errors of [`make`](Self::make) that can be detected before the first run.
     pub fn prepare(&self, dir: &Path) -> Result<(), Error> {
         match read_manifest_if_any(dir)? {
             Some(existing) => fits(dir, &existing, &self.manifest),
@@ -338,7 +338,7 @@ impl Dataset {
         self.manifest.trace_ns.map(|_| read::table(&dir.join("trace"), &trace_columns(), parts)).transpose()
     }
 
-    /// Returns where a row comes from: rows are numbered from zero, over all parts of `runs`.
+    /// Returns the origin of a row; rows are numbered from zero, over all parts of `runs`.
     ///
     /// # Errors
     /// Returns an error if there is no such row.
@@ -363,8 +363,8 @@ impl Dataset {
         }
     }
 
-    /// Returns the experiment that consists of the run of a row, without expectations. The same version of
-    /// fullpipe gives the digest of the row.
+    /// Returns an experiment without expectations that consists only of the run to which a row belongs. With
+    /// the same version of fullpipe, this experiment gives the digest in the row.
     ///
     /// # Errors
     /// Returns an error if there is no such row.
@@ -373,7 +373,7 @@ impl Dataset {
     }
 }
 
-/// Checks that an existing manifest is the wanted one.
+/// Checks that an existing manifest equals the wanted one.
 fn fits(dir: &Path, existing: &Manifest, wanted: &Manifest) -> Result<(), Error> {
     match existing.difference(wanted) {
         None => Ok(()),

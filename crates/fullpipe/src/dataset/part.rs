@@ -1,8 +1,8 @@
-//! Parts of a data set: tables encoded as Parquet in memory, with a hash over all bytes of the file.
+//! Parts of a data set: tables encoded as Parquet in memory, with a hash of all bytes of the file.
 //!
-//! The footer of a part names the manifest, the number of the part, and the BLAKE3 hash of the file in which
-//! that hash itself is replaced by zeros. A part that was truncated, changed or taken from another data set
-//! is therefore found without reading its values.
+//! The footer of a part contains the hash of the manifest, the number of the part, and the BLAKE3 hash of the
+//! file, computed with zeros in place of that hash itself. This reveals a part that was truncated, changed or
+//! copied from another data set, without reading its values.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use parquet::schema::types::{Type, TypePtr};
 use super::manifest::ColumnSpec;
 use crate::Error;
 
-/// Maximum number of rows of a row group; more are in memory until the group is encoded.
+/// Maximum number of rows of a row group, which stay in memory until the group is encoded.
 const GROUP_ROWS: usize = 100_000;
 /// Keys in the footer of a part: the hash of the manifest, the number of the part, and the hash of the file.
 const MANIFEST: &str = "fullpipe.manifest";
@@ -27,13 +27,14 @@ const SEAL: &str = "fullpipe.blake3";
 /// Number of hexadecimal digits of a BLAKE3 hash.
 const DIGITS: usize = 64;
 
-/// Values of some rows, by column.
+/// Values of several rows, stored by column.
 pub(super) struct Rows {
     columns: Vec<Buffer>,
     rows: usize,
 }
 
-/// Values of one column. A column that may lack values also has a definition level per row: 1 for a value.
+/// Values of one column. A column that may lack values also has a definition level per row, which is 1 for a
+/// value and 0 for a missing one.
 struct Buffer {
     values: Values,
     levels: Option<Vec<i16>>,
@@ -62,13 +63,13 @@ impl Rows {
         Self { columns: columns.iter().map(buffer).collect(), rows: 0 }
     }
 
-    /// Adds a row, whose cells have the types of the columns.
+    /// Adds a row; the types of its cells must be those of the columns.
     pub(super) fn push(&mut self, cells: impl Iterator<Item = Cell>) {
         for (buffer, cell) in self.columns.iter_mut().zip(cells) {
             if let Some(levels) = &mut buffer.levels {
                 levels.push(i16::from(cell != Cell::Null));
             }
-            // Parquet stores the bits of unsigned integers in signed ones.
+            // Parquet stores unsigned integers in signed types of the same width.
             match (&mut buffer.values, cell) {
                 (_, Cell::Null) => {}
                 (Values::U32(values), Cell::U32(value)) => values.push(value.cast_signed()),
@@ -76,7 +77,7 @@ impl Rows {
                 (Values::F64(values), Cell::F64(value)) => values.push(value),
                 (Values::Bool(values), Cell::Bool(value)) => values.push(value),
                 (Values::Text(values), Cell::Text(value)) => match values.last() {
-                    // Equal texts share their memory.
+                    // Equal consecutive texts share their memory.
                     Some(last) if last.data() == value.as_bytes() => values.push(last.clone()),
                     _ => values.push(value.as_bytes().to_vec().into()),
                 },
@@ -86,7 +87,7 @@ impl Rows {
         self.rows += 1;
     }
 
-    /// Moves all rows of `other` behind those of this value.
+    /// Appends all rows of `other`.
     fn append(&mut self, other: Self) {
         for (buffer, more) in self.columns.iter_mut().zip(other.columns) {
             if let (Some(levels), Some(more)) = (&mut buffer.levels, more.levels) {
@@ -113,7 +114,7 @@ pub(super) struct PartWriter {
 }
 
 impl PartWriter {
-    /// Begins the part with the number `number` of the data set whose manifest has the hash `manifest`.
+    /// Creates a writer for part `number` of the data set whose manifest has the hash `manifest`.
     pub(super) fn new(columns: &Arc<[ColumnSpec]>, manifest: &str, number: usize) -> Result<Self, Error> {
         let metadata =
             [(MANIFEST, manifest.to_owned()), (NUMBER, number.to_string()), (SEAL, "0".repeat(DIGITS))];
@@ -131,7 +132,7 @@ impl PartWriter {
         Ok(Self { columns: Arc::clone(columns), writer: writer.map_err(defect)?, rows: Rows::new(columns) })
     }
 
-    /// Adds rows behind those that were added before.
+    /// Appends rows to the part.
     pub(super) fn append(&mut self, rows: Rows) -> Result<(), Error> {
         self.rows.append(rows);
         if self.rows.rows >= GROUP_ROWS { self.encode().map_err(defect) } else { Ok(()) }
@@ -195,7 +196,7 @@ fn schema(columns: &[ColumnSpec]) -> Result<TypePtr, ParquetError> {
     Ok(Arc::new(Type::group_type_builder("runs").with_fields(fields).build()?))
 }
 
-/// Returns the position of the hash in the file: behind its key, the tag of a text and its length.
+/// Returns the position of the hash in the file, which follows its key, a type tag and its length.
 fn seal_at(bytes: &[u8]) -> Option<usize> {
     let key = bytes.windows(SEAL.len()).rposition(|window| window == SEAL.as_bytes())?;
     let at = key + SEAL.len() + 2;
@@ -203,18 +204,19 @@ fn seal_at(bytes: &[u8]) -> Option<usize> {
     digits.iter().all(u8::is_ascii_hexdigit).then_some(at)
 }
 
-/// Condition of the file of a part.
+/// Result of examining the file of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Condition {
-    /// The file is the part.
+    /// The file is the expected part.
     Good,
-    /// The file was truncated or changed, or is no part at all.
+    /// The file was truncated or changed, or is not a part of a data set.
     Damaged,
-    /// The file is a part of another data set, or another part of this one.
+    /// The file is a part of another data set, or a different part of this one.
     Foreign,
 }
 
-/// Compares the content of a file with the part of this number in the data set whose manifest has this hash.
+/// Checks whether the content of a file is part `number` of the data set whose manifest has the hash
+/// `manifest`.
 pub(super) fn examine(mut bytes: Vec<u8>, manifest: &str, number: usize) -> Condition {
     let Some(at) = seal_at(&bytes) else { return Condition::Damaged };
     let stated = bytes[at..at + DIGITS].to_vec();
@@ -222,11 +224,11 @@ pub(super) fn examine(mut bytes: Vec<u8>, manifest: &str, number: usize) -> Cond
     if super::manifest::hash(&bytes).as_bytes() != stated {
         return Condition::Damaged;
     }
-    // The bytes are those of the writer, whose three entries are next to each other at the end of the file.
+    // The writer places its three entries next to each other at the end of the file.
     let footer = &bytes[bytes.len().saturating_sub(4096)..];
     let has = |key: &str, value: &str| {
         let at = footer.windows(key.len()).rposition(|window| window == key.as_bytes());
-        // Between key and value there are the tag of a text and its length.
+        // A type tag and the length are between the key and the value.
         at.and_then(|at| footer.get(at + key.len() + 1..)).is_some_and(|rest| {
             usize::from(rest[0]) == value.len() && rest[1..].starts_with(value.as_bytes())
         })
@@ -300,7 +302,7 @@ mod tests {
         assert_eq!(examine(bytes, &"1".repeat(64), 7), Condition::Foreign);
     }
 
-    /// Every changed byte and every truncation is found.
+    /// The check detects every changed byte and every truncation.
     #[test]
     fn damage_is_found() {
         let bytes = part(5);

@@ -15,10 +15,11 @@ use crate::Error;
 /// First bytes of a Parquet file.
 const MAGIC: &[u8; 4] = b"PAR1";
 
-/// Reads a table of points from a CSV or Parquet file; the first bytes show which it is.
+/// Reads a table of points from a CSV or Parquet file, which are distinguished by their first
+/// bytes.
 ///
 /// # Errors
-/// Returns an error if the file cannot be read, or if a cell or a column is not accepted.
+/// Returns an error if the file cannot be read, or if a cell or a column is not valid.
 pub(super) fn read(path: &Path) -> Result<PointTable, Error> {
     let cannot_read = |e: std::io::Error| {
         Error::new(
@@ -31,7 +32,7 @@ pub(super) fn read(path: &Path) -> Result<PointTable, Error> {
     (&mut file).take(4).read_to_end(&mut magic).map_err(cannot_read)?;
     file.rewind().map_err(cannot_read)?;
     let table = if magic == MAGIC {
-        // The reader checks what it reads, but it is not made for hostile files.
+        // The Parquet reader validates its input, but may panic on hostile files.
         let read = catch_unwind(AssertUnwindSafe(|| rows_of(file)));
         read.unwrap_or_else(|_| Err(unreadable("it is damaged")))
     } else {
@@ -104,7 +105,7 @@ mod tests {
         path
     }
 
-    /// A table has the same points in Parquet and in CSV. A null and a NaN are refused.
+    /// The same table gives the same points from Parquet and from CSV. Nulls and NaNs are rejected.
     #[test]
     fn parquet_and_csv_are_the_same_table() {
         let columns: Arc<[ColumnSpec]> = Arc::new([

@@ -17,7 +17,7 @@ use super::manifest::ColumnSpec;
 use crate::Error;
 use crate::table::{Batch, ColumnData, Table};
 
-/// Reads the parts 0 to `parts` in the folder `dir` that exist.
+/// Reads those of the parts 0 to `parts` that exist in the folder `dir`.
 pub(super) fn table(dir: &Path, columns: &[ColumnSpec], parts: usize) -> Result<Table, Error> {
     let mut batches = Vec::new();
     for number in 0..parts {
@@ -27,7 +27,7 @@ pub(super) fn table(dir: &Path, columns: &[ColumnSpec], parts: usize) -> Result<
             Err(e) if e.kind() == ErrorKind::NotFound => continue,
             Err(e) => return Err(unreadable(&path, e)),
         };
-        // The reader checks what it reads, but it is not made for damaged files.
+        // The Parquet reader validates its input, but may panic on damaged files.
         let read = catch_unwind(AssertUnwindSafe(|| part(file, columns)));
         let part = read.map_err(|_| unreadable(&path, "it is damaged"))?;
         batches.extend(part.map_err(|e| unreadable(&path, e.to_string().replace('\n', " ")))?);
@@ -57,7 +57,7 @@ fn batch(group: &dyn RowGroupReader, columns: &[ColumnSpec]) -> Result<Batch, Pa
     let column = |(number, column): (usize, &ColumnSpec)| {
         let mut made = ColumnData::new(column);
         let data = &mut made;
-        // Parquet stores the bits of unsigned integers in signed ones.
+        // Parquet stores unsigned integers in signed types of the same width.
         match (group.get_column_reader(number)?, column.kind.as_str()) {
             (ColumnReader::Int32ColumnReader(reader), "u32") => {
                 values(reader, rows, data, |value| Ok(Cell::U32(value.cast_unsigned())))

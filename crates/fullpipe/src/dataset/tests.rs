@@ -9,7 +9,7 @@ use super::*;
 const SWEEP: &str = "name = 'sweep'\nduration = '1s'\nrepeat = 3\n[path]\nrate = '5mbit'\nrtt = ['10ms', '40ms']\n\
                      loss = ['0%', '1%']\n[[flow]]\ncc = ['reno', 'cubic', 'bbr1']\n[[flow]]\ncc = 'reno'";
 
-/// Options with which the sweep has several parts.
+/// Returns options that divide the sweep into several parts.
 fn small() -> DatasetOptions {
     DatasetOptions { part_packets: Some(2_500), ..DatasetOptions::default() }
 }
@@ -20,7 +20,7 @@ fn folder(name: &str) -> PathBuf {
     dir
 }
 
-/// Returns the names and the contents of all files.
+/// Returns the names and the contents of all files in a folder.
 fn files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     for folder in [".", "inputs", "runs", "trace"] {
@@ -34,7 +34,8 @@ fn files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
     found
 }
 
-/// Observer that stops after a number of runs, and either finishes the parts that have begun or abandons them.
+/// An observer that stops the work after a number of runs, and either lets parts in progress finish or
+/// abandons them.
 struct StopAfter {
     runs: usize,
     abandon: bool,
@@ -65,8 +66,8 @@ impl Observer for StopAfter {
     }
 }
 
-/// One thread, two threads, seven shards in another order, and a data set that is interrupted again and again
-/// have the same bytes, and no other files.
+/// A data set made by one thread, by two threads, by seven shards in another order, or with repeated
+/// interruptions always consists of the same files with the same bytes.
 #[test]
 fn a_part_has_the_same_bytes_however_it_is_made() {
     let dataset = Dataset::from_text(SWEEP, &small()).expect("valid");
@@ -93,7 +94,7 @@ fn a_part_has_the_same_bytes_however_it_is_made() {
     let often = folder("often");
     let mut calls = 0;
     loop {
-        // Parts that exist are reported as well.
+        // Existing parts are reported to the observer as well.
         let observer = StopAfter::new(7 + files(&often).len(), calls % 2 == 0);
         let Made { missing, .. } = dataset.make(&often, Shard::ALL, threads(2), &observer).expect("made");
         assert!(files(&often).iter().all(|(name, bytes)| expected.get(name) == Some(bytes)), "call {calls}");
@@ -110,7 +111,7 @@ fn a_part_has_the_same_bytes_however_it_is_made() {
     }
 }
 
-/// A row leads back to its run: the experiment of the row has its point, its seed and its digest.
+/// The experiment of a row has the same point, seed and digest as the row.
 #[test]
 fn a_row_leads_to_its_run() {
     use parquet::file::reader::{FileReader, SerializedFileReader};
@@ -195,7 +196,7 @@ fn a_check_names_missing_damaged_and_foreign_files() {
     dataset.make(&dir, Shard::ALL, None, &()).expect("made");
     let report = check(&dir).expect("a data set");
     assert_eq!((report.problems.as_slice(), report.rows), (&[][..], 36));
-    // The copy of the points is enough to continue the data set.
+    // The stored copy of the points is sufficient to continue the data set.
     assert_eq!(Dataset::open(&dir).expect("a data set").manifest(), dataset.manifest());
 
     let seeded = DatasetOptions { seed: Some(9), ..options };
@@ -224,7 +225,7 @@ fn a_check_names_missing_damaged_and_foreign_files() {
     let _ = fs::remove_file(points);
 }
 
-/// The columns of the fields do not collide with those of the results.
+/// The column names of the fields do not collide with those of the results.
 #[test]
 fn every_column_has_its_own_name() {
     let text = "name = 'x'\nduration = ['1s', '2s']\n[path]\nrate = ['5mbit', '6mbit']\nrtt = '10ms'\nqueue = ['1bdp', '2bdp']\n\
@@ -244,7 +245,7 @@ fn shards_are_read_strictly() {
     }
 }
 
-/// The rows of the parts, and those of the same experiment without a data set, are the same table.
+/// Reading the parts back gives the same table as simulating the experiment without a data set.
 #[test]
 fn parts_are_read_back_as_a_table() {
     use crate::table::{SimulateOptions, Source, simulate};

@@ -7,8 +7,8 @@
 //!       lane ◄─────────┘  the links of all lanes together have at most RATES_TOGETHER
 //! ```
 //!
-//! A download takes a fraction of a second, and creating hosts takes as long. The hosts are therefore kept
-//! for all downloads of a job. The path is built for each download, from the seed of the pair.
+//! A download takes a fraction of a second, and creating hosts takes about as long. All downloads of a job therefore
+//! use the same hosts. The path is created anew for each download, from the seed of the pair.
 
 use std::cmp::Reverse;
 use std::panic::resume_unwind;
@@ -29,18 +29,18 @@ use crate::run::{Attended, Datapath, Observer};
 /// Maximum sum of the link rates of concurrent downloads in bit/s. Two cores forward more than twice this
 /// rate on time.
 const RATES_TOGETHER: u64 = 400_000_000;
-/// Maximum number of concurrent downloads. Each of them has five threads.
+/// Maximum number of concurrent downloads, each of which has five threads.
 const LANES: usize = 8;
-/// Number of pairs for which hosts are kept. More pairs would save little, and would leave lanes idle at the
+/// Number of pairs that use the same hosts. A larger number would save little time, and would leave lanes idle at the
 /// end of the race.
 const PAIRS_PER_JOB: usize = 5;
-/// Number of times that a download is made again if the machine did not keep up with the path.
+/// Maximum number of repetitions of a download with which the machine did not keep up.
 const REPETITIONS: u32 = 2;
-/// Estimated number of round trips of a download, in addition to the time that the link needs for its bytes.
+/// Estimated number of round trips of a download, in addition to the transmission time of its bytes.
 const ROUND_TRIPS: u64 = 6;
 
-/// Checks whether this kernel has the sender of every arm: its congestion control, without a profile. Every download
-/// must be the only connection of its cell.
+/// Checks whether this kernel can be the sender of every arm: the kernel must have the congestion control, and the arm
+/// must have no profile. Also checks that every cell has only one connection.
 pub(crate) fn check_arms(plan: &RacePlan) -> Result<(), Error> {
     if let Some(cell) = plan.cells().iter().find(|cell| cell.point.scenario.flows.len() > 1) {
         return Err(Error::new(
@@ -62,7 +62,7 @@ pub(crate) fn check_arms(plan: &RacePlan) -> Result<(), Error> {
     })
 }
 
-/// Runs the missing pairs, and returns each with the number of its cell.
+/// Runs the missing pairs; returns each pair with the number of its cell.
 pub(crate) fn pairs<O: Observer>(
     plan: &RacePlan,
     missing: &[MissingPairs],
@@ -76,7 +76,7 @@ pub(crate) fn pairs<O: Observer>(
             match run_job(plan, &running.job, relay) {
                 Ok(pairs) => made.extend(pairs),
                 Err(error) => {
-                    // The other lanes finish their jobs, whose pairs may be stored.
+                    // The other lanes finish their jobs, so that their pairs can be stored.
                     schedule.stop();
                     return Err(error);
                 }
@@ -92,7 +92,7 @@ pub(crate) fn pairs<O: Observer>(
     })
 }
 
-/// Pairs that one lane makes with the same hosts.
+/// Pairs that one lane runs with the same hosts.
 #[derive(Debug)]
 struct Job {
     /// Number of the cell in the plan.
@@ -102,7 +102,8 @@ struct Job {
     rate: u64,
 }
 
-/// A job of a lane. When it is dropped, even because of a panic, its share of the rate is free again.
+/// A job that a lane is running. When this value is dropped, even because of a panic, the job's share of the rate
+/// becomes free.
 struct Running<'a> {
     schedule: &'a Schedule,
     job: Job,
@@ -114,7 +115,8 @@ impl Drop for Running<'_> {
     }
 }
 
-/// Divides the missing pairs into jobs, the longest job first: a long job that starts last would run alone.
+/// Divides the missing pairs into jobs, with the longest job first, because a long job that starts last would run
+/// alone.
 fn jobs(plan: &RacePlan, missing: &[MissingPairs]) -> Vec<Job> {
     let expected = |cell: &Cell| -> Duration {
         let path = &cell.point.scenario.path;
@@ -134,7 +136,7 @@ fn jobs(plan: &RacePlan, missing: &[MissingPairs]) -> Vec<Job> {
     jobs.into_iter().map(|(_, job)| job).collect()
 }
 
-/// Jobs that wait for a lane and for a share of the rate.
+/// Jobs that wait for a lane and for a share of the total rate.
 struct Schedule {
     state: Mutex<ScheduleState>,
     /// Notified when a job ends.
@@ -146,7 +148,7 @@ struct Schedule {
 struct ScheduleState {
     waiting: Vec<Job>,
     running: usize,
-    /// Sum of the rates of running jobs in bit/s.
+    /// Sum of the rates of the running jobs in bit/s.
     rate: u64,
 }
 
@@ -156,8 +158,8 @@ impl Schedule {
         Self { state, freed: Condvar::new(), most }
     }
 
-    /// Returns the first job that fits into the rate that is left, and waits until there is one. A job with a
-    /// higher rate than all lanes may have together runs alone. Returns `None` if no job waits.
+    /// Returns the first job that fits into the remaining rate; waits until there is such a job. A job whose rate
+    /// exceeds the maximum sum runs alone. Returns `None` if no job is waiting.
     fn take(&self) -> Option<Job> {
         let mut state = self.state();
         loop {
@@ -179,7 +181,7 @@ impl Schedule {
         self.freed.notify_all();
     }
 
-    /// Removes all jobs that wait.
+    /// Removes all waiting jobs.
     fn stop(&self) {
         self.state().waiting.clear();
         self.freed.notify_all();
@@ -201,7 +203,7 @@ impl ScheduleState {
     }
 }
 
-/// Makes the pairs of a job one after the other, unless the observer ends the race early.
+/// Runs the pairs of a job one after the other, unless the observer ends the race early.
 fn run_job<O: Observer>(
     plan: &RacePlan,
     job: &Job,
@@ -222,7 +224,7 @@ fn run_job<O: Observer>(
         let scenario = Scenario { seed, ..cell.point.scenario.clone() };
         let download = |scenario: &Scenario| download(&mut hosts, scenario, relay.observer);
         let pair = plan.run_pair_in(EMU, cell, &scenario, download);
-        // An abandoned download fails; its pair is not kept.
+        // An abandoned download fails, and its pair is discarded.
         if relay.observer.abandons() {
             break;
         }
@@ -233,7 +235,7 @@ fn run_job<O: Observer>(
     Ok(made)
 }
 
-/// Makes one download, and makes it again if the machine did not keep up with the path.
+/// Runs one download, and repeats it if the machine did not keep up with the path.
 fn download(hosts: &mut Hosts, scenario: &Scenario, observer: &impl Observer) -> Result<ArmRun, Error> {
     let mut repeated = 0;
     loop {
@@ -272,7 +274,7 @@ mod tests {
     #[test]
     fn concurrent_links_have_a_limited_rate() {
         let schedule = schedule(&[100, 300, 20, 100, 1_000, 20]);
-        // The first two jobs use the whole rate.
+        // The first two jobs use up the maximum rate.
         let first = started(&schedule);
         assert_eq!(cells(&first), [0, 1]);
         schedule.free(&first[1]);
@@ -286,8 +288,8 @@ mod tests {
         assert!(schedule.take().is_none());
     }
 
-    /// A lane that waits for a share of the rate goes on when another lane frees its share, and ends when the
-    /// race is stopped.
+    /// A lane that waits for a share of the rate continues when another lane frees its share, and ends when the race is
+    /// stopped.
     #[test]
     fn a_waiting_lane_is_woken() {
         let schedule = schedule(&[400, 400, 400]);

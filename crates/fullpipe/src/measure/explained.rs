@@ -36,10 +36,10 @@ pub struct TestContext<'a> {
     pub server_trace: Option<&'a str>,
 }
 
-/// Note for a test in which only the sending host was sampled.
+/// Note on a test in which only the sending host was sampled.
 pub(super) const ONE_END: &str = "only the sending end was seen: whether a receive window is short of buffer or of a \
                                   reader, only the receiving end can tell";
-/// Note for a test in which only the receiving host was sampled.
+/// Note on a test in which only the receiving host was sampled.
 const RECEIVING_END: &str = "only the receiving end is this host: the sender's window, buffer and losses are not seen from here. Run \
                              fullpipe iperf3 on the other host, without -R or as the server, to see them";
 const BOTH_ENDS: &str = "both ends were observed: the server, which sent, reported samples of its sockets";

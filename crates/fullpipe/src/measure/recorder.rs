@@ -26,7 +26,7 @@ pub struct Recorder {
     /// Samples of the receiving sockets, excluding the warm-up.
     pub received: Samples<ReceiverSample>,
     flows: BTreeMap<i32, Live>,
-    /// Time that the sending sockets spend on the link that they share.
+    /// Time for which the shared link limits the sending sockets together.
     shared: SharedTime,
     host: SocketFacts,
     adds_limits: bool,
@@ -69,9 +69,9 @@ impl Recorder {
         Latency { idle, loaded: mean, longest: mean.map(|_| longest), samples }
     }
 
-    /// Returns the number of seconds for which each limit stopped the sender, by the name of the limit, as
-    /// the mean over all streams, up to the last report. Streams that fill a given link together have it as
-    /// their limit.
+    /// Returns, for each limit by name, the number of seconds for which it stopped the sender until the last
+    /// report, as a mean over all streams. If streams together fill a given link, the link counts as their
+    /// limit.
     pub fn limit_seconds(&self) -> BTreeMap<&'static str, f64> {
         let mut seconds = BTreeMap::new();
         for times in self.flows.values().map(Live::times) {
@@ -82,7 +82,7 @@ impl Recorder {
         seconds
     }
 
-    /// Judges the streams together, up to their last rows.
+    /// Determines the limits of the streams together, up to their last rows.
     fn judge_together(&mut self) {
         self.shared.judge(&mut self.flows.values_mut().collect::<Vec<_>>());
     }
@@ -229,7 +229,8 @@ mod tests {
         assert_ne!(half.sum.as_ref().and_then(|sum| sum.fullpipe.clone()), Some(link));
     }
 
-    /// Streams that share a given link spend most of their time at the link, and no time is lost.
+    /// Streams that share a given link are limited by it for most of the time; the sum over all limits does not
+    /// depend on whether the link is given.
     #[test]
     fn the_time_of_a_full_link_is_counted_for_all_streams() {
         let seconds =

@@ -1,4 +1,4 @@
-//! Runs a race that measures the harm that senders do to other flows.
+//! Runs a race that measures the harm that senders cause to other flows.
 
 use std::slice;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,8 +14,8 @@ pub const HARM_QUICK: &str = include_str!("../../assets/race/harm.toml");
 /// Experiment file with the 510 cells of a full race for harm.
 pub const HARM_FULL: &str = include_str!("../../assets/race/harm-full.toml");
 
-/// Runs the victim of each cell of `plan` alone and beside each arm in the simulator, unless `observer` stops the
-/// race early. The observer's progress counts the seeds of the cells.
+/// Runs the victim of each cell of `plan` alone and beside each arm in the simulator, unless `observer` stops
+/// the race early. The observer's progress counts the seeds over all cells.
 ///
 /// ```
 /// use fullpipe::lab::experiment::Experiment;
@@ -52,9 +52,9 @@ pub fn harm(plan: &HarmPlan, observer: &impl Observer) -> Result<HarmReport, Err
 /// Forwards the progress of a race to an [`Observer`].
 struct SeedRelay<'a, O> {
     observer: &'a O,
-    /// Number of seeds of all cells that are complete.
+    /// Number of seeds that are complete, over all cells.
     done: AtomicUsize,
-    /// Number of seeds of all cells.
+    /// Total number of seeds over all cells.
     total: usize,
 }
 

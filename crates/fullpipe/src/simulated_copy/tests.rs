@@ -1,5 +1,5 @@
-//! The number of connections that a copy chooses on the twelve paths of `experiments/copy-connections.toml`,
-//! compared with fixed numbers.
+//! Compares the number of connections that a copy chooses on the twelve paths of `experiments/copy-connections.toml`
+//! with fixed numbers.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -11,17 +11,18 @@ use fullpipe_units::draw;
 
 use super::*;
 
-/// Share of the best fixed number's rate that a copy has to reach, and that makes a number enough.
+/// Fraction of the best fixed number's rate that a copy must reach; a number that reaches it is sufficient.
 const ENOUGH: f64 = 0.95;
-/// Number of connections of a copy that has settled, as a multiple of the smallest number that is enough.
+/// Maximum number of connections of a settled copy, as a multiple of the smallest sufficient number.
 const MOST: f64 = 1.5;
-/// A copy has to have settled after this time, and 20 round trips.
+/// Time, plus 20 round trips, after which a copy must have reached its rate.
 const SETTLED: Duration = Duration::from_secs(5);
 const SETTLED_ROUND_TRIPS: u64 = 20;
-/// Time after that by which its number of connections has to have settled. Fewer are tried after the rate is there.
+/// Additional time after which the number of connections must have settled. The copy tries fewer connections only after
+/// it has reached the rate.
 const SEARCHED: Duration = Duration::from_secs(10);
 
-/// Paths, in the order of the experiment, with the smallest number of connections that is enough.
+/// Names of the paths, in the order of the experiment, with the smallest sufficient number of connections.
 const NEEDED: [(&str, u32); 12] = [
     ("clean", 1),
     ("send buffer", 3),
@@ -37,11 +38,11 @@ const NEEDED: [(&str, u32); 12] = [
     ("slow producer", 1),
 ];
 
-/// Seeds of the neighbouring paths, and those of their paths on which a bound is not met.
+/// Seeds of the varied paths, and the varied paths on which a bound is missed.
 const NEIGHBOURS: [u64; 2] = [1, 2];
 const MISSES: [(u64, &str); 2] = [(2, "send buffer"), (2, "policer of all")];
 
-/// Path on which the user states the rate of the link: from one connection, a shaper looks like the link.
+/// Path on which the user states the link rate, because from a single connection, a shaper looks like the link.
 const STATED: &str = "shaper of each";
 
 fn points() -> Vec<(Point, u32)> {
@@ -59,7 +60,7 @@ fn settled(scenario: &Scenario) -> Instant {
     Instant::ZERO + SETTLED + scenario.path.rtt() * SETTLED_ROUND_TRIPS
 }
 
-/// Returns the rate of a fixed number of connections after the time in which a copy has to settle.
+/// Returns the rate of a fixed number of connections, measured after the time in which a copy must settle.
 fn rate_of(scenario: &Scenario, count: u32) -> Rate {
     let connections = Connections::new(count, count).expect("a number");
     simulate(scenario, connections, None).rate_since(settled(scenario))
@@ -91,12 +92,13 @@ fn ratio(rate: Rate, of: Rate) -> f64 {
     rate.as_bps() as f64 / of.as_bps() as f64
 }
 
-/// About half of the time of the experiment, and only the number that is enough: the next test compares with all.
+/// This test takes half of the experiment's duration, and compares the copy only with the sufficient number; the next
+/// test compares it with all numbers.
 #[test]
 fn a_copy_chooses_about_as_many_connections_as_are_enough() {
     let mut misses = String::new();
     for (mut point, needed) in points() {
-        // Behind a send buffer, the windows of new connections grow for 15 s.
+        // If the send buffer is the limit, the windows of new connections grow for 15 s.
         if point.parameters["point"] != "send buffer" {
             point.scenario.duration = point.scenario.duration / 2;
         }
@@ -110,7 +112,7 @@ fn a_copy_chooses_about_as_many_connections_as_are_enough() {
     assert_eq!(misses, "");
 }
 
-/// Compares a copy with each fixed number. Returns a row of the page, the smallest number that is enough, and whether a
+/// Compares a copy with each fixed number. Returns a row of the page, the smallest sufficient number, and whether a
 /// bound is missed.
 fn compared(point: &Point) -> (String, u32, bool) {
     let fixed: Vec<Rate> = (1..=16).map(|count| rate_of(&point.scenario, count)).collect();
@@ -126,7 +128,7 @@ fn compared(point: &Point) -> (String, u32, bool) {
     (row, enough, reached < ENOUGH || f64::from(most) > MOST * f64::from(enough))
 }
 
-/// Writes `docs/evidence/copy-connections.md` with `SNAPSHOTS=overwrite`.
+/// With `SNAPSHOTS=overwrite`, this test writes `docs/evidence/copy-connections.md`.
 #[test]
 #[ignore = "three minutes: cargo test -p fullpipe --features relay --lib -- --ignored twelve_paths"]
 fn a_copy_chooses_as_many_connections_as_twelve_paths_need() {
@@ -164,11 +166,11 @@ fn a_copy_chooses_as_many_connections_as_twelve_paths_need() {
     assert_eq!(fs::read_to_string(&file).expect("a page"), page);
 }
 
-/// Returns the experiment with each rate, time and buffer changed by up to a third. The duration stays.
+/// Returns the experiment with each rate, time and buffer size changed by up to a third. The duration does not change.
 fn neighbouring(file: &str, seed: u64) -> String {
     let (mut text, mut number) = (String::new(), 0);
     for (index, part) in file.split('"').enumerate() {
-        // Every second part is a quoted value.
+        // After splitting at the quotation marks, every second part is a quoted value.
         let changed =
             [("ms", 1000, "us"), ("mbit", 1000, "kbit"), ("MiB", 1 << 20, "B"), ("KiB", 1 << 10, "B")]
                 .into_iter()

@@ -5,8 +5,9 @@
 //!   part of a data set ─────┘
 //! ```
 //!
-//! A reader that knows the layout, such as Arrow's C data interface, takes the buffers as they are. A batch of
-//! a run has at most [`BATCH_ROWS`] rows, and a row group of a part is a batch. Batches are immutable.
+//! A reader that knows the layout, such as Arrow's C data interface, can use the buffers without conversion.
+//! A batch of simulated runs has at most [`BATCH_ROWS`] rows, and a row group of a part becomes one batch.
+//! Batches are immutable.
 
 mod simulate;
 
@@ -17,7 +18,7 @@ use fullpipe_lab::columns::Cell;
 pub use crate::dataset::ColumnSpec;
 pub use simulate::{SimulateOptions, Simulation, Source, simulate};
 
-/// Maximum number of rows of a batch of a run, so that the offsets of texts fit into 32 bits.
+/// Maximum number of rows of a batch of simulated runs, which keeps the offsets of texts within 32 bits.
 pub const BATCH_ROWS: usize = 1 << 16;
 
 /// Table with columns of fixed types.
@@ -27,7 +28,7 @@ pub struct Table {
     batches: Vec<Arc<Batch>>,
 }
 
-/// Some consecutive rows of a table.
+/// A batch: consecutive rows of a table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Batch {
     /// Number of rows.
@@ -39,9 +40,9 @@ pub struct Batch {
 /// Values of one column in one batch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ColumnData {
-    /// One value per row; the value of a row without one is zero or empty.
+    /// One value per row; zero or empty for rows without a value.
     pub values: Values,
-    /// Rows that have a value; `None` if all rows have one.
+    /// Flags that mark rows with a value; `None` if all rows have one.
     pub validity: Option<Validity>,
 }
 
@@ -56,11 +57,11 @@ pub enum Values {
     F64(Vec<f64>),
     /// Boolean values.
     Bool(Bits),
-    /// Texts in UTF-8, one after the other. Text `i` begins at `offsets[i]` and ends at `offsets[i + 1]`.
+    /// UTF-8 texts, one after the other. Text `i` begins at `offsets[i]` and ends at `offsets[i + 1]`.
     Text {
-        /// Positions in `bytes`, one more than there are rows.
+        /// Offsets into `bytes`, one more than there are rows.
         offsets: Vec<i32>,
-        /// The texts.
+        /// Bytes of all texts.
         bytes: Vec<u8>,
     },
 }
@@ -89,7 +90,7 @@ impl Bits {
     }
 }
 
-/// Rows of a column that have a value.
+/// Flags that mark the rows of a column that have a value.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Validity {
     /// One flag per row.
@@ -110,7 +111,7 @@ impl ColumnData {
         Self { values, validity: column.optional.then(Validity::default) }
     }
 
-    /// Adds a value, which has the type of the column.
+    /// Adds a value; its type must be that of the column.
     pub(crate) fn push(&mut self, cell: &Cell) {
         if let Some(validity) = &mut self.validity {
             validity.bits.push(*cell != Cell::Null);
@@ -136,7 +137,7 @@ impl ColumnData {
         }
     }
 
-    /// Returns the value in the row `row` of the batch.
+    /// Returns the value in row `row` of the batch.
     pub fn cell(&self, row: usize) -> Cell {
         if self.validity.as_ref().is_some_and(|validity| !validity.bits.get(row)) {
             return Cell::Null;
@@ -190,7 +191,7 @@ impl TableBuilder {
         Self { columns, open, done: Vec::new() }
     }
 
-    /// Adds a row, whose cells have the types of the columns.
+    /// Adds a row; the types of its cells must be those of the columns.
     pub(crate) fn push(&mut self, cells: impl Iterator<Item = Cell>) {
         if self.open.rows == BATCH_ROWS {
             self.done.push(std::mem::replace(&mut self.open, empty(&self.columns)));
@@ -226,7 +227,7 @@ mod tests {
 
     use super::*;
 
-    /// Cells come back as they were added, across the end of a batch, with and without values.
+    /// Cells are read back as they were added, across the end of a batch, with and without values.
     #[test]
     fn cells_come_back() {
         let columns = [

@@ -1,4 +1,4 @@
-//! Runs an experiment in the simulator, with its results as tables.
+//! Runs an experiment in the simulator, and returns its results as tables.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use crate::dataset::trace_columns;
 use crate::run::{LARGEST_EXPERIMENT, ObserverRelay, beside, read_at_most, timed};
 use crate::{Error, Observer};
 
-/// Where an experiment comes from.
+/// Source of an experiment.
 #[derive(Clone, Copy, Debug)]
 pub enum Source<'a> {
-    /// A file; file names in the experiment are relative to its folder.
+    /// A file; file names in the experiment are relative to the file's folder.
     File(&'a Path),
     /// A text that refers to no other file.
     Text(&'a str),
@@ -27,9 +27,9 @@ pub enum Source<'a> {
 /// Options of [`simulate`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SimulateOptions {
-    /// First random seed; `None` for that of the experiment.
+    /// First random seed; `None` for the experiment's own.
     pub seed: Option<u64>,
-    /// Number of random seeds per point, 1 to 10 000; `None` for that of the experiment.
+    /// Number of random seeds per point, 1 to 10 000; `None` for the experiment's own.
     pub repeat: Option<u64>,
     /// Whether to keep the trace rows of all runs.
     pub traced: bool,
@@ -96,7 +96,7 @@ pub fn simulate(
     }
 
     let trace_columns = trace_columns();
-    // The campaign knows the number of the run, which is the first column, only after the run.
+    // The number of the run, which is the first column, is known only after the run.
     let of_row: Arc<[ColumnSpec]> = trace_columns[1..].into();
     let runner = |scenario: &Scenario| {
         let mut rows = TraceRows(options.traced.then(|| TableBuilder::new(Arc::clone(&of_row))));
@@ -131,14 +131,14 @@ fn parse(
     Ok((Design::from_toml_with(text, load, None)?, Experiment::from_toml_with(text, load)?))
 }
 
-/// Adds the number of the run to rows of its trace, as the first column.
+/// Inserts the number of the run as the first column of its trace rows.
 fn numbered(mut batch: Batch, run: u64) -> Batch {
     let column = ColumnData { values: Values::U64(vec![run; batch.rows]), validity: None };
     batch.columns.insert(0, column);
     batch
 }
 
-/// Sink that keeps the trace rows of one run as columns, or drops them.
+/// A sink that stores the trace rows of one run as columns, or discards them.
 struct TraceRows(Option<TableBuilder>);
 
 impl Sink for TraceRows {
@@ -149,7 +149,7 @@ impl Sink for TraceRows {
     }
 }
 
-/// Converts the results of runs into a table with the columns of a data set.
+/// Converts the results of runs into a table that has the columns of a data set.
 struct FlowTable<'a, N> {
     design: &'a Design,
     number: N,
