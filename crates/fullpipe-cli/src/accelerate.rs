@@ -1,4 +1,4 @@
-//! `fullpipe accelerate`: fullpipe's TCP in front of a server on this host.
+//! `fullpipe accelerate`: puts fullpipe's TCP in front of a server on this host.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -46,9 +46,10 @@ fn serve(args: &AccelerateArgs) -> Result<ExitCode, Failure> {
     let stop = Stop::new()?;
     let stopped = stop.clone();
     interrupt::at_signal(move || stopped.stop())?;
-    // The link leads to this program even if its folder is not accessible to the worker's user.
+    // The link leads to this program, even if the worker's user has no access to the folder of the
+    // program.
     let program = WorkerProgram { program: PathBuf::from("/proc/self/exe"), arguments: arguments() };
-    // The service goes on if nobody reads its messages any more.
+    // The service continues even if standard error is closed.
     let note = |line: &str| {
         let _ = writeln!(io::stderr(), "{line}");
     };

@@ -61,7 +61,7 @@ pub(crate) fn copy(args: &CopyArgs, look: Look) -> Result<ExitCode, Failure> {
     let is_remote = matches!(options.sources, Sources::Remote(_));
     let path = path.filter(|_| !is_remote).map(|path| (path, options.connections));
     let shown = CopyProgress::new(args.progress_fd.map(descriptor).transpose()?, path);
-    // Without a sampler, the copy runs with the least number of connections.
+    // Without a sampler, the copy uses the minimum number of connections.
     let sampler = fullpipe::OwnSockets::begin(SocketFacts { link: args.link, ..SocketFacts::default() })
         .map(|own| Box::new(own) as Box<dyn Sampler>);
     let sampler =
@@ -77,7 +77,7 @@ pub(crate) fn copy(args: &CopyArgs, look: Look) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the user states about the path.
+/// Facts about the path that the user has given.
 #[derive(Clone, Copy)]
 struct LinkToPeer {
     link: Rate,
@@ -90,7 +90,7 @@ impl LinkToPeer {
     }
 }
 
-/// Prints a forecast for each number of connections.
+/// Prints the predicted rate for each number of connections.
 fn plan(options: &CopyOptions, path: LinkToPeer, format: Format, look: Look) -> Result<ExitCode, Failure> {
     let rtt = fullpipe::relay::probe(options).map_err(fullpipe::Error::from)?;
     let counts = output::with_bar("simulating {bar:30} {pos}/{len} runs", |observer| {
@@ -103,14 +103,14 @@ fn plan(options: &CopyOptions, path: LinkToPeer, format: Format, look: Look) -> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the numbers of connections of a forecast: all, unless the user has chosen a range.
+/// Returns the numbers of connections to predict: all of them, unless the user has chosen a range.
 fn numbers(connections: Connections) -> Connections {
     let (least, most) = connections.range();
     if least == most { Connections::AUTO } else { connections }
 }
 
-/// Opens the file descriptor with the number `number` of this process for writing. A line that the reader has no
-/// room for is left out: the next one says more.
+/// Opens the file descriptor with the number `number` of this process for writing. If the pipe has no room
+/// for a line, the line is dropped, because the next line supersedes it.
 fn descriptor(number: u32) -> Result<File, Failure> {
     let path = format!("/proc/self/fd/{number}");
     let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
@@ -122,12 +122,12 @@ fn descriptor(number: u32) -> Result<File, Failure> {
     })
 }
 
-/// Returns a rate limit that the kernel enforces.
+/// Returns a rate limit that the kernel applies by pacing.
 fn limit(rate: Rate) -> Result<RateLimit, Failure> {
     Ok(RateLimit::new(rate, Arc::new(fullpipe::KernelPacer)).map_err(fullpipe::Error::from)?)
 }
 
-/// Returns what is to be copied.
+/// Returns the sources of the copy.
 fn sources(args: &CopyArgs) -> Result<Sources, Failure> {
     match args.sources.as_slice() {
         [only] if only == "-" => {
@@ -149,7 +149,7 @@ fn sources(args: &CopyArgs) -> Result<Sources, Failure> {
     }
 }
 
-/// Returns sources that are all on this host, or all on another one.
+/// Returns sources that are either all on this host or all on one other host.
 fn of_ends(ends: Vec<End>) -> Result<Sources, Failure> {
     if ends.contains(&End::Pipe) {
         let hint = "copy the other files with another command";
@@ -220,7 +220,7 @@ fn fingerprint(text: &str) -> Result<Fingerprint, Failure> {
     Ok(text.parse::<Fingerprint>().map_err(fullpipe::Error::from)?)
 }
 
-/// Reads or creates the key of this host.
+/// Reads the key of this host, or creates a key if there is none.
 fn identity(file: Option<&Path>) -> Result<Identity, Failure> {
     let path = match file {
         Some(file) => file.to_path_buf(),
@@ -231,7 +231,8 @@ fn identity(file: Option<&Path>) -> Result<Identity, Failure> {
     Ok(Identity::load_or_create(&path).map_err(fullpipe::Error::from)?)
 }
 
-/// Returns the default path of the key, in the folder for settings (XDG Base Directory Specification).
+/// Returns the default path of the key, in the user's configuration folder (XDG Base Directory
+/// Specification).
 fn default_key() -> Option<PathBuf> {
     let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let settings = set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")))?;
@@ -241,11 +242,11 @@ fn default_key() -> Option<PathBuf> {
 /// Progress of a copy on standard error.
 struct CopyProgress {
     bar: Option<ProgressBar>,
-    /// Receives the accepted offsets of a pipe.
+    /// File that receives the accepted offsets of a pipe.
     accepted: Option<File>,
-    /// Path of the forecast, and the numbers of connections.
+    /// Path for the forecast, and the numbers of connections to simulate.
     path: Option<(LinkToPeer, Connections)>,
-    /// Begins when the round-trip time is known.
+    /// Forecast, which starts once the RTT is known.
     forecasting: Mutex<Option<Forecasting>>,
 }
 
@@ -281,7 +282,7 @@ impl CopyObserver for CopyProgress {
     fn connected(&self, rtt: Duration) {
         let Some((path, connections)) = self.path else { return };
         let mut forecasting = self.forecasting.lock().unwrap_or_else(PoisonError::into_inner);
-        // The first handshake counts: a copy that has lost its relay connects again.
+        // Only the first handshake counts, because a copy that has lost its relay connects again.
         forecasting.get_or_insert_with(|| Forecasting::begin(path.with(rtt), connections));
     }
 
@@ -301,7 +302,7 @@ impl CopyObserver for CopyProgress {
 
     fn accepted(&self, offset: Bytes) {
         if let Some(mut file) = self.accepted.as_ref() {
-            // A producer that has gone does not end the copy.
+            // If the producer has closed the descriptor, the copy continues.
             let _ = file.write_all(format!("{}\n", offset.get()).as_bytes());
         }
     }
@@ -320,7 +321,7 @@ impl CopyObserver for CopyProgress {
     }
 }
 
-/// What a relay prints on standard error.
+/// Prints the events of a relay on standard error.
 struct ServeReport {
     fingerprint: Fingerprint,
 }
@@ -335,7 +336,7 @@ impl ServeObserver for ServeReport {
     }
 }
 
-/// Relay for one copy, whose client reports.
+/// An observer for the relay of one copy; it prints nothing, because the client reports.
 struct Silent;
 
 impl ServeObserver for Silent {
@@ -344,7 +345,7 @@ impl ServeObserver for Silent {
     fn report(&self, _: &str) {}
 }
 
-/// Replaces control characters: names of files and messages of a peer may contain them.
+/// Replaces control characters, which file names and messages of a peer may contain.
 fn one_line(text: &str) -> String {
     text.replace(char::is_control, " ")
 }

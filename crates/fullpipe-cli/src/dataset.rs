@@ -1,4 +1,4 @@
-//! `fullpipe run --dataset` and `fullpipe dataset`: makes data sets, and looks into them.
+//! `fullpipe run --dataset` and `fullpipe dataset`: make data sets and inspect them.
 
 use std::io::{self, IsTerminal};
 use std::path::Path;
@@ -68,7 +68,7 @@ pub(crate) fn make(args: &RunArgs, dir: &Path) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the experiment that consists of the run of a row.
+/// Returns an experiment that consists only of the run to which a row belongs.
 pub(crate) fn experiment(dir: &Path, row: u64) -> Result<Experiment, Failure> {
     Ok(Dataset::open(dir)?.experiment(row)?)
 }
@@ -112,7 +112,7 @@ fn counted(number: u64, noun: &str) -> String {
     if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
 }
 
-/// Observer that shows the progress. The first Ctrl-C ends the work after the parts in progress, and the
+/// An observer that shows the progress. The first Ctrl-C ends the work after the parts in progress, and the
 /// second one abandons these parts.
 struct Display {
     bar: ProgressBar,

@@ -1,4 +1,4 @@
-//! Stub for builds without the feature `tables`: data sets return an error.
+//! Stub for builds without the feature `tables`: the data set commands return an error.
 
 use std::path::Path;
 use std::process::ExitCode;

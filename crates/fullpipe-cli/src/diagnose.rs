@@ -69,7 +69,7 @@ pub(crate) fn explained(
     }
     let prover = args.prove.prover()?;
     let demand = args.demand.demand(|| {
-        // The queue of the application is on the sending host, so the sender's settings apply.
+        // The application's data waits on the sending host, so the sender's settings apply.
         let settings = if measurement.made_by_sender() { sysctl } else { args.peer_sysctl.as_deref() };
         settings.filter(|source| *source == LOCAL).and_then(|_| memory_left())
     })?;
@@ -88,7 +88,7 @@ pub(crate) fn explained(
     if let Some(path) = &args.html {
         output::check_html(path)?;
     }
-    // The simulation takes seconds, and the findings are known before it.
+    // The findings are printed first, because the simulation takes seconds.
     if args.output.format() == Format::Text && !args.brief {
         output::print(&render_findings(&complete(explanation.without_ladder()), look))?;
     }

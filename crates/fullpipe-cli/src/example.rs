@@ -1,4 +1,4 @@
-//! Logs that are part of the program, so that a new user can diagnose one without a file.
+//! Logs that are built into the program, so that a new user can try a diagnosis without a file.
 
 use std::process::ExitCode;
 
@@ -12,11 +12,10 @@ use crate::diagnose::explained;
 use crate::failure::Failure;
 use crate::output;
 
-/// A log that is part of the program, with the settings of the host that wrote it.
+/// A built-in log, with the settings of the host that wrote it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Example {
-    // No doc comments: clap would print them in the help of the option, in a list that spreads out all
-    // options.
+    // These variants have no doc comments, because clap would then print the help as a long list.
     //
     // One CUBIC stream on a leased line, 1 Gbit/s and 210 ms: 69 Mbit/s
     Cubic,
@@ -60,12 +59,13 @@ impl Example {
     }
 }
 
-/// Rate of the leased line, as on the command line.
+/// Rate of the leased line, as written on the command line.
 const LINK: &str = "1gbit";
 /// Round-trip time of the idle leased line, measured with ping.
 const RTT: &str = "210ms";
 
-/// Diagnoses `example`. Options of the command line replace the facts that belong to the example.
+/// Diagnoses `example`. Options of the command line take precedence over the facts that belong to the
+/// example.
 pub(crate) fn diagnose(example: Example, mut args: DiagnoseArgs, look: Look) -> Result<ExitCode, Failure> {
     let name = format!("example {}", example.name());
     let input = Input::from_bytes(&name, example.log().as_bytes(), &Choice::default())?;
@@ -83,7 +83,7 @@ pub(crate) fn diagnose(example: Example, mut args: DiagnoseArgs, look: Look) -> 
 mod tests {
     use super::*;
 
-    /// Each example is complete, so that no diagnosis silently lacks the settings.
+    /// Each example has both a log and settings, so that no diagnosis silently lacks the settings.
     #[test]
     fn every_example_has_a_log_and_settings() {
         for example in Example::value_variants() {

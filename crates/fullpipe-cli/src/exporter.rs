@@ -11,7 +11,7 @@ use crate::output::Notes;
 pub(crate) fn exporter(args: &ExporterArgs) -> Result<ExitCode, Failure> {
     let probes = match (args.no_probe, &args.probe_target[..]) {
         (true, _) => Probes::Only(Vec::new()),
-        // A client on another host must not be able to make this host send at full speed to any server.
+        // A client on another host must not be able to make this host send data at full speed to any server.
         (_, []) if args.listen.ip().is_loopback() => Probes::Any,
         (_, targets) => Probes::Only(targets.to_vec()),
     };

@@ -1,4 +1,4 @@
-//! How the command was started: its arguments, and the program that contains it.
+//! Records how the command was started: its arguments, and the interpreter if it runs in one.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ struct Invocation {
     interpreter: Option<Interpreter>,
 }
 
-/// Program that runs the command with leading arguments, such as `python -m fullpipe`.
+/// An interpreter that runs the command, with its leading arguments, such as `python -m fullpipe`.
 #[derive(Clone, Debug)]
 pub struct Interpreter {
     /// Path of the interpreter.
@@ -23,7 +23,7 @@ pub struct Interpreter {
     pub arguments: Vec<OsString>,
 }
 
-/// Stores how the command was started. Only the first call has an effect.
+/// Records how the command was started. Only the first call has an effect.
 pub(crate) fn begin(arguments: &[OsString], interpreter: Option<Interpreter>) {
     let _ = INVOCATION.set(Invocation { arguments: arguments.into(), interpreter });
 }
@@ -40,13 +40,13 @@ pub(crate) fn words() -> Vec<String> {
     arguments().iter().map(|argument| argument.to_string_lossy().into_owned()).collect()
 }
 
-/// Returns the interpreter that runs the command; `None` if the command is the running program.
+/// Returns the interpreter in which the command runs; `None` if the command is a program of its own.
 pub(crate) fn interpreter() -> Option<&'static Interpreter> {
     INVOCATION.get()?.interpreter.as_ref()
 }
 
-/// Checks that the running program is `fullpipe` itself, which `what` starts a second time: as the init of a
-/// guest, or as another user.
+/// Checks that the running program is `fullpipe` itself, because it must be started a second time for `what`:
+/// as the init of a guest, or as another user.
 ///
 /// # Errors
 /// Returns an error if the command runs in an interpreter.

@@ -1,4 +1,4 @@
-//! The `fullpipe` command, which maps command-line arguments to library calls, and results to text.
+//! The `fullpipe` command: maps command-line arguments to library calls, and their results to text.
 //!
 //! The command is a library because two programs contain it: `fullpipe`, and the Python package, whose extension
 //! calls [`run_in`].
@@ -69,7 +69,7 @@ use crate::failure::Failure;
 pub use crate::invocation::Interpreter;
 
 /// Runs the command with `arguments`, which do not include the name of the program. The command prints its
-/// results, and its failure with a hint.
+/// results; if it fails, it prints an error message and a hint.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     started(arguments.into_iter().collect(), None)
 }
@@ -77,7 +77,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 /// Runs the command like [`run`] in a process of `interpreter`, and returns the exit code as a number.
 pub fn run_in(interpreter: Interpreter, arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let code = started(arguments.into_iter().collect(), Some(interpreter));
-    // An exit code can be compared, but not read.
+    // `ExitCode` can be compared, but offers no conversion to a number.
     (0..=u8::MAX).find(|number| ExitCode::from(*number) == code).unwrap_or(failure::RUNTIME)
 }
 
@@ -93,7 +93,7 @@ fn started(arguments: Vec<OsString>, interpreter: Option<Interpreter>) -> ExitCo
         Ok(args) => args,
         // Help and version are printed as output instead of errors.
         Err(error) if !is_refusal(error.kind()) => {
-            // If standard output is closed, nobody reads the text.
+            // If standard output is closed, the error cannot be shown and is ignored.
             let _ = error.print();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(failure::USAGE));
         }
@@ -122,7 +122,7 @@ fn started(arguments: Vec<OsString>, interpreter: Option<Interpreter>) -> ExitCo
     })
 }
 
-/// Returns the exit code of a command, after a report of its failure.
+/// Returns the exit code of a command; if the command failed, prints the failure first.
 fn done(result: Result<ExitCode, Failure>) -> ExitCode {
     result.unwrap_or_else(|failure| failure.report())
 }

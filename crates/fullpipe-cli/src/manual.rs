@@ -21,7 +21,7 @@ pub(crate) fn completions(args: &CompletionsArgs) -> Result<ExitCode, Failure> {
 
 pub(crate) fn man(args: &ManArgs) -> Result<ExitCode, Failure> {
     let mut fullpipe = Args::command().disable_help_subcommand(true);
-    // `build` gives every subcommand its full name and the global options.
+    // `build` sets the full name and the global options of every subcommand.
     fullpipe.build();
     if let Some(dir) = &args.out {
         for command in std::iter::once(&fullpipe).chain(fullpipe.get_subcommands()) {

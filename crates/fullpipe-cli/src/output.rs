@@ -52,7 +52,7 @@ fn terminal_columns() -> Option<usize> {
     (columns > 0).then_some(columns.into())
 }
 
-/// Returns the width of lines that are not prose: that of the terminal, or unlimited.
+/// Returns the maximum width of lines that are not prose: the width of the terminal, or no limit.
 pub(crate) fn columns() -> usize {
     terminal_columns().unwrap_or(usize::MAX)
 }
@@ -62,7 +62,8 @@ pub(crate) fn with_progress<T>(work: impl FnOnce(&RunBar) -> T) -> T {
     with_bar("simulating the ladder {bar:30} {pos}/{len} runs", work)
 }
 
-/// Runs the rungs of `ladder` on the kernel of `prover`, if there is one, and shows the progress of the runs.
+/// Runs the rungs of `ladder` on the kernel of `prover` if there is a prover, and shows the progress of the
+/// runs.
 pub(crate) fn prove(prover: Option<&Prover>, ladder: &mut [Rung]) -> Result<(), fullpipe::Error> {
     let Some(prover) = prover else { return Ok(()) };
     with_bar("running the ladder on the kernel {bar:30} {pos}/{len} runs", |observer| {
@@ -70,7 +71,7 @@ pub(crate) fn prove(prover: Option<&Prover>, ladder: &mut [Rung]) -> Result<(), 
     })
 }
 
-/// Calls `work`, and shows its progress in the form of `template`. The progress bar appears only on a
+/// Calls `work`, and shows its progress with the template `template`. The progress bar appears only on a
 /// terminal, because redrawn lines are noise in a log.
 pub(crate) fn with_bar<T>(template: &str, work: impl FnOnce(&RunBar) -> T) -> T {
     let bar = io::stderr().is_terminal().then(|| {
@@ -142,10 +143,10 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     Ok(write_to(&mut io::stdout().lock(), "standard output", text)?)
 }
 
-/// Checks that a page can be written to `path`, before minutes of work.
+/// Checks that a page can be written to `path`, before work that takes minutes.
 pub(crate) fn check_html(path: &Path) -> Result<(), Failure> {
     let refused = |e| cannot_write(path, &e, "choose a folder that you may write to");
-    // The temporary file is removed again.
+    // Dropping the temporary file removes it.
     Ok(AtomicFile::create(path).map(drop).map_err(refused)?)
 }
 
@@ -171,7 +172,7 @@ fn command_line() -> String {
     std::iter::once("fullpipe".to_owned()).chain(arguments).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns `word` as a shell takes it.
+/// Quotes `word` for use in a shell, if necessary.
 pub(crate) fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
@@ -321,7 +322,7 @@ fn aligned(header: &[&str], rows: Vec<Vec<String>>) -> String {
 mod tests {
     use super::*;
 
-    /// A wide character takes up two columns; each was once counted as one.
+    /// A wide character takes up two columns and must not be counted as one.
     #[test]
     fn columns_align_beside_wide_characters() {
         let row = |label: &str, rate: &str| vec![label.to_owned(), rate.to_owned()];

@@ -104,7 +104,7 @@ fn text(label: &str, seed: u64, pair: &Pair, args: &PairArgs) -> String {
     out
 }
 
-/// Names the packet that differs.
+/// Describes the first packet that differs, in one sentence.
 fn sentence(parting: &Parting) -> String {
     let packet = parting.either();
     let kind = match (packet.outbound, packet.len) {
@@ -126,7 +126,7 @@ fn line(out: &mut String, label: &str, values: [String; 2]) {
     let _ = writeln!(out, "{}", text.trim_end());
 }
 
-/// Prints the packets of the same kind, flow and direction around the one that differs.
+/// Prints packets of the same kind, flow and direction before and after the first packet that differs.
 fn packets(out: &mut String, pair: &Pair, parting: &Parting, context: usize) {
     let differing = parting.either();
     let same_kind = |packet: &&PacketRecord| {
@@ -159,8 +159,8 @@ fn show(packet: &PacketRecord) -> String {
     }
 }
 
-/// Prints the state of both senders in the last trace rows before the packet that differs, and in the first ones
-/// after it.
+/// Prints the state of both senders in the last trace rows before the first packet that differs, and in the
+/// first rows after it.
 fn states(out: &mut String, pair: &Pair, parting: &Parting) {
     let flow = parting.either().flow;
     let around = pair.runs.each_ref().map(|run: &PairedRun| run.around(flow, parting.at()));

@@ -1,4 +1,4 @@
-//! `fullpipe race`: compares senders by the times of downloads, and prints one table per compared arm.
+//! `fullpipe race`: compares senders by their download times, and prints one table per compared arm.
 
 use std::process::ExitCode;
 
@@ -13,10 +13,10 @@ use crate::failure::{EXPECTATION, Failure, USAGE};
 use crate::output::{self, Notes};
 use crate::suggestion::nearest_name;
 
-/// Arms of a race without `--arms`. Linux has no surge.
+/// Default arms of a race in the simulator. An emulated race has no `surge`, because Linux does not have it.
 const SIMULATED_ARMS: &str = "cubic,bbr1,bbr1+iw,surge";
 const KERNEL_ARMS: &str = "cubic,bbr1,bbr1+iw";
-/// Arms of a race that measures harm, without `--arms`.
+/// Default arms of a race that measures harm.
 const HARM_ARMS: &str = "bbr1,surge";
 const PROGRESS: &str = "racing {bar:30} {pos}/{len} pairs";
 const HARM_PROGRESS: &str = "measuring harm {bar:30} {pos}/{len} seeds";
@@ -52,7 +52,7 @@ pub(crate) fn race(args: &RaceArgs) -> Result<ExitCode, Failure> {
     Ok(verdict(args.check, report.failed()))
 }
 
-/// Runs a race that measures the harm to other flows.
+/// Runs a race that measures the harm that senders cause to other flows.
 fn harm(args: &RaceArgs) -> Result<ExitCode, Failure> {
     if args.world == World::Emu {
         return Err(Failure::usage("--harm runs in the simulator only", "remove --world emu"));
@@ -97,7 +97,7 @@ fn plan(args: &RaceArgs) -> Result<RacePlan, Failure> {
     )?;
     let experiment = experiment(args, if args.full { race::FULL } else { race::QUICK })?;
     let plan = RacePlan::new(&experiment, &arms, against).map_err(|error| about(args, error))?;
-    // In real time, 1000 pairs of each small download would take hours.
+    // In real time, 1000 pairs of each small download would take hours, so an emulated race has fewer.
     let emulated = args.world == World::Emu;
     let plan = if emulated && args.paths.is_none() { plan.with_single_connections() } else { plan };
     Ok(match args.pairs.or_else(|| emulated.then(|| experiment.seeds().len() as u64)) {
@@ -106,7 +106,7 @@ fn plan(args: &RaceArgs) -> Result<RacePlan, Failure> {
     })
 }
 
-/// Returns the arms of the race and the one with which the others are compared.
+/// Returns the arms of the race, and the arm with which the others are compared.
 fn arms(args: &RaceArgs, default: &str) -> Result<(Vec<Arm>, Arm), Failure> {
     let names = args.arms.as_deref().unwrap_or(default);
     let arms = names.split(',').map(|name| arm(name.trim())).collect::<Result<Vec<_>, _>>()?;
@@ -121,7 +121,7 @@ fn arms(args: &RaceArgs, default: &str) -> Result<(Vec<Arm>, Arm), Failure> {
     Ok((arms, against))
 }
 
-/// Returns the experiment whose points are the cells: `default`, unless the options name a file.
+/// Returns the experiment whose points are the cells of the race: `default`, unless the options name a file.
 fn experiment(args: &RaceArgs, default: &str) -> Result<Experiment, Failure> {
     let experiment = match &args.paths {
         Some(path) => race::read(path)?,
@@ -143,7 +143,7 @@ fn experiment(args: &RaceArgs, default: &str) -> Result<Experiment, Failure> {
     Ok(experiment)
 }
 
-/// Returns the failure for an experiment that is no race.
+/// Converts an error about an experiment that cannot be raced into a failure.
 fn about(args: &RaceArgs, error: ExperimentError) -> Failure {
     match &args.paths {
         Some(path) => Failure::from(error).about(path.display()),

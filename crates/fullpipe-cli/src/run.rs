@@ -49,7 +49,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
         made.write(&experiment, dir)?;
     }
     match &args.html {
-        // The charts of the HTML page would require another run of each point.
+        // The charts of the HTML page would require another run of each point, which takes too long after an
+        // abort.
         Some(path) if abandoned => eprintln!("note: {} is not written after a second Ctrl-C", path.display()),
         Some(path) => output::write_html(path, |about| made.html(&experiment, about))?,
         None => {}
@@ -71,7 +72,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     Ok(if failed { ExitCode::from(EXPECTATION) } else { ExitCode::SUCCESS })
 }
 
-/// Checks that the world has all given options.
+/// Checks that all given options are supported by the selected world.
 fn check_world(args: &RunArgs) -> Result<(), Failure> {
     let only = |option: &str, world: &str| {
         let message = format!("{option} applies to --world {world} only");
@@ -142,7 +143,7 @@ fn seconds(seconds: f64) -> String {
     }
 }
 
-/// Runs the experiment, with a progress bar and a handler for Ctrl-C. Returns the report, and whether runs in
+/// Runs the experiment, with a progress bar and a handler for Ctrl-C. Returns the report and whether runs in
 /// progress were abandoned.
 fn attended(
     forecast: Forecast,

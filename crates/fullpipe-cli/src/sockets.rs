@@ -22,7 +22,7 @@ use fullpipe::host::{LOCAL, memory_left, settings};
 const LENGTH: Duration = Duration::from_secs(10);
 /// Minimum value of `--interval` with `--watch`, because each interval needs several samples.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(500);
-/// Maximum number of sockets that the live view contains.
+/// Maximum number of sockets in the live view.
 const MOST_SHOWN: usize = 256;
 
 pub(crate) fn diagnose(args: &DiagnoseArgs, look: Look) -> Result<ExitCode, Failure> {
@@ -54,7 +54,7 @@ fn socket_facts(settings: &HostSettings) -> SocketFacts {
     SocketFacts { wmem: settings.tcp_wmem.map(|wmem| wmem[2]), ..SocketFacts::default() }
 }
 
-/// A watch on sockets, and the flag that ends it.
+/// A watch on sockets, with the flag that ends it.
 struct WatchSession {
     watch: Watch,
     until: Until,

@@ -8,7 +8,7 @@ pub(crate) use fullpipe::lab::nearest::nearest_name;
 use crate::args::Args;
 use crate::output::quoted;
 
-/// Words for which other tools have a command, and the command here that does it.
+/// Command names of other tools, each with the corresponding command of fullpipe.
 const OTHER_WORDS: [(&str, &str); 25] = [
     ("analyse", "diagnose"),
     ("analyze", "diagnose"),
@@ -37,10 +37,10 @@ const OTHER_WORDS: [(&str, &str); 25] = [
     ("watch", "diagnose --watch"),
 ];
 
-/// Extensions of experiment files; any other file is an input to diagnose.
+/// Extension of experiment files; any other file is an input of `diagnose`.
 const EXPERIMENT: &str = "toml";
 
-/// Returns the hint for the unknown command `typed`, one of `arguments`.
+/// Returns the hint for the unknown command `typed`, which is one of `arguments`.
 pub(crate) fn for_command(typed: &str, arguments: &[String]) -> String {
     let root = Args::command();
     let mut path = vec![root.get_name().to_owned()];
@@ -67,7 +67,7 @@ pub(crate) fn for_command(typed: &str, arguments: &[String]) -> String {
     }
 }
 
-/// Returns whether an argument names a file: it exists, or looks like a path.
+/// Returns whether an argument names a file, because the file exists or the argument looks like a path.
 fn is_file(typed: &str) -> bool {
     typed == "-" || typed.contains(['/', '.']) || Path::new(typed).is_file()
 }
@@ -93,7 +93,7 @@ mod tests {
         for_command(typed.expect("a word"), &arguments)
     }
 
-    /// The parser's own suggestion depends on common letters, so it proposed `tune` for misspellings of
+    /// The parser's own suggestion is based on common letters, so it would suggest `tune` for misspellings of
     /// `run`.
     #[test]
     fn the_command_that_was_meant_is_suggested() {

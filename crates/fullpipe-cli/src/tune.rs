@@ -30,7 +30,7 @@ pub(crate) fn tune(args: &TuneArgs, look: Look) -> Result<ExitCode, Failure> {
         Some(TuneAction::Show(args)) => show(args, look),
         Some(TuneAction::Guard(args)) => {
             if args.overdue {
-                // In a systemd unit, this command writes its standard error to the journal.
+                // A systemd unit runs this command and writes its standard error to the systemd journal.
                 settled(&args.place)?;
                 return Ok(ExitCode::SUCCESS);
             }
@@ -54,7 +54,7 @@ fn settled(args: &PlaceArgs) -> Result<Target, Failure> {
     Ok(place)
 }
 
-/// Address of the peer, and further addresses to which its name resolves.
+/// Address of the peer, and other addresses to which the peer's name resolves.
 #[derive(Clone, Debug)]
 struct To {
     address: IpAddr,
@@ -116,7 +116,7 @@ fn show(args: &ShowArgs, look: Look) -> Result<ExitCode, Failure> {
 }
 
 fn plan(args: &PlanArgs, look: Look) -> Result<ExitCode, Failure> {
-    // The name is resolved in the caller's network namespace instead of the tuned one.
+    // The name is resolved in the caller's network namespace, not in the namespace that is being tuned.
     let to = args.to.as_deref().map(To::find).transpose()?;
     let inputs = plan_inputs(args, to.as_ref().map(|to| to.address))?;
     let place = settled(&args.place)?;
@@ -189,7 +189,7 @@ impl ApplyContext<'_> {
     }
 }
 
-/// Returns a guard that runs this program in order to revert changes.
+/// Returns a guard that runs this program to revert changes.
 fn guard(place: &PlaceArgs) -> Result<Guard, Failure> {
     let (program, mut arguments) = match invocation::interpreter() {
         Some(Interpreter { program, arguments }) => (program.clone(), arguments.clone()),

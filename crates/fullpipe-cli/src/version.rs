@@ -1,4 +1,4 @@
-//! `fullpipe --version`: version, and the source and the options from which the command was built.
+//! `fullpipe --version`: prints the version, and the source and options of the build.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::failure::Failure;
 use crate::output;
 
-/// Version, and commit and date of the source if they were known when the command was built.
+/// Version, with the commit and date of the source if they were known at build time.
 pub(crate) const LONG: &str = env!("FULLPIPE_VERSION");
 
 /// Returns true if the command line asks for the version as a JSON document.

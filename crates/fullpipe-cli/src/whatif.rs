@@ -1,5 +1,5 @@
-//! `fullpipe whatif`: climbs the ladder of limits of a path that the command-line options describe, or simulates
-//! each number of flows on it.
+//! `fullpipe whatif`: climbs the ladder of limits of a path given by command-line options, or simulates
+//! several numbers of flows on this path.
 
 use std::process::ExitCode;
 
@@ -56,7 +56,7 @@ pub(crate) fn whatif(args: &WhatifArgs, look: Look) -> Result<ExitCode, Failure>
     Ok(ExitCode::SUCCESS)
 }
 
-/// Simulates each number of flows of `range`.
+/// Simulates each number of flows in `range`.
 fn count(question: &Question, range: &FlowRange, format: Format, look: Look) -> Result<ExitCode, Failure> {
     let counts = output::with_bar("simulating {bar:30} {pos}/{len} runs", |observer| {
         fullpipe::flow_counts(question, range, observer)

@@ -24,8 +24,8 @@ use crate::interrupt::at_signal;
 use crate::output;
 use crate::tui::{self, Screen};
 
-/// Delay before the second test of `--tcp-and-udp` is retried while the server is busy with the first test,
-/// and maximum number of retries.
+/// Delay before the UDP test of `--tcp-and-udp` is retried if the server is still busy with the TCP test, and
+/// maximum number of retries.
 const BETWEEN_TESTS: Duration = Duration::from_millis(250);
 const RETRIES: u32 = 8;
 

@@ -20,13 +20,13 @@ use ratatui::widgets::{Paragraph, Sparkline, Widget, Wrap};
 
 use super::picture::{Bar, Picture};
 
-/// Widths in columns: of the name before a bar, and of the text after it.
+/// Widths in columns of the name before a bar, and of the text after the bar.
 const NAME: usize = 12;
 const BEHIND: usize = 34;
 /// Maximum length of a bar, in columns.
 const LONGEST: usize = 60;
 
-/// Which socket the live view shows, and how.
+/// Selection of the displayed socket, and display options.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct View {
     /// Index of the displayed socket, and total number of sockets.

@@ -27,10 +27,10 @@ pub(super) enum Waited {
 
 /// Waits at most `time` for an event.
 ///
-/// `crossterm` never returns from a terminal that was closed: it reads the end of the input again and again. The
-/// terminal is therefore examined first, and `crossterm` is only asked for what is already there.
+/// If the terminal is closed, `crossterm` never returns, because it reads the end of the input repeatedly.
+/// This function therefore checks the terminal first, and calls `crossterm` only if there is input.
 pub(super) fn wait(time: Duration) -> io::Result<Waited> {
-    // Events that `crossterm` has read but not returned yet are not visible on the terminal.
+    // Events that `crossterm` has already read but not returned cannot be detected on the terminal.
     for time in [Duration::ZERO, time] {
         if is_closed(time)? {
             return Ok(Waited::Closed);
@@ -50,20 +50,20 @@ fn is_closed(time: Duration) -> io::Result<bool> {
     let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
     match poll(&mut watched, Some(&time)) {
         Ok(_) => Ok(watched[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL)),
-        // The signal is either a new size of the terminal or the end of the live view.
+        // A signal means that the size of the terminal has changed, or that the live view must end.
         Err(Errno::INTR) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Ends the process if the live view is not `over` two seconds after its terminal was closed. This happens if the
-/// terminal is closed in the moment in which `crossterm` begins to read.
+/// Ends the process if the live view is still running two seconds after its terminal was closed. This can
+/// happen if the terminal is closed just when `crossterm` starts to read.
 #[cfg(unix)]
 pub(super) fn end_with_terminal(over: Arc<AtomicBool>) {
     const GRACE: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
     std::thread::spawn(move || {
         let keyboard = io::stdin();
-        // Without a requested event, the call returns only when the terminal is closed.
+        // Since no events are requested, the call returns only when the terminal is closed.
         while let Err(error) = poll(&mut [PollFd::new(&keyboard, PollFlags::empty())], None) {
             if error != Errno::INTR {
                 return;
@@ -76,11 +76,11 @@ pub(super) fn end_with_terminal(over: Arc<AtomicBool>) {
     });
 }
 
-/// Elsewhere, a closed terminal ends the process.
+/// On this system, the process ends when its terminal is closed, so there is nothing to do.
 #[cfg(not(unix))]
 pub(super) fn end_with_terminal(_: Arc<AtomicBool>) {}
 
-/// Elsewhere the wait happens in `crossterm`, and a closed terminal ends the process.
+/// On this system, `crossterm` waits for input, and the process ends when its terminal is closed.
 #[cfg(not(unix))]
 fn is_closed(time: Duration) -> io::Result<bool> {
     event::poll(time).map(|_| false)

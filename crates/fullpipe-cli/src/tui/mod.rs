@@ -41,7 +41,7 @@ const LINE: Duration = Duration::from_secs(1);
 struct Model {
     host: SocketFacts,
     sockets: BTreeMap<i64, SocketView>,
-    /// Flows that share the link with those of the view, and are not shown.
+    /// Flows that share the link with the displayed flows, but are not displayed.
     companions: BTreeMap<u32, Live>,
     chosen: usize,
     frozen: Option<Option<Picture>>,
@@ -124,7 +124,7 @@ pub(crate) struct Screen {
     colour: bool,
     /// Flag that a signal sets to end the live view.
     asked_to_end: Arc<AtomicBool>,
-    /// Whether the live view has given the terminal back.
+    /// Whether the live view has restored the terminal.
     over: Arc<AtomicBool>,
     drawn: Option<Instant>,
     ended: bool,
@@ -244,7 +244,7 @@ impl Screen {
 impl Drop for Screen {
     fn drop(&mut self) {
         if matches!(self.surface, Surface::Terminal(_)) {
-            // A terminal that was closed cannot be restored, and cannot show the error either.
+            // If the terminal was closed, it can be neither restored nor used to show the error.
             let _ = ratatui::try_restore();
             self.over.store(true, Ordering::Relaxed);
         }

@@ -95,7 +95,7 @@ impl SocketView {
         Self { name, crosses_link, live, rates: VecDeque::new(), since: None }
     }
 
-    /// Returns the flow of the socket if it may share a link with others.
+    /// Returns the flow of the socket if the flow may share a link with other flows.
     pub(crate) fn on_link(&self) -> Option<&Live> {
         self.crosses_link.then_some(&self.live)
     }
@@ -115,7 +115,7 @@ impl SocketView {
         }
     }
 
-    /// Returns the current picture of the socket among the flows that share the link; returns `None` before
+    /// Returns the current picture of the socket, given the flows that share the link; returns `None` before
     /// the first trace row.
     pub(crate) fn picture(&self, flows: &ConcurrentFlows) -> Option<Picture> {
         let row = self.live.last()?;

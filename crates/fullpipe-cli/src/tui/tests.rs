@@ -146,8 +146,8 @@ fn with_two_flows_on_a_full_link(mut push: impl FnMut(&mut Model, &Row)) -> Mode
     model
 }
 
-/// If flows fill the link together, the link is their limit, whether both are shown or one is only a
-/// companion. The bar of the link shows their sum.
+/// If two flows fill the link together, the link is the limit of each, whether both flows are displayed or
+/// one is only a companion. The bar of the link shows the sum of their rates.
 #[test]
 fn flows_that_fill_the_link_together_share_it() {
     let both = with_two_flows_on_a_full_link(|model, row| model.push(row.flow.into(), "a flow", true, row));
@@ -163,7 +163,7 @@ fn flows_that_fill_the_link_together_share_it() {
     }
 }
 
-/// A flow between two sockets of this host crosses no link.
+/// A flow between two sockets of this host does not cross a link.
 #[test]
 fn flows_within_the_host_share_no_link() {
     let model = with_two_flows_on_a_full_link(|model, row| {

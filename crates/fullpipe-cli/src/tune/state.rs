@@ -66,8 +66,8 @@ pub(super) fn confirm(args: &StateArgs) -> Result<ExitCode, Failure> {
 }
 
 pub(super) fn rollback(args: &RollbackArgs) -> Result<ExitCode, Failure> {
-    // Unfinished work is not completed first, because overdue or incomplete changes are exactly those that
-    // the user wants to revert.
+    // Unfinished work of earlier commands is not completed first, because the user may want to revert exactly
+    // the expired or incomplete changes.
     let place = place(&args.place)?;
     let mut any = false;
     while let Some(taken_back) = tune::rollback(&place, args.force)? {
