@@ -9,17 +9,17 @@
 //! | loss, BBR | loss hardly affects the rate: 10 % |
 //! | loss, Reno or CUBIC | few losses determine a run's result: the mean lies within the kernel's range |
 //!
-//! The criterion applies to the goodput of the whole run and of its second half. RTT and retransmissions are
-//! shown without a bound.
+//! The criterion applies both to the goodput of the whole run and to the goodput of its second half. RTT and
+//! retransmissions are listed, but no criterion applies to them.
 
 use std::fmt::{self, Write};
 
 use fullpipe::lab::experiment::{Experiment, Point};
 use fullpipe::lab::results::{Run, Spread};
 
-/// Allowed relative deviation of the simulator's mean if only timing differs between runs.
+/// Permitted relative deviation of the simulator's mean if only the timing differs between runs.
 const LOSSLESS: f64 = 0.05;
-/// Allowed relative deviation of the simulator's mean with algorithms that loss hardly affects.
+/// Permitted relative deviation of the simulator's mean for algorithms that loss hardly affects.
 const LOSSY: f64 = 0.10;
 
 /// Criterion for the agreement between simulator and kernel in a cell.
@@ -55,15 +55,15 @@ pub struct Cell<'e> {
     pub criterion: Criterion,
     /// Results of the cell in the simulator, with the loss patterns of the kernel runs.
     pub sim: Figures,
-    /// Mean, minimum and maximum of the simulated goodput over further blocks of seeds, in bit/s; `None` if
-    /// runs do not vary.
+    /// Mean, minimum and maximum of the simulated goodput over additional blocks of seeds, in bit/s; `None`
+    /// if all runs are identical.
     pub blocks: Option<Spread>,
     /// Results of the cell on the kernel.
     pub kernel: Figures,
 }
 
 /// Returns `count` blocks of seeds. Each block is as long as `seeds`, and no seed occurs twice. The mean over
-/// one block can be misleading, because all runs of a block may happen to have few losses.
+/// a single block can be misleading, because all of its runs may happen to have few losses.
 pub fn further_blocks(seeds: &[u64], count: u64) -> Vec<Vec<u64>> {
     let len = seeds.len() as u64;
     let shifted = |block: u64| seeds.iter().map(|seed| seed.wrapping_add(block * len)).collect();
@@ -132,20 +132,20 @@ impl Cell<'_> {
     }
 }
 
-/// Answer of `--check`.
+/// Result of `--check`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The results meet the requirements.
+    /// All cells agree.
     Holds,
-    /// What was compared meets the requirements, but cells lack a valid kernel run.
+    /// All cells that were compared agree, but some cells have no valid kernel run.
     Incomplete,
-    /// The results do not meet the requirements.
+    /// Some cells disagree.
     Fails,
 }
 
 impl Verdict {
-    /// Returns the verdict on `cells`, the cells with a valid kernel run out of `points` in all. A cell without
-    /// one is neither an agreement nor a disagreement between simulator and kernel.
+    /// Returns the verdict on `cells`, which contains those of the `points` cells that have a valid kernel
+    /// run. A cell without a valid kernel run counts neither as an agreement nor as a disagreement.
     pub fn of(cells: &[Cell<'_>], points: usize) -> Self {
         match (cells.iter().all(Cell::holds), cells.len() == points) {
             (false, _) => Self::Fails,
@@ -162,7 +162,7 @@ impl From<bool> for Verdict {
 }
 
 /// Returns the cells of `experiment` that both simulator and kernel have run, in the order of the experiment.
-/// `blocks` contains simulated runs of further blocks of seeds.
+/// `blocks` contains simulated runs of additional blocks of seeds.
 pub fn cells<'e>(
     experiment: &'e Experiment,
     sim: &[Run],
@@ -346,7 +346,7 @@ mod tests {
         assert_eq!(kinds, [lossless, lossless, spread, Criterion::Within(LOSSY)]);
     }
 
-    /// No seed is used twice, because a block would otherwise repeat the result of another block.
+    /// No seed occurs twice, because a block would otherwise repeat a result of another block.
     #[test]
     fn blocks_of_seeds_are_disjoint() {
         assert_eq!(further_blocks(&[7, 8, 9], 2), [[10, 11, 12], [13, 14, 15]]);

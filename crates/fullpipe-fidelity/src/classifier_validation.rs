@@ -38,8 +38,8 @@ pub fn expected(point: &Point) -> Option<Limit> {
 }
 
 /// Returns whether `named` is a right answer for a run that is designed to have the limit `expected`. A
-/// policer is also a rate cap: `cap` is right and less specific, where too few losses show that packets are
-/// dropped.
+/// policer is also a rate cap, so `cap` is right but less specific; the classifier reports it if there are
+/// too few losses to show that packets are dropped.
 pub fn is_right(expected: Limit, named: Limit) -> bool {
     named == expected || (expected, named) == (Limit::Policer, Limit::Cap)
 }

@@ -1,4 +1,4 @@
-//! Cells of the ladder validation that are drawn from a seed instead of chosen by hand.
+//! Cells of the ladder validation that are drawn at random from a seed instead of being chosen by hand.
 //!
 //! Each combination of one or four flows and small or large socket buffers occurs twice. Rate, RTT, loss and
 //! the size of small buffers are drawn independently of each other.
@@ -14,13 +14,13 @@ pub const COUNT: u64 = 8;
 const RATES_MBIT: [u64; 9] = [20, 30, 50, 80, 130, 200, 320, 500, 800];
 const RTTS_MS: [u64; 9] = [10, 20, 30, 50, 80, 120, 160, 200, 250];
 const LOSSES: [&str; 8] = ["0%", "0%", "10ppm", "50ppm", "200ppm", "0.1%", "0.5%", "2%"];
-/// A small buffer is the BDP per flow, divided by one of these.
+/// Divisors of the BDP per flow that give the size of a small buffer.
 const DIVISORS: [u64; 3] = [2, 4, 8];
-/// A small buffer is a multiple of this size.
+/// Unit to which small buffers are rounded.
 const STEP: Bytes = Bytes::from_kib(64);
 const LARGE: &str = "64MiB";
 
-/// Streams of the draws, one for each drawn value.
+/// Numbers of the random streams, one for each drawn value.
 const RATE: u64 = 0;
 const RTT: u64 = 1;
 const LOSS: u64 = 2;
@@ -70,7 +70,7 @@ mod tests {
         experiment(seed, Duration::from_secs(30)).expect("valid").points().to_vec()
     }
 
-    /// A published result belongs to these cells: another list, seed or draw would change them.
+    /// Published results refer to these cells, so they must not change with the list, the seed or the draws.
     #[test]
     fn the_seed_draws_these_cells() {
         let figures = |point: &Point| {

@@ -1,13 +1,13 @@
-//! Compares ladders that are climbed from iperf3 logs with kernel runs of their rungs.
+//! Compares ladders that are climbed from iperf3 logs with kernel runs in the states of their rungs.
 //!
 //! ```text
 //!   cell ──► iperf3 test on the kernel ──► log ──► diagnosis ──► rungs ──┐
 //!     └────────────── remedies of each rung, on the kernel ──────────────┴──► one line per rung
 //! ```
 //!
-//! The diagnosis is given the facts that a user knows: the log, the contracted rate of the link, the RTT that
-//! ping reports, and the sysctl settings of the hosts. Loss, queue and rate caps of the path are unknown to
-//! it.
+//! The diagnosis gets the facts that a user knows: the log, the contracted rate of the link, the RTT that
+//! ping reports, and the sysctl settings of the hosts. It does not know the loss, the queue and the rate caps
+//! of the path.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -31,24 +31,26 @@ use crate::kernel::{ATTEMPTS, MOST_FAILURES, RunRequest, keep, kept};
 use crate::ladder::{Compared, points};
 use crate::progress::{Simulated, with_ladder};
 
-/// Distance between the seeds of the experiment and those of the kernel runs. A diagnosis simulates with the
-/// first seeds, and must not see the losses that it predicts.
+/// Difference between the first seed of the experiment and the first seed of the kernel runs. A diagnosis
+/// simulates with the first seeds of the experiment, and must not see the losses of the runs that it
+/// predicts.
 const APART: u64 = 1_000;
-/// Number of rungs of a usual ladder, for the estimate of a campaign whose ladders are not known yet.
+/// Typical number of rungs of a ladder, for estimating the duration of a campaign whose ladders are not known
+/// yet.
 const USUAL_RUNGS: u64 = 3;
 /// Name of the file that stores the logs.
 const KEPT: &str = "logs.jsonl";
 
-/// Log of a cell as stored in the file.
+/// Log of a cell as stored in the file of logs.
 #[derive(Serialize, Deserialize)]
 struct LogRecord {
-    /// Identity of the run that the log shows ([`Scenario::identity`]).
+    /// Identity of the run to which the log belongs ([`Scenario::identity`]).
     scenario: String,
     /// Document of the iperf3 client.
     log: String,
 }
 
-/// A cell with its number, from 1 on.
+/// A cell with its number, starting from 1.
 struct Cell {
     number: usize,
     point: Point,
@@ -90,7 +92,7 @@ pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<Comp
     Ok(Comparison { table, verdict: holds.into(), complete })
 }
 
-/// Returns the cells of `experiment` and the drawn cells, or only the one with the number `only`.
+/// Returns the cells of `experiment` followed by the drawn cells, or only the cell with the number `only`.
 fn cells(experiment: &Experiment, only: Option<u64>) -> Result<Vec<Cell>, Error> {
     let first = experiment.points().first().map(|point| point.scenario.duration).unwrap_or_default();
     let drawn = drawn::experiment(drawn::SEED, first)?;
@@ -111,20 +113,20 @@ pub(crate) fn kernel_seeds(experiment: &Experiment) -> Vec<u64> {
     experiment.seeds().into_iter().map(|seed| seed.wrapping_add(APART)).collect()
 }
 
-/// Returns the seed of the run that a log shows: one that no kernel run of a rung has.
+/// Returns the seed of the run to which a log belongs; no kernel run of a rung has this seed.
 fn log_seed(seeds: &[u64]) -> u64 {
     seeds.first().map_or(APART, |first| first.wrapping_sub(1))
 }
 
-/// Returns requests for the runs of `points` with every seed, because the kernel's mean is compared even
-/// where nothing is random. The runs are ordered by seed.
+/// Returns requests for the runs of `points` with every seed, because the kernel's mean is compared even if
+/// nothing is random. The runs are ordered by seed.
 pub(crate) fn of_every_seed(points: &[Point], seeds: &[u64]) -> Vec<RunRequest> {
     let of_seed = |&seed: &u64| points.iter().map(move |point| RunRequest::new(point, seed));
     seeds.iter().flat_map(of_seed).collect()
 }
 
-/// Returns the iperf3 log of each cell. Logs that are stored in `dir` are reused; the others are taken on the
-/// kernel and stored there. A log is `None` if the machine disturbed every attempt.
+/// Returns the iperf3 log of each cell. Logs that are stored in `dir` are reused; the others are recorded on
+/// the kernel and stored in `dir`. A log is `None` if every attempt was disturbed by other load.
 ///
 /// # Errors
 /// Returns the error of the third test that fails.
@@ -169,8 +171,8 @@ fn logs(cells: &[Cell], seed: u64, runs: u64, dir: &Path) -> Result<Vec<Option<S
     Ok(logs)
 }
 
-/// Prints the estimated length of the campaign before its first run. How many rungs the ladders have, and
-/// which of their runs are stored, is known only after the logs.
+/// Prints the estimated duration of the campaign before its first run. The number of rungs, and how many of
+/// their runs are stored, is known only after the logs.
 fn announce(cells: &[Cell], logs: &[Option<String>], runs: u64) {
     let missing = cells.iter().zip(logs).filter(|(_, log)| log.is_none());
     let of_logs: f64 = missing.clone().map(|(cell, _)| emulated_seconds(&cell.point.scenario)).sum();
@@ -220,8 +222,8 @@ pub(crate) fn diagnosed(
     diagnosis.map_err(|error| Error::from(error).about(name))
 }
 
-/// Returns the commands that rerun each cell with a rung that misses its criterion. A miss counts only if a
-/// quiet machine confirms it.
+/// Returns the commands that rerun each cell in which a rung misses its criterion. A miss counts only if a
+/// run on a quiet machine confirms it.
 fn again(cells: &[Cell], compared: &Compared<'_, '_>) -> String {
     let misses =
         |cell: &&Cell| compared.rungs.iter().any(|rung| rung.cell == cell.point.label && !rung.holds());

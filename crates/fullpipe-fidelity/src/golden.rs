@@ -1,8 +1,8 @@
 //! Compares the golden ladder with the kernel: the published CUBIC log of the cross-border link, ten
-//! connections in place of its remedies, and the points of the experiment file, whose path is known.
+//! connections instead of its remedies, and the points of the experiment file, whose paths are known.
 //!
-//! The path behind the published log is unknown. The kernel therefore runs on the path that is fitted to the
-//! log, and with the same seed it loses the same packets as the simulator.
+//! The path of the published log is unknown. The kernel therefore runs on the path that is fitted to the log,
+//! and loses the same packets as the simulator with the same seed.
 
 use std::fmt::Write as _;
 
@@ -27,12 +27,12 @@ const SYSCTL: &str = include_str!("../../../examples/cross-border/sysctl-before.
 const LINK: &str = "1gbit";
 const RTT: &str = "210ms";
 
-/// Target of the golden ladder in Mbit/s: the rate under loss, the rate of the window behind it, and the
-/// minimum rate with the buffers that the ladder names.
+/// Targets of the golden ladder in Mbit/s: the rate that loss permits, the rate that the window permits after
+/// that, and the minimum rate with the buffers that the ladder recommends.
 const TARGET: (f64, f64, f64) = (75.0, 105.0, 900.0);
-/// Number of connections in place of all remedies.
+/// Number of connections that replace all remedies.
 const CONNECTIONS: usize = 10;
-/// Minimum share of the link at the top of each ladder of the experiment file.
+/// Minimum share of the link rate at the top of each ladder of the experiment file.
 const OF_THE_LINK: f64 = 0.9;
 
 /// Returns the table of rungs with the kernel's results and the targets. The comparison holds if every run is
@@ -67,7 +67,7 @@ pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<Comp
     Ok(Comparison { table, verdict, complete })
 }
 
-/// Returns the ladder of the published log with the kernel runs of its rungs, and all of its rungs.
+/// Returns the ladder of the published log with the kernel runs of its rungs, and the list of all its rungs.
 fn of_log(kernel: KernelVersion) -> Result<(CellLadder, Vec<Rung>), Error> {
     let path = PathFacts { link: LINK.parse().ok(), rtt: RTT.parse().ok(), ..PathFacts::default() };
     let hosts = HostFacts { local: Some(HostSettings::parse(SYSCTL)?), ..HostFacts::default() };
@@ -79,8 +79,8 @@ fn of_log(kernel: KernelVersion) -> Result<(CellLadder, Vec<Rung>), Error> {
     Ok((CellLadder { cell: NAME.into(), steps }, diagnosis.ladder))
 }
 
-/// Returns `simulated` with the receive buffer that gives the same window on the kernel, which may turn
-/// receive memory into a window by another rule.
+/// Returns `simulated` with the receive buffer that gives the same window on the kernel, which may convert
+/// receive memory into a window by a different rule.
 fn on_kernel(simulated: &Scenario, kernel: KernelVersion) -> Scenario {
     let HostSpec { window_rule, rcvbuf, .. } = simulated.host;
     let rule = WindowRule::of(kernel, None);
@@ -89,16 +89,16 @@ fn on_kernel(simulated: &Scenario, kernel: KernelVersion) -> Scenario {
     Scenario { host, ..simulated.clone() }
 }
 
-/// Returns the step with several connections in place of all remedies, on the present hosts and path; `None`
-/// if the ladder has no first rung.
+/// Returns the step that uses several connections instead of all remedies, on the present hosts and path;
+/// `None` if the ladder has no first rung.
 fn ten_connections(golden: &CellLadder, seeds: &[u64]) -> Result<Option<Step>, Error> {
     let Some(Step { point, .. }) = golden.steps.first().filter(|step| step.rung.remedies.title().is_none())
     else {
         return Ok(None);
     };
     let one = &point.scenario;
-    // The run of the log's own rung has the length of the log. The second half of a run twice as long is the
-    // steady state.
+    // The run of the rung that stands for the log has the duration of the log. Here the run is twice as long,
+    // and its second half is the steady state.
     let scenario = Scenario {
         flows: one.flows.iter().cycle().take(CONNECTIONS).cloned().collect(),
         duration: one.duration * 2,
@@ -119,7 +119,7 @@ struct Target {
     is_met: bool,
 }
 
-/// Returns the target for the rates of the ladder that was climbed from the log.
+/// Returns the target for the rates of the ladder that is climbed from the log.
 fn of_climb(rungs: &[Rung]) -> Target {
     fn rate(rung: &Rung) -> f64 {
         rung.lasting().as_mbps_f64()
@@ -224,8 +224,8 @@ mod tests {
         assert!(!of_climb(&[rung(Limit::Cwnd, 75, Source::Measured)]).is_met, "the ladder ends too early");
     }
 
-    /// 3 MiB of window are 4 MiB of memory by the rule of the published hosts, and more on a kernel that
-    /// measures its own ratio.
+    /// A window of 3 MiB takes 4 MiB of memory under the rule of the published hosts, and more on a kernel
+    /// that measures the ratio itself.
     #[test]
     fn another_kernel_gives_the_same_window() {
         let text = "name = 'x'\nduration = '1s'\n[path]\nrate = '1gbit'\nrtt = '210ms'\n\

@@ -1,7 +1,8 @@
 //! Compares the simulator with the kernel of a guest, seed by seed.
 //!
-//! A guest takes virtual time, so its runs are repeatable, may be concurrent, and are never disturbed by other
-//! load. Each run has the path and the losses of the simulated run with the same seed, so the two are a pair:
+//! A guest takes virtual time, so its runs are repeatable, may be concurrent, and are never disturbed by
+//! other load. Each run has the same path and the same losses as the simulated run with the same seed, so the
+//! two runs form a pair:
 //!
 //! ```text
 //!   point, seed ──► guest ─────┬──► deviation of the pair ──► median over the seeds of a cell
@@ -37,14 +38,14 @@ use crate::progress::bar;
 
 /// Name of the file that stores the guests' runs.
 const KEPT: &str = "uml.jsonl";
-/// Allowed deviation of the goodput of cells without loss, and of their retransmissions. A few segments more or
-/// less count as equal.
+/// Permitted relative deviation of goodput and retransmissions in cells without loss. A small difference in
+/// the number of retransmitted segments is ignored.
 const LOSSLESS: f64 = 0.02;
 const RETRANSMITS: f64 = 0.10;
 const FEW_RETRANSMITS: f64 = 3.0;
-/// Allowed median of the deviations of a cell with loss.
+/// Permitted median of the relative deviations in a cell with loss.
 const LOSSY: f64 = 0.03;
-/// Difference in time of packets that count as equal.
+/// Maximum difference in time between packets that count as equal.
 const TOLERANCE: Duration = Duration::from_millis(1);
 
 /// One line of the file that stores the guests' runs.
@@ -63,10 +64,10 @@ struct GuestRecord {
     run: Run,
 }
 
-/// Which results of a run are requested.
+/// Requested results of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GuestDetail {
-    /// The metrics of the run, and perhaps the limit that the classifier reports.
+    /// The metrics of the run and, depending on the detail, the limit that the classifier reports.
     Run(RunDetail),
     /// The metrics of the run, and the first packet that differs from the simulated run.
     Parting,
@@ -86,8 +87,8 @@ fn options(args: &FidelityArgs) -> Options {
     Options { kernel: args.kernel.clone(), ..Options::default() }
 }
 
-/// Returns the points as the simulator has to run them to be compared with the kernel that `args` select: if
-/// that is the kernel of a guest, with its receive-window rules, and without the points that are too fast.
+/// Returns the points for comparison with the kernel that `args` select; if this is the kernel of a guest,
+/// the points get its receive-window rules, and points with too fast a link are left out.
 pub(crate) fn points(experiment: &Experiment, args: &FidelityArgs) -> Result<Vec<Point>, Error> {
     if args.world != KernelWorld::Uml {
         return Ok(experiment.points().to_vec());
@@ -155,7 +156,7 @@ pub(crate) fn table(
     Ok((text, Verdict::from(agreeing == cells)))
 }
 
-/// Adds a line for the cell, and returns whether simulator and guest agree in it.
+/// Appends the line for a cell to `text`, and returns whether simulator and guest agree in this cell.
 fn line(text: &mut String, point: &Point, pairs: &[(&GuestRecord, &Run)]) -> bool {
     let goodput = |run: &Run| run.flows.iter().map(|flow| flow.goodput_bps).sum::<u64>() as f64;
     let repeats = |run: &Run| run.flows.iter().map(|flow| flow.retransmits).sum::<u64>() as f64;
@@ -191,8 +192,8 @@ fn line(text: &mut String, point: &Point, pairs: &[(&GuestRecord, &Run)]) -> boo
     holds
 }
 
-/// Returns the guests' runs for the requests. Stored runs are reused; the others run on all cores, and each is
-/// stored as soon as it ends.
+/// Returns the guests' runs for the requests. Stored runs are reused; the other runs use all cores, and each
+/// run is stored as soon as it ends.
 fn records(
     wanted: &[RunRequest],
     kernel: &Kernel,
@@ -236,7 +237,7 @@ fn records(
     Ok(made.into_iter().flatten().collect())
 }
 
-/// Runs a scenario on a guest, and determines what is asked for.
+/// Runs a scenario on a guest, and determines the requested results.
 fn record(
     kernel: &Kernel,
     options: &Options,
@@ -266,7 +267,7 @@ fn record(
     })
 }
 
-/// Describes the first packet that differs in a few words.
+/// Describes, in a few words, the first packet that differs.
 fn describe(parting: &Parting) -> String {
     let packet = parting.either();
     let kind = if packet.len > 0 { "data" } else { "ACK" };

@@ -1,4 +1,4 @@
-//! iperf3 tests across the path of a point: `fullpipe iperf3 -c` against iperf3's own server.
+//! Runs iperf3 tests across the path of a point: `fullpipe iperf3 -c` against iperf3's own server.
 //!
 //! ```text
 //!   sender's namespace                       path of the point            receiver's namespace
@@ -25,8 +25,8 @@ pub(crate) struct TestRun {
     pub(crate) disturbed: bool,
 }
 
-/// Runs one test across the path of `point`. The client gets the flags `more`, and its document is stored in
-/// the folder `dir` during the test.
+/// Runs one test across the path of `point`. The client gets the additional flags `more`, and its document is
+/// stored in the folder `dir` during the test.
 ///
 /// The function must be called after the process has acquired the privileges for an emulated path.
 pub(crate) fn run(point: &Point, seed: u64, dir: &Path, more: &str) -> Result<TestRun, Error> {
@@ -60,11 +60,11 @@ pub(crate) fn run(point: &Point, seed: u64, dir: &Path, more: &str) -> Result<Te
     Ok(TestRun { document, disturbed: !ended.validity.is_valid() })
 }
 
-/// Minimum share of its duration that a test has to last.
+/// Minimum fraction of its planned duration that a test must have lasted.
 const WHOLE: f64 = 0.9;
 
-/// Returns whether a test lasted as long as it should: the log of a client that was interrupted would be
-/// stored for good. A test that sends a given amount of data lasts as long as it takes.
+/// Returns whether a test lasted for its planned duration; otherwise, the log of an interrupted client would
+/// be stored permanently. A test that transfers a fixed amount of data has no planned duration.
 fn is_whole(scenario: &Scenario, document: &str) -> bool {
     let seconds = |document: &Value| document.pointer("/end/sum_sent/seconds")?.as_f64();
     let took = serde_json::from_str::<Value>(document).ok().as_ref().and_then(seconds);

@@ -1,14 +1,14 @@
 //! Kernel runs of an experiment, which are stored because they take real time.
 //!
 //! Each run is stored as soon as it completes and is never repeated, so an interrupted campaign continues
-//! where it stopped. A run is identified by its scenario, including the seed, instead of its label. If a
+//! where it stopped. A run is identified by its scenario, which includes the seed, and not by its label. If a
 //! ladder or an experiment changes, only the changed runs are repeated. A run that was disturbed by other
-//! load on the machine is not stored. A disturbed run is repeated after all other runs, when the disturbance
-//! may be over. A run that fails is repeated in the same way, until too many runs have failed.
+//! load on the machine is not stored. A disturbed run is repeated after all other runs, when the other load
+//! may have ended. A run that fails is repeated in the same way, until too many runs have failed.
 //!
 //! Runs take place one after the other, because concurrent runs disturb each other's timing. With
-//! `--parallel`, the first attempts of runs with low rates take place side by side; as always, only valid
-//! runs are stored.
+//! `--parallel`, the first attempts of runs with low link rates are concurrent; only valid runs are stored in
+//! any case.
 
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
@@ -118,7 +118,7 @@ struct RunRecord {
     run: Run,
 }
 
-/// Which results of a run are requested.
+/// Requested results of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RunDetail {
     /// Only the metrics of the run are requested.
@@ -150,7 +150,8 @@ pub(crate) struct Runs<'w> {
 }
 
 impl<'w> Runs<'w> {
-    /// Returns the runs that guests have made for all requests. They are never disturbed.
+    /// Returns the runs that guests have made for all requests. No run is missing, because guests are never
+    /// disturbed.
     pub(crate) fn of_guests(
         wanted: &'w [RunRequest],
         made: Vec<(Run, Option<NamedLimit>)>,
@@ -251,7 +252,7 @@ pub(crate) fn runs<'w>(
                 let wanted = &wanted[nth];
                 let (timed, rows) = match emulated {
                     Ok(emulated) => emulated,
-                    // The other runs of the group are stored first.
+                    // The completed runs of the group are stored before the error is handled.
                     Err(error) => {
                         bar.suspend(|| eprintln!("failed: seed {}: {}", wanted.seed(), error.message));
                         failures += 1;
@@ -284,14 +285,14 @@ pub(crate) fn runs<'w>(
     Ok(Runs { wanted, made, guest: None })
 }
 
-/// Returns the maximum number of concurrent runs in an attempt. Runs that were disturbed side by side are
-/// repeated one after the other.
+/// Returns the maximum number of concurrent runs in an attempt. Runs that were disturbed by concurrent runs
+/// are repeated one at a time.
 const fn together(parallel: bool, attempt: usize) -> usize {
     if parallel && attempt == 0 { RUNS_TOGETHER } else { 1 }
 }
 
 /// Divides runs with these link rates into groups of at most `runs` runs each, in order. The rates of a group
-/// add up to at most `most`; a faster run is alone in its group.
+/// add up to at most `most`; a run with a higher rate gets its own group.
 fn groups(rates: &[Rate], most: Rate, runs: usize) -> Vec<Range<usize>> {
     let mut groups: Vec<Range<usize>> = Vec::new();
     let mut sum = 0_u64;
@@ -320,7 +321,7 @@ fn side_by_side(wanted: &[RunRequest], group: &[usize]) -> Vec<(usize, Emulated)
     })
 }
 
-/// Prints how many runs follow, and the estimated time that they take.
+/// Prints the number of runs to come, and their estimated duration.
 fn announce(wanted: &[RunRequest], groups: &[Vec<usize>]) {
     let seconds = |nth: &usize| emulated_seconds(wanted[*nth].scenario());
     let runs: usize = groups.iter().map(Vec::len).sum();
@@ -354,7 +355,7 @@ pub(crate) fn kept<T: DeserializeOwned>(file: &Path) -> Result<Vec<T>, Error> {
     let text = match fs::read_to_string(file) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        // To go on would repeat hours of runs.
+        // Continuing would repeat hours of runs.
         Err(error) => {
             return Err(Error::new(
                 format!("cannot read {}: {error}", file.display()),

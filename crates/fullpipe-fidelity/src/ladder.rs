@@ -13,10 +13,10 @@ use crate::guest;
 use crate::kernel::{self, RunDetail, RunRequest, Runs};
 use crate::progress::with_ladder;
 
-/// Number of simulated measurements per rung, each of which is the mean of as many runs as there are kernel
-/// runs. If simulator and kernel had the same distribution, the kernel's mean would lie between the minimum
-/// and the maximum of n measurements with probability (n - 1) / (n + 1), whatever the distribution: 90 % for
-/// 19 measurements.
+/// Number of simulated measurements per rung; each measurement is the mean of as many runs as there are
+/// kernel runs. If simulator and kernel have the same distribution, the kernel's mean lies between the
+/// minimum and the maximum of n measurements with probability (n - 1) / (n + 1), whatever the distribution:
+/// 90 % for 19 measurements.
 const MEASUREMENTS: u64 = 19;
 
 /// Returns the table of rungs with the kernel's results. The comparison holds if all rungs were run and
@@ -30,7 +30,7 @@ pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<Comp
     let compared = Compared::run(&ladders, &wanted, args)?;
     let command = crate::command(&format!("--ladder {}", args.world_option()), args);
     let holds = compared.has_all_rungs() && ladder_validation::is_proven(&compared.rungs);
-    // The table names the runs that are missing, so it is complete without them.
+    // The table itself lists the missing runs, so the comparison can be shown without them.
     Ok((compared.table(&command), holds).into())
 }
 
@@ -44,8 +44,8 @@ pub(crate) fn climb(cell: &Point, seeds: &[u64]) -> Result<CellLadder, Error> {
     Ok(CellLadder { cell: cell.label.clone(), steps: steps.collect() })
 }
 
-/// Returns the rungs of the ladder of `scenario`. The ladder's seeds begin after the last one of `seeds`,
-/// those of the kernel runs. With the same seeds, the ladder would see the losses that it must predict.
+/// Returns the rungs of the ladder of `scenario`. The ladder uses seeds after the last of `seeds`, with which
+/// the kernel runs. With the same seeds, the ladder would see the losses that it must predict.
 pub(crate) fn known(label: &str, scenario: &Scenario, seeds: &[u64]) -> Result<Vec<Rung>, Error> {
     let seed = seeds.last().map_or(0, |last| last.wrapping_add(1));
     let repeats = Repeats { measurements: MEASUREMENTS, runs: seeds.len() as u64 };
@@ -58,12 +58,12 @@ pub(crate) fn known(label: &str, scenario: &Scenario, seeds: &[u64]) -> Result<V
     Ok(ladder.rungs)
 }
 
-/// Returns the points that the kernel runs for the rungs of `ladders`.
+/// Returns the points that the kernel must run for the rungs of `ladders`.
 pub(crate) fn points(ladders: &[CellLadder]) -> Vec<Point> {
     ladders.iter().flat_map(|ladder| &ladder.steps).map(|step| step.point.clone()).collect()
 }
 
-/// Rungs of several ladders with their kernel runs.
+/// Rungs of several ladders, compared with their kernel runs.
 pub(crate) struct Compared<'l, 'w> {
     /// Rungs that the kernel has run.
     pub(crate) rungs: Vec<RungComparison<'l>>,
@@ -73,7 +73,7 @@ pub(crate) struct Compared<'l, 'w> {
 }
 
 impl<'l, 'w> Compared<'l, 'w> {
-    /// Runs `wanted`, the runs of the points of `ladders`, on the kernel and in the simulator.
+    /// Runs the requests `wanted`, which are the points of `ladders`, on the kernel and in the simulator.
     pub(crate) fn run(
         ladders: &'l [CellLadder],
         wanted: &'w [RunRequest],
@@ -95,7 +95,7 @@ impl<'l, 'w> Compared<'l, 'w> {
         self.kernel.are_complete()
     }
 
-    /// Returns the table of rungs; `command` recreates it from the stored runs.
+    /// Returns the table of rungs; `command` is the command that recreates it from the stored runs.
     pub(crate) fn table(&self, command: &str) -> String {
         self.kernel.heading(command) + &ladder_validation::table(&self.rungs) + &self.kernel.missing()
     }

@@ -14,7 +14,7 @@
 //! | a window, a buffer, the link | within 10 % of the mean of the kernel's runs: no randomness is involved |
 //! | loss, pacing, a rate cap on a flow | its range contains that mean, and spans at most a factor of two |
 //!
-//! The predicted range is never narrower than the tolerance that the simulator has for cells without loss.
+//! A predicted range is never narrower than the simulator's tolerance in cells without loss.
 
 use std::fmt::{self, Write};
 
@@ -22,13 +22,14 @@ use fullpipe::classify::Limit;
 use fullpipe::lab::stats;
 use fullpipe::ladder::Rung;
 
-/// Allowed deviation of the prediction, as a share of the kernel's mean, if a window or the link is the
+/// Permitted deviation of the prediction, as a fraction of the kernel's mean, if a window or the link is the
 /// limit.
 const WITHIN: f64 = 0.10;
-/// Maximum ratio between the ends of a predicted range; a wider range predicts too little.
+/// Maximum ratio between the upper and the lower end of a predicted range; a wider range would predict too
+/// little.
 const WIDEST: f64 = 2.0;
-/// Minimum distance from the steady-state rate to each end of a predicted range, as a share of that rate: the
-/// tolerance of `fullpipe-fidelity` for cells without loss.
+/// Minimum distance from the steady-state rate to each end of a predicted range, as a fraction of that rate;
+/// equal to the tolerance of `fullpipe-fidelity` in cells without loss.
 const NARROWEST: f64 = 0.05;
 /// Required share of rungs that meet their criterion, among the rungs whose criterion is a range.
 const MOST: f64 = 0.9;
@@ -68,13 +69,13 @@ pub struct RungComparison<'l> {
     pub cell: &'l str,
     /// Rung of the ladder, with its prediction.
     pub rung: &'l Rung,
-    /// Goodput of all flows in each kernel run of the rung, over the period that the rung predicts, in bit/s;
-    /// contains at least one run.
+    /// Total goodput of all flows in each kernel run of the rung, in bit/s, over the period to which the
+    /// prediction applies; there is at least one run.
     pub kernel: Vec<f64>,
-    /// Goodput of all flows over each whole kernel run, with its start, in bit/s.
+    /// Total goodput of all flows in each kernel run, in bit/s, over the full duration including slow start.
     pub whole: Vec<f64>,
     /// The simulator's goodput for the same runs, in the same order, with an identical loss pattern. If a
-    /// rung misses its criterion, the goodput shows whether the reason is an unusual loss pattern or a fault
+    /// rung misses its criterion, these values show whether the reason is an unusual loss pattern or a fault
     /// of the simulator.
     pub paired: Vec<f64>,
 }
@@ -90,7 +91,7 @@ impl RungComparison<'_> {
         mean(&self.kernel)
     }
 
-    /// Returns the mean goodput of the whole kernel runs, with their start, in bit/s.
+    /// Returns the mean goodput of the kernel runs over their full duration, including slow start, in bit/s.
     pub fn mean_with_start(&self) -> f64 {
         mean(&self.whole)
     }
@@ -104,7 +105,7 @@ impl RungComparison<'_> {
         (bps(low).min(at_least(1.0 - NARROWEST)), bps(high).max(at_least(1.0 + NARROWEST)))
     }
 
-    /// Returns the ratio between the ends of the predicted range.
+    /// Returns the ratio of the upper end of the predicted range to the lower end.
     pub fn width(&self) -> f64 {
         let (low, high) = self.range();
         high / low
@@ -126,7 +127,7 @@ impl RungComparison<'_> {
         (low..=high).contains(&self.mean())
     }
 
-    /// Returns whether each run of the simulator is within 10 % of the kernel run with the same losses.
+    /// Returns whether each simulated run is within 10 % of the kernel run that has the same losses.
     pub fn agrees_run_by_run(&self) -> bool {
         let mut pairs = self.paired.iter().zip(&self.kernel);
         self.paired.len() == self.kernel.len() && pairs.all(|(sim, kernel)| is_within(*sim, *kernel))
@@ -159,17 +160,17 @@ fn mean(values: &[f64]) -> f64 {
     stats::mean(values.iter().copied()).unwrap_or(0.0)
 }
 
-/// Numbers of rungs that are compared by one criterion.
+/// Counts of the rungs to which a criterion applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Number of all rungs with the criterion.
+    /// Number of rungs to which the criterion applies.
     pub all: usize,
-    /// Number of rungs that meet the criterion.
+    /// Number of these rungs that meet the criterion.
     pub holding: usize,
 }
 
 impl Tally {
-    /// Counts the rungs that are compared by the criterion `asked`.
+    /// Counts the rungs to which the criterion `asked` applies.
     pub fn of(held: &[RungComparison<'_>], asked: Criterion) -> Self {
         let kind = || held.iter().filter(|held| held.asked() == asked);
         Self { all: kind().count(), holding: kind().filter(|held| held.holds()).count() }
@@ -231,8 +232,8 @@ fn summary(held: &[RungComparison<'_>]) -> String {
     )
 }
 
-/// Returns whether the kernel runs confirm the ladder: every rung limited by a window or the link must meet
-/// its criterion, and so must most of the other rungs.
+/// Returns whether the kernel runs confirm the ladder: all rungs limited by a window or the link must meet
+/// their criterion, and so must most of the other rungs.
 pub fn is_proven(held: &[RungComparison<'_>]) -> bool {
     let (near, ranged) = (Tally::of(held, Criterion::Near), Tally::of(held, Criterion::InRange));
     near.holding == near.all && ranged.share() >= MOST
@@ -246,8 +247,8 @@ fn measured(runs: &[f64]) -> String {
     if runs.len() > 1 { format!("{mean} ({}-{})", mbit(low), mbit(high)) } else { mean }
 }
 
-/// Returns the paired simulation as text. Without loss, the paired simulation is omitted, because the
-/// prediction for the only run is already that simulation.
+/// Returns the paired simulation as text. It is omitted if there is no loss, because the prediction is then
+/// the result of the same simulation.
 fn paired(held: &RungComparison<'_>) -> String {
     if held.kernel.len() > 1 { mbit(mean(&held.paired)) } else { "-".into() }
 }
@@ -315,7 +316,7 @@ mod tests {
         assert_eq!(held(&drawn, &[1.0]).range(), (90e6, 105e6), "each end by itself");
     }
 
-    /// Two runs that miss in opposite directions have the right mean, but do not agree run by run.
+    /// Two runs that deviate in opposite directions have the right mean, but do not agree run by run.
     #[test]
     fn runs_with_identical_losses_are_compared_one_by_one() {
         let rung = rung(Limit::Cwnd, 100.0, 70.0, 130.0);

@@ -1,4 +1,4 @@
-//! Compares fullpipe with kernels: the simulator, the ladder and the classifier.
+//! Compares fullpipe's simulator, ladder and classifier with real kernels.
 //!
 //! | module | comparison |
 //! |---|---|

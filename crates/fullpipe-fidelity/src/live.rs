@@ -5,9 +5,9 @@
 //!   fullpipe iperf3 -c ─► limit_seconds ─► the limit of most time ─► right or wrong
 //! ```
 //!
-//! The receiver is not sampled. At the sender, a window that is small because of the receive buffer differs
-//! from a window that is small because of a slow application only in its development over time. Runs in which
-//! one of the two is mistaken for the other are counted separately.
+//! The receiver is not sampled. At the sender, a window that is small because of the receive buffer and one
+//! that is small because of a slow application differ only in their development over time. Runs in which the
+//! classifier mistakes one for the other are counted separately.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! `fullpipe-fidelity`: runs an experiment in the simulator and on the kernel, and writes a page that
-//! compares them. The pages are in `docs/evidence`.
+//! `fullpipe-fidelity` runs an experiment in the simulator and on the kernel, and writes a page that compares
+//! the results. The pages are in `docs/evidence`.
 //!
 //! ```text
 //!   points ──► simulated ─────────────────────┐
@@ -15,8 +15,8 @@
 //!                                                  which also runs the rungs and the situations
 //! ```
 //!
-//! Kernel runs are ordered by seed, then by cell, so that a page already contains all cells when half of the
-//! runs are done.
+//! Kernel runs are ordered by seed and then by cell, so a page already contains all cells when half of the
+//! runs have completed.
 #![forbid(unsafe_code)]
 #![cfg(target_os = "linux")]
 
@@ -49,13 +49,13 @@ use fullpipe_fidelity::cells::{self, Verdict};
 use crate::args::{FidelityArgs, KernelWorld};
 use crate::kernel::{RunDetail, RunRequest};
 
-/// Number of blocks of seeds that are simulated in addition to the seeds of the kernel runs.
+/// Number of blocks of seeds that are simulated in addition to the block of the kernel runs.
 const FURTHER_BLOCKS: u64 = 4;
 
 /// Exit code of `--check` if the result does not meet the requirements.
 const EXPECTATION: u8 = 5;
-/// Exit code of `--check` if nothing disagrees, but cells could not be compared because every attempt of their
-/// kernel runs was disturbed.
+/// Exit code of `--check` if no cell disagrees, but some cells could not be compared because every attempt of
+/// their kernel runs was disturbed.
 const INCOMPLETE: u8 = 3;
 
 fn main() -> ExitCode {
@@ -115,8 +115,8 @@ fn compare(args: &FidelityArgs) -> Result<ExitCode, Error> {
         experiment = experiment.with_repeat(repeat);
     }
     experiment.check_size()?;
-    // The tests of iperf3 leave signal handlers behind. Without this, only SIGKILL would end the campaign after
-    // them.
+    // iperf3 tests leave signal handlers behind. This call restores the default; otherwise, only SIGKILL
+    // would end the campaign after such a test.
     fullpipe::linux::command::end_at_signals()?;
     const LADDER: &str = "The ladder against the kernel";
     const TABLE: &str = "table";
@@ -159,7 +159,7 @@ fn compare(args: &FidelityArgs) -> Result<ExitCode, Error> {
     })
 }
 
-/// Returns the command that recreates the same table from the stored runs.
+/// Returns the command that recreates the same table from stored runs.
 fn command(mode: &str, args: &FidelityArgs) -> String {
     let repeat = args.repeat.map(|repeat| format!(" --repeat {repeat}")).unwrap_or_default();
     let most = args

@@ -1,4 +1,4 @@
-//! Markdown pages in which the tables are generated, and the rest is written by hand.
+//! Writes generated tables into Markdown pages whose other text is written by hand.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -12,8 +12,8 @@ fn markers(name: &str) -> [String; 2] {
     ["begin", "end"].map(|edge| format!("<!-- {edge} of the {name} -->\n"))
 }
 
-/// Checks that `page` has a place for the table `name`, or does not exist yet. A campaign takes hours, and
-/// its last step must not fail.
+/// Checks that `page` contains the markers of the table `name`, or does not exist yet. This is checked first,
+/// because a campaign takes hours and its last step must not fail.
 pub(crate) fn check(page: &Path, name: &str) -> Result<(), Error> {
     match fs::read_to_string(page) {
         Ok(old) => parts(page, name, &old).map(|_| ()),

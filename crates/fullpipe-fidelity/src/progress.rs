@@ -1,5 +1,4 @@
-//! Progress of a campaign. The progress bar is shown only on a terminal, because redrawn lines are noise in a
-//! log.
+//! Progress bar of a campaign. It is shown only on a terminal, because redrawn lines are noise in a log.
 
 use std::io::{self, IsTerminal};
 

@@ -43,7 +43,7 @@ pub struct Step {
 /// Part of a run over which goodput is averaged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Period {
-    /// The whole run, with its start.
+    /// The full duration of the run, including slow start.
     Whole,
     /// The second half of the run.
     SecondHalf,
@@ -74,8 +74,8 @@ impl Step {
 }
 
 impl CellLadder {
-    /// Compares each rung that the kernel has run with its runs. `sim` contains the same runs in the
-    /// simulator.
+    /// Compares the prediction of each rung with the kernel runs of the rung; rungs without kernel runs are
+    /// left out. `sim` contains the same runs in the simulator.
     pub fn comparisons(&self, kernel: &[Run], sim: &[Run]) -> Vec<RungComparison<'_>> {
         let compared = self.steps.iter().map(|step| {
             let runs: Vec<&Run> = kernel.iter().filter(|run| run.point == step.point.label).collect();
@@ -97,7 +97,7 @@ impl CellLadder {
 
 /// Returns the steps of a ladder that was climbed from a log. `on` returns the scenario that the kernel runs
 /// in the state of a rung, given the rung's simulated run. The first rung is the log itself; its prediction
-/// is the simulation that was fitted to the log, and without a fit it has none.
+/// is the simulation that was fitted to the log, and without a fit it has no prediction.
 ///
 /// # Errors
 /// Returns the error of `on`.
@@ -116,7 +116,8 @@ pub fn steps<E>(
         }
         let Some(fit) = diagnosis.fit else { continue };
         let rung = Rung { steady: Some(fit.mean), low: Some(fit.low), high: Some(fit.high), ..rung.clone() };
-        // A simulated run lasts twice as long as the period that a log of usual length is compared with.
+        // The simulated run lasts twice as long as the period with which a log of typical duration is
+        // compared.
         let (duration, period) = if fit.log == diagnosis.path.mean {
             (simulated.duration / 2, Period::Whole)
         } else {
@@ -127,10 +128,9 @@ pub fn steps<E>(
     Ok(steps)
 }
 
-/// Returns the run of `cell` with the remedies of a rung, whose simulated run is `simulated`: the congestion
-/// control, the connections, the queueing discipline, and the buffers that exceed the present send and
-/// receive buffers of the diagnosis. Buffers are never lowered. Returns `None` if the rung has another
-/// remedy.
+/// Returns the run of `cell` with the remedies of a rung: the congestion control, the number of connections,
+/// the queueing discipline, and those buffers in `simulated` that are larger than the present ones. Buffers
+/// are never lowered. Returns `None` if the rung has another remedy.
 pub fn applied(cell: &Scenario, simulated: &Scenario, present: (Bytes, Bytes)) -> Option<Scenario> {
     let HostSpec { kernel, window_rule, sndbuf, rcvbuf, .. } = simulated.host;
     if simulated.host != HostSpec::plain(kernel, window_rule, sndbuf, rcvbuf) {
@@ -145,7 +145,7 @@ pub fn applied(cell: &Scenario, simulated: &Scenario, present: (Bytes, Bytes)) -
         Scenario { flows: vec![flow; simulated.flows.len()], duration: simulated.duration, ..cell.clone() };
     run.host.sndbuf = raised(run.host.sndbuf, sndbuf, present.0);
     run.host.rcvbuf = raised(run.host.rcvbuf, rcvbuf, present.1);
-    // A fitted path has a drop-tail queue, the default, unless a remedy replaces it.
+    // A fitted path has the default drop-tail queue, unless a remedy replaces it.
     run.path.forward.discipline = named_or(simulated.path.forward.discipline, run.path.forward.discipline);
     Some(run)
 }
@@ -188,7 +188,7 @@ mod tests {
         (run.host.sndbuf.limit(), run.host.rcvbuf.limit())
     }
 
-    /// The path stays that of the cell, whatever was fitted to the log.
+    /// The path of the cell does not change, whatever path was fitted to the log.
     #[test]
     fn remedies_change_the_cell_and_nothing_else() {
         let (kib, mib) = (Bytes::from_kib, Bytes::from_mib);
@@ -213,8 +213,8 @@ mod tests {
         );
     }
 
-    /// Without the hosts' settings a diagnosis assumes the kernel's defaults. These are not applied to the
-    /// cell, because no command of a rung sets them.
+    /// Without the hosts' settings a diagnosis assumes the kernel's defaults. These defaults are not applied
+    /// to the cell, because no command of a rung sets them.
     #[test]
     fn assumed_buffers_are_not_applied() {
         let cell = point("", "sndbuf = '64KiB'\nrcvbuf = '64MiB'", "cc = 'cubic'").scenario;
@@ -258,7 +258,8 @@ mod tests {
         }
     }
 
-    /// The first rung is predicted by the fit, for the period that the fit compares; the link has no run.
+    /// The fit predicts the first rung, for the period that the fit compares; the last rung, the link, has no
+    /// run.
     #[test]
     fn a_log_and_its_rungs_become_steps() {
         let cell = point("", "", "cc = 'cubic'");

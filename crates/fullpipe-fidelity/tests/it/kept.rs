@@ -100,7 +100,7 @@ fn rungs_are_held_against_kept_runs() {
     assert_eq!(kept, whole, "the line that was cut off is out, and nothing was run");
 }
 
-/// Log of 12 s in which a window of 32 KiB is always full.
+/// Returns a log of 12 s in which a window of 32 KiB is always full.
 fn log() -> String {
     let totals = |start: u64, end: u64| {
         let seconds = end - start;
@@ -122,7 +122,7 @@ fn log() -> String {
     )
 }
 
-/// Returns the kernel runs that the ladder of [`log`] asks for.
+/// Returns the kernel runs that the ladder of the log needs.
 fn steps_of_log() -> Vec<Step> {
     let experiment = Experiment::from_toml(CELLS).expect("valid");
     let cell = &experiment.points()[0];
@@ -140,7 +140,7 @@ fn steps_of_log() -> Vec<Step> {
     steps.expect("runs")
 }
 
-/// The ladder of a stored log is compared with stored runs of its rungs.
+/// A ladder that is climbed from a stored log is compared with stored runs of its rungs.
 #[test]
 fn a_kept_log_is_climbed() {
     let dir = folder("ladder-log");
@@ -165,8 +165,8 @@ fn a_kept_log_is_climbed() {
     assert_eq!(rungs.count(), steps.len(), "{text}");
 }
 
-/// A run is identified by its scenario: a stored run with the same label but another duration is not reused.
-/// A stored run that was late is not reused either.
+/// A run is identified by its scenario, so a stored run with the same label but a different duration is not
+/// reused. A stored run that was late is not reused either.
 #[test]
 fn what_is_not_the_same_run_is_not_taken() {
     let dir = folder("ladder-stale");
@@ -219,7 +219,7 @@ fn a_reader_may_leave() {
 }
 
 /// A stored run without a classification is repeated, and a stored run with a classification is reused. Every
-/// seed counts.
+/// seed must be classified.
 #[test]
 fn situations_are_told_by_kept_runs() {
     let dir = folder("situations-kept");

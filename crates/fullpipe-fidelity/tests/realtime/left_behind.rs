@@ -11,7 +11,7 @@ use crate::process::{becomes, experiment, fullpipe, is_forecast, signal, with_di
 const RUNS: &str = "name = 'runs'\nduration = '300ms'\n[path]\nrate = '20mbit'\nrtt = '10ms'\nloss = '1%'\n\
                     [[flow]]\ncc = 'cubic'\n";
 
-/// Whatever interrupts a comparison, the next invocation continues after the finished runs.
+/// However a comparison is interrupted, the next invocation continues after the finished runs.
 #[test]
 fn an_interrupted_comparison_goes_on() {
     let Some(_alone) = alone() else { return };
@@ -40,7 +40,8 @@ fn an_interrupted_comparison_goes_on() {
     assert_eq!(code, 0, "{stderr}");
     assert!(stdout.contains(" valid runs of 5; "), "{stdout}");
     assert!(kept().starts_with(&before) && kept().ends_with('\n'), "what was kept stays");
-    // Disturbed runs are not stored, so the file may contain runs of later seeds, but no seed twice.
+    // Disturbed runs are not stored, so the file may contain runs of later seeds, but never two runs with the
+    // same seed.
     let seed =
         |line: &str| serde_json::from_str::<serde_json::Value>(line).expect("a whole line")["seed"].as_u64();
     let mut seeds: Vec<_> = kept().lines().map(seed).collect();
@@ -50,8 +51,8 @@ fn an_interrupted_comparison_goes_on() {
     assert_eq!(seeds.len(), all, "{}", kept());
 }
 
-/// When the disk is full, the runs stored earlier remain, and a run for which there is no space is not
-/// stored. Once the disk has space again, the same command continues.
+/// When the disk is full, earlier runs stay stored, and a run for which there is no space is not stored. Once
+/// the disk has space again, the same command continues.
 #[test]
 fn a_comparison_goes_on_when_there_is_room_again() {
     let Some(_alone) = alone() else { return };

@@ -1,4 +1,4 @@
-//! Tests that compare the simulator with the kernel of this machine.
+//! Tests that compare the simulator with the kernel of this host.
 #![cfg(target_os = "linux")]
 
 #[path = "../../../fullpipe-cli/tests/process/mod.rs"]
@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Path of the `fullpipe-fidelity` program under test.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_fullpipe-fidelity");
 
-/// Returns a guard for exclusive use of the machine, because parallel runs in real time disturb each other;
+/// Returns a lock for exclusive use of the machine, because concurrent runs in real time disturb each other;
 /// returns `None` if the process is not permitted to create namespaces and TUN devices.
 fn alone() -> Option<MutexGuard<'static, ()>> {
     static ALONE: Mutex<()> = Mutex::new(());
