@@ -1,8 +1,8 @@
-//! Runs the fuzz targets of the readers and protocols with a stable toolchain: on the committed corpus, on
-//! the examples, and on mutations of both.
+//! Runs the fuzz targets of readers and protocols with a stable toolchain: on the committed corpus, on the
+//! examples, and on mutations of both.
 //!
-//! The targets in `fuzz/src` are compiled here a second time. `fuzz/README.md` explains how `scripts/fuzz`
-//! runs them under libFuzzer, which searches for inputs by code coverage.
+//! The targets in `fuzz/src` are compiled again as part of this test. `fuzz/README.md` explains how
+//! `scripts/fuzz` runs them under libFuzzer, which searches for inputs by code coverage.
 
 use std::fs;
 use std::panic::catch_unwind;
@@ -24,7 +24,7 @@ mod readers;
 struct Target {
     name: &'static str,
     run: fn(&[u8]),
-    /// Further inputs: a folder of the project, and the end of the names of its files.
+    /// Further inputs: a folder of the project, and a suffix that selects files in it by name.
     examples: &'static [(&'static str, &'static str)],
 }
 
@@ -59,10 +59,10 @@ const fn target(
 
 /// Default number of mutations per target; `FULLPIPE_FUZZ_EXECUTIONS` overrides it.
 const EXECUTIONS: u64 = 400;
-/// Longest input that is mutated; longer ones are cut off.
+/// Maximum length of an input to mutate; longer inputs are truncated.
 const LONGEST: usize = 16 << 10;
 
-/// Texts at which readers of numbers, of structure and of text fail most often.
+/// Texts that often break readers of numbers, of structure and of text.
 const TOKENS: [&[u8]; 24] = [
     b"0",
     b"-1",
@@ -95,7 +95,7 @@ fn inputs(target: &Target) -> Vec<(PathBuf, Vec<u8>)> {
     let corpus = root.join("fuzz/corpus").join(target.name);
     let examples = target.examples.iter().map(|(folder, end)| (root.join(folder), *end));
     let mut files: Vec<PathBuf> = Vec::new();
-    // The seeds of some targets are examples alone.
+    // Some targets have no corpus, and use only examples.
     for (folder, end) in examples.chain(corpus.is_dir().then_some((corpus, ""))) {
         let entries = fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
         let paths = entries.map(|entry| entry.expect("an entry").path());
@@ -149,7 +149,7 @@ fn mutated(seed: u64, input: &[u8], other: &[u8]) -> Vec<u8> {
                 bytes.splice(at..at, piece.iter().copied());
             }
             6 => drop(bytes.splice(at..at, TOKENS[any(TOKENS.len())].iter().copied())),
-            // Replaces the number at or after the place.
+            // Replace the first number at or after this position.
             _ => {
                 let Some(start) = bytes[at..].iter().position(u8::is_ascii_digit) else { continue };
                 let start = at + start;

@@ -28,14 +28,15 @@ fn files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
     found
 }
 
-/// Runs `fullpipe` and returns standard output; the command must succeed.
+/// Runs `fullpipe`, which must succeed, and returns its standard output.
 fn done(arguments: &[&str]) -> String {
     let (code, stdout, stderr) = fullpipe(arguments);
     assert_eq!(code, 0, "{arguments:?}: {stderr}");
     stdout
 }
 
-/// A data set whose process was killed twenty times, after different times, equals one that was made at once.
+/// A data set whose process was killed twenty times, after different times, equals a data set that was made
+/// without interruption.
 #[expect(clippy::disallowed_methods, reason = "the process is killed in real time")]
 #[test]
 fn a_killed_sweep_continues() {

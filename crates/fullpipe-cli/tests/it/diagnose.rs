@@ -118,8 +118,8 @@ fn commands_have_the_values_of_their_host() {
     assert!(run.contains("4096 87002 ") && undo.contains("4096 87002 262144"), "{run} {undo}");
 }
 
-/// The diagnosis compares the offered load of the application with each rung. The free memory of the sender
-/// is known if this host is the sender.
+/// The diagnosis compares the offered load of the application with the rate of each rung. The free memory of
+/// the sender is known if this host is the sender.
 #[test]
 fn an_offered_rate_meets_the_ladder() {
     let path = ["--link", "20mbit", "--rtt", "100ms", "--json", "--offered", "15mbit"];
@@ -270,7 +270,7 @@ fn a_report_is_written_on_demand() {
     assert!(error.contains("below.html"), "{error}");
 }
 
-/// The findings need no simulation, so nobody has to wait for the ladder to read them.
+/// The findings need no simulation, so they must be printed before the ladder is simulated.
 #[test]
 fn findings_are_printed_before_the_ladder_is_simulated() {
     let file = folder("diagnose-early").join("log.txt");
@@ -283,7 +283,7 @@ fn findings_are_printed_before_the_ladder_is_simulated() {
     let mut lines =
         BufReader::new(child.stdout.take().expect("a pipe")).lines().map(|line| line.expect("UTF-8"));
     let evidence = lines.by_ref().find(|line| line.starts_with("     - "));
-    // The simulation still runs: the evidence was flushed before it.
+    // The simulation is still running, so the evidence must have been flushed before it.
     assert_eq!(child.try_wait().expect("a child"), None, "it has not ended");
     assert!(evidence.is_some() && lines.any(|line| line.starts_with("Ladder: ")));
     assert!(child.wait().expect("it ends").success());
@@ -301,8 +301,8 @@ fn the_brief_form_has_headline_ladder_and_next_test() {
     assert_eq!((code, stderr.lines().count()), (2, 2), "{stderr}");
 }
 
-/// A JSON tree cost up to 92 times the text: 5 GB for a day of reports. The limit on memory is set for the
-/// process, and the error after reading shows that the whole document was read.
+/// A JSON tree took up to 92 times the memory of its text: 5 GB for one day of reports. The test sets a
+/// memory limit for the process; a later error then shows that the whole document was read.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_document_costs_a_few_times_its_size() {
@@ -350,7 +350,7 @@ fn a_document_costs_a_few_times_its_size() {
         let refused = read(name, &text, times);
         assert!(refused.contains("exceeds the link rate"), "{name}: {refused}");
     }
-    // Items that are not kept cost nothing, whatever they contain.
+    // Items that are not kept take no memory, whatever they contain.
     for item in ["{}", "[]", "0", "{\"streams\":[]}"] {
         let refused = read("empty.json", &document(4 * MIB, &|_| item.to_owned()), 16);
         assert!(refused.contains("no interval"), "{item}: {refused}");

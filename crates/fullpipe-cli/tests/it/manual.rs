@@ -1,4 +1,4 @@
-//! Tests of shell completions, of manual pages, and of the parts that all help texts have in common.
+//! Tests of shell completions, of manual pages, and of the parts that all help texts must have.
 
 use std::fs;
 
@@ -35,7 +35,7 @@ fn every_help_has_an_example_and_the_exit_codes() {
         let example = format!("\n  fullpipe {command} ");
         assert!(help.contains("Example") && help.contains(&example), "{help}");
         let codes = match command {
-            // `fullpipe emu` exits with the exit code of the command that it runs.
+            // The exit code of `fullpipe emu` is that of the command that it runs.
             "emu" => "\nExit codes:\n  the exit code of ",
             // The exporter runs until it is stopped, so exit code 0 is not listed.
             "exporter" => "\nExit codes:\n  1  ",

@@ -1,8 +1,8 @@
-//! Tests of the pages that people read: links lead somewhere, commands and options exist, the outputs shown
-//! are those of the commands, and the Chinese README has the form of the English one.
+//! Tests of the pages that people read: link targets exist, commands and options exist, the displayed outputs
+//! equal those of the commands, and the Chinese README has the structure of the English one.
 //!
 //! `tests/process/pages.rs` describes the blocks of commands. The tests in this file run the blocks that need
-//! no network; those of `tests/realtime/pages.rs` run the others.
+//! no network, and `tests/realtime/pages.rs` runs the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -16,7 +16,7 @@ use fullpipe::lab::metric::Metric;
 use crate::process::fullpipe;
 use crate::process::pages::{Example, Mode, Part, agree, blocks, pages, parts, read, root};
 
-/// Commands that begin a block fenced `console no-run`, with the reason why no test runs the block.
+/// First commands of blocks fenced `console no-run`, with the reason why no test runs the block.
 const NOT_RUN: [(&str, &str); 10] = [
     ("cargo test --workspace", "compiles and tests everything, for minutes"),
     (
@@ -47,7 +47,7 @@ const NOT_RUN: [(&str, &str); 10] = [
         "takes as long as all other blocks together; .ci/run runs this experiment",
     ),
 ];
-/// Maximum number of blocks with a reason of their own.
+/// Maximum number of blocks that have such a reason.
 const MOST_NOT_RUN: usize = 10;
 
 /// Returns the targets of the links in a page. Code is skipped.
@@ -94,7 +94,7 @@ fn anchor(title: &str) -> String {
     kept.map(|c| if c == ' ' { '-' } else { c }).flat_map(char::to_lowercase).collect()
 }
 
-/// Returns the commands of the blocks of a page for which `wanted` holds.
+/// Returns the commands in those blocks of a page whose mode satisfies `wanted`.
 fn examples(page: &Path, wanted: impl Fn(Mode) -> bool) -> Vec<Example> {
     blocks(page).into_iter().filter(|block| wanted(block.mode)).flat_map(|block| block.examples).collect()
 }
@@ -104,7 +104,7 @@ fn installed(command: &str) -> String {
     command.replace("cargo run --release -q -- ", "fullpipe ").replace("cargo run --release -- ", "fullpipe ")
 }
 
-/// Returns the arguments of each call of fullpipe in a line of shell, including the calls in quotation marks.
+/// Returns the arguments of each fullpipe command in a shell command, including commands in quotation marks.
 fn calls(command: &str) -> Vec<Vec<String>> {
     let mut calls = Vec::new();
     for piece in installed(command).split(['|', ';', '&', '\'', '"']) {
@@ -132,15 +132,15 @@ fn help_of(call: &[String]) -> Vec<&str> {
     words[..depth].iter().copied().chain(iter::once("--help")).collect()
 }
 
-/// Returns the standard output of a line of shell in the root of the project. Each line is run once, because
-/// pages and snapshots show the same diagnoses, which take several seconds.
+/// Runs a shell command in the root of the project, and returns its standard output. Each command is run only
+/// once, because pages and snapshots show the same diagnoses, which take several seconds.
 pub(crate) fn output_of(command: &str) -> Arc<str> {
     static OUTPUTS: Mutex<BTreeMap<String, Arc<OnceLock<Arc<str>>>>> = Mutex::new(BTreeMap::new());
     let output = Arc::clone(OUTPUTS.lock().expect("no test panics here").entry(command.into()).or_default());
     Arc::clone(output.get_or_init(|| run(command).into()))
 }
 
-/// Runs a line of shell in the root of the project, and returns its standard output.
+/// Runs a shell command in the root of the project, and returns its standard output.
 fn run(command: &str) -> String {
     let program = Path::new(crate::PROGRAM).parent().expect("a folder").to_path_buf();
     let before = env::var_os("PATH").unwrap_or_default();
@@ -160,7 +160,7 @@ fn is_equal(shown: &str, printed: &str) -> bool {
     shown == printed
 }
 
-/// Returns the headings, blocks and rows of a page in order, without what a translation changes.
+/// Returns the headings, blocks and rows of a page in order, without the parts that a translation changes.
 fn form(text: &str) -> Vec<String> {
     let mut form = Vec::new();
     for part in parts(text) {
@@ -256,7 +256,7 @@ fn outputs_are_those_of_the_commands() {
     assert!(count > 0, "no page shows an output");
 }
 
-/// A block that no test runs may contain a command that has stopped working.
+/// Every block that no test runs needs a reason, because its commands may have stopped working.
 #[test]
 fn blocks_that_are_not_run_have_a_reason() {
     let mut used: BTreeSet<&str> = BTreeSet::new();
@@ -287,7 +287,7 @@ fn an_output_may_be_shortened_but_not_changed() {
     }
 }
 
-/// The errors for an unknown key and an unknown metric list those that exist.
+/// The errors for an unknown key and an unknown metric list the keys and metrics that exist.
 #[test]
 fn the_page_on_experiments_has_every_key() {
     let page = read("docs/reference/experiment-file.md");

@@ -1,7 +1,7 @@
-//! Tests of the pictures in README: they show what the program prints. The snapshot of that diagnosis is kept current by
-//! a test of its own.
+//! Tests that the pictures in README show the output of the program. Another test keeps the snapshot of this output
+//! current.
 //!
-//! `scripts/ladder-picture` draws the ladder again.
+//! The script `scripts/ladder-picture` redraws the ladder.
 
 use std::fs;
 
@@ -30,7 +30,7 @@ struct Printed {
     remedy: String,
 }
 
-/// Returns the rungs of a ladder from the text of a diagnosis: a line with a bar begins a rung.
+/// Returns the rungs of a ladder from the text of a diagnosis; each line with a bar starts a rung.
 fn rungs(text: &str) -> Vec<Printed> {
     let (_, ladder) = text.split_once("\nLadder:").expect("a ladder");
     let (ladder, _) = ladder.split_once("\n\n").expect("text after the ladder");
@@ -72,7 +72,7 @@ fn the_picture_of_the_ladder_shows_what_the_program_prints() {
                 assert!(text.contains(shown), "ladder-{name}.svg does not show '{shown}': {text}");
             }
         }
-        // The heights of the bars have the ratios of the rates.
+        // The heights of the bars are proportional to the rates.
         let heights: Vec<f64> = attributes(&svg, "rect", "height")
             .iter()
             .map(|height| height.parse().expect("a number"))

@@ -14,11 +14,11 @@ use crate::process::{example, fullpipe};
 use crate::snapshots::is_current;
 use serde_json::Value;
 
-/// Maximum relative distance between a prediction and the range of the kernel results at which the prediction
-/// still counts as correct.
+/// Maximum relative distance between a prediction and the range of the kernel results for the prediction to
+/// count as correct.
 const NEAR: f64 = 0.10;
 
-/// Result of the kernel TCP stack: the range over its runs, and their mean if it is not the middle of the
+/// Result of the kernel TCP stack: the range over its runs, and their mean if this is not the middle of the
 /// range.
 #[derive(Clone, Copy)]
 struct Kernel {
@@ -34,7 +34,7 @@ const fn range(low: f64, high: f64) -> Kernel {
 const WEAK: [&str; 4] = ["--link", "340mbit", "--rtt", "140ms"];
 pub(crate) const OCEAN: [&str; 4] = ["--link", "1gbit", "--rtt", "210ms"];
 
-/// Questions to `fullpipe whatif`, with the steady-state goodput of Linux 6.18 in Mbit/s.
+/// Inputs of `fullpipe whatif`, with the steady-state goodput of Linux 6.18 in Mbit/s.
 const CALCULATED: [([&str; 4], &str, &str, &str, Kernel); 13] = [
     (WEAK, "0%", "64MiB", "reno", range(328.1, 328.2)),
     (WEAK, "0%", "64MiB", "cubic", range(328.2, 328.2)),
@@ -51,7 +51,7 @@ const CALCULATED: [([&str; 4], &str, &str, &str, Kernel); 13] = [
     (OCEAN, "20ppm", "64MiB", "bbr", Kernel { low: 550.0, high: 980.0, mean: 830.0 }),
 ];
 
-/// Known causes of predictions that miss, by the name of the row.
+/// Known causes of wrong predictions, by the name of the row.
 const CAUSES: [(&str, &str); 0] = [];
 
 /// A row of the table that compares predictions with kernel results.
@@ -91,7 +91,8 @@ fn document(arguments: &[&str]) -> Value {
     serde_json::from_str(&stdout).expect("JSON")
 }
 
-/// Returns the answer of `fullpipe whatif` for Linux 6.18. Each question is asked once in all tests.
+/// Returns the result of `fullpipe whatif` for Linux 6.18. All tests share the results, so each is computed
+/// only once.
 pub(crate) fn whatif(path: &[&str; 4], loss: &str, buffers: &str, cc: &str) -> Value {
     let path = path.join(" ");
     let question = format!("{path} --loss {loss} --buffers {buffers} --kernel 6.18 --cc {cc}");

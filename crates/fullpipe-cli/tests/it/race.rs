@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::process::{folder, fullpipe, refusal};
 
-/// Two cells: a download without loss and one with loss.
+/// An experiment with two cells: a download without loss, and one with loss.
 const CELLS: &str = "\
 name = 'small'
 duration = '60s'
@@ -27,7 +27,7 @@ fn cells(test: &str, text: &str) -> PathBuf {
     file
 }
 
-/// Returns the arguments of a race of two arms over the cells in `file`.
+/// Returns the arguments of a race between two arms over the cells in `file`.
 fn arguments<'a>(file: &'a Path, more: &[&'a str]) -> Vec<&'a str> {
     let race = ["race", "--paths", file.to_str().expect("UTF-8"), "--arms", "bbr1,bbr1+iw"];
     [&race[..], more].concat()
@@ -87,7 +87,8 @@ fn json_has_times_floors_and_intervals() {
     }
 }
 
-/// A race continues with the pairs that its folder lacks, even if the last line of the file is incomplete.
+/// A race continues with the pairs that are missing in its folder, even if the last line of the file is
+/// incomplete.
 #[test]
 fn a_race_continues_where_it_stopped() {
     let file = cells("race-out", CELLS);
@@ -103,7 +104,7 @@ fn a_race_continues_where_it_stopped() {
     let stored: Value = fs::read_to_string(out.join("race.json")).expect("results").parse().expect("JSON");
     assert_eq!(stored, continued);
 
-    // The same race again runs nothing: it reports a time that was changed in the file.
+    // The same race does not run again: it reports a time that this test has changed in the file.
     let mut first: Value = pairs().lines().next().expect("a pair").parse().expect("JSON");
     first["runs"]["bbr1"]["from_syn_ns"] = 9_000_000_000_u64.into();
     let rest: Vec<String> = pairs().lines().skip(1).map(str::to_owned).collect();
@@ -112,7 +113,7 @@ fn a_race_continues_where_it_stopped() {
     let changed = (0..2).filter(|cell| again["cells"][*cell]["arms"][0]["from_syn"]["max_s"] == 9.0).count();
     assert_eq!((changed, pairs().lines().count()), (1, 10), "{again:#}");
 
-    // Another arm or another path needs new runs.
+    // A different arm or a different path requires new runs.
     let other = cells("race-other", &CELLS.replace("50ms", "40ms"));
     document(&arguments(&other, &["--pairs", "5", "--out", dir]));
     assert_eq!(pairs().lines().count(), 20, "{}", pairs());
@@ -131,7 +132,7 @@ fn a_race_writes_a_page() {
     assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
     let text = fs::read_to_string(&page).expect("a page");
     assert!(text.contains("<h3>bbr1+iw compared with bbr1</h3>") && text.contains(r#"id="races""#));
-    // A page that cannot be written is refused before the race.
+    // If a page cannot be written, the command fails before the race.
     let folder = file.parent().and_then(Path::to_str).expect("UTF-8");
     let (error, _) = refusal(1, fullpipe(&arguments(&file, &["--pairs", "2", "--html", folder])));
     assert!(error.starts_with("cannot write "), "{error}");

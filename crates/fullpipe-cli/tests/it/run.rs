@@ -44,7 +44,7 @@ fn a_table_has_one_line_a_point() {
     assert!(lines.iter().all(|line| line.chars().count() <= 100), "{stdout}");
 }
 
-/// A file that cannot be an experiment is not read into memory.
+/// A file that is too large for an experiment is not read into memory.
 #[test]
 fn a_file_that_is_too_large_is_refused() {
     let file = experiment("too-large", &"#".repeat((1 << 20) + 1));
@@ -104,7 +104,7 @@ fn json_lines_are_one_object_a_run() {
     let (code, stdout, stderr) = run(&file, &["--format", "jsonl", "--repeat", "2", "--check"]);
     assert_eq!((code, stderr.as_str()), (0, ""));
     let lines = stdout.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
-    // Runs are printed in the order of their completion, which varies between machines.
+    // Runs are printed in the order in which they complete, which varies between machines.
     let mut runs: Vec<_> = lines
         .map(|run| (run["point"].to_string(), run["seed"].to_string(), run["flows"].is_array()))
         .collect();
@@ -180,7 +180,7 @@ fn a_second_interruption_keeps_what_is_finished() {
         return;
     }
     // The first run simulates an hour at 10 Gbit/s, which takes minutes of wall-clock time. Another thread
-    // makes the short run that follows. Once the short run is reported, the long run is in progress.
+    // executes the short run that follows. Once the short run is reported, the long run must be in progress.
     let text = EXPERIMENT.replace("['reno', 'cubic']", "'reno'");
     let text = text.replace("'2s'", "['3600s', '100ms']").replace("10mbit", "10gbit");
     let file = experiment("interrupted-twice", &text);
@@ -333,7 +333,7 @@ fn what_cannot_be_run_gets_one_line_and_a_hint() {
 #[test]
 fn wrong_usage_is_told_from_wrong_input() {
     assert_eq!(fullpipe(&["run"]).0, 2);
-    // A world that is not built is not offered.
+    // An unknown world is rejected.
     let (code, _, stderr) = fullpipe(&["run", "x.toml", "--world", "live"]);
     assert_eq!(code, 2);
     assert_eq!(

@@ -59,7 +59,7 @@ fn is_as_in(name: &str, output: &str) {
 /// `text` to `file` instead.
 #[track_caller]
 pub(crate) fn is_current(file: &Path, text: &str) {
-    // `raw`, because help texts contain `[..]` and `...`, which snapbox otherwise reads as wildcards.
+    // `raw` is needed because help texts contain `[..]` and `...`, which snapbox would read as wildcards.
     let expected = Data::read_from(file, Some(DataFormat::Text)).raw();
     Assert::new().action_env(DEFAULT_ACTION_ENV).eq(text, expected);
 }
@@ -85,7 +85,7 @@ fn help() {
     matches("first-steps.txt", &[]);
 }
 
-/// The version names the commit and its date, where the tests are built from the repository.
+/// If the tests are built from the repository, the version contains the commit and its date.
 #[test]
 fn version() {
     let (code, stdout, _) = fullpipe(&["--version"]);
@@ -103,7 +103,7 @@ fn version() {
     }
 }
 
-/// A guide shows parts of the same output, so the command is run once for both.
+/// A guide shows parts of the same output, so the command is run only once for both.
 #[test]
 fn diagnose() {
     let output = output_of(
@@ -113,8 +113,8 @@ fn diagnose() {
     is_as_in("diagnose-cubic.txt", &output);
 }
 
-/// The example that is part of the program comes with the facts of its path. On a link of 1 Gbit/s, as without
-/// `--link`, the ladder would take longer to simulate.
+/// The built-in example comes with facts about its path. On a link of 1 Gbit/s, which is the default of the
+/// example, the simulation of the ladder would take longer.
 #[test]
 fn example_within_the_program() {
     let (code, output, stderr) = fullpipe(&["diagnose", "--example", "--link", "80mbit"]);
@@ -129,7 +129,7 @@ fn example_within_the_program() {
     assert!(output.ends_with("Other examples: cubic-tuned, bbr\n"), "{output}");
 }
 
-/// The link is slow, because the test would only take longer on a gigabit link.
+/// A slow link is used, because the test would take longer on a gigabit link without covering more.
 #[test]
 fn diagnose_offered() {
     let log = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/snapshots/small.iperf3.txt");

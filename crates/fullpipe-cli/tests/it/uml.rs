@@ -1,5 +1,5 @@
-//! Tests of `run --world uml` as users run it. Without the package user-mode-linux, and where a process must not
-//! trace others, the tests of guests are skipped with a message. With `FULLPIPE_REQUIRE_LINUX=1`, the tests fail
+//! Tests of `run --world uml` as users run it. The tests that need guests are skipped with a message if the package
+//! user-mode-linux is missing, or if processes must not trace others. With `FULLPIPE_REQUIRE_LINUX=1`, the tests fail
 //! instead of being skipped if the package is missing.
 
 use std::cell::RefCell;
@@ -27,7 +27,8 @@ fn document(file: &Path, arguments: &[&str]) -> Option<Value> {
     Some(serde_json::from_str(&stdout).expect("a document"))
 }
 
-/// Writes an experiment to an empty folder. One second of virtual time costs about as much CPU time as the boot.
+/// Writes an experiment to an empty folder. One second of virtual time takes about as much CPU time as booting the
+/// guest.
 fn experiment(test: &str, points: &str) -> std::path::PathBuf {
     let file = folder(test).join("experiment.toml");
     let text = format!("name = 'guests'\nduration = '1s'\n[path]\nrate = '10mbit'\nrtt = '40ms'\n{points}");
@@ -40,14 +41,14 @@ fn digests(document: &Value) -> Vec<&str> {
     runs.iter().map(|run| run["digest"].as_str().expect("a digest")).collect()
 }
 
-/// A kernel that runs twice sends the same packets at the same times, and the simulator sends nearly the same
-/// ones: the same losses, and the same goodput within 3 %. BBR is a module of the kernel, and CUBIC is built in.
+/// Two runs of a guest send the same packets at the same times; the simulator sends nearly the same packets, with the
+/// same losses and a goodput that differs by at most 3 %. In the kernel, BBR is a module, and CUBIC is built in.
 #[test]
 fn a_guest_repeats_itself_and_agrees_with_the_simulator() {
     let points = "loss = '0.3%'\n[[flow]]\ncc = 'cubic'\n[[flow]]\ncc = 'bbr1'";
     let file = experiment("a-guest-repeats-itself", points);
     let Some(first) = document(&file, &["--world", "uml"]) else { return };
-    // The second run is also captured, which changes nothing.
+    // The second run is also captured, which must not change its result.
     let capture = file.with_extension("pcapng");
     let capture = capture.to_str().expect("UTF-8");
     let second = document(&file, &["--world", "uml", "--pcapng", capture]).expect("a second time");
@@ -69,7 +70,8 @@ fn a_guest_repeats_itself_and_agrees_with_the_simulator() {
     assert!(guest["path"]["random_drops"].as_u64() > Some(0) && bytes(guest) > 5e5, "{guest}");
 }
 
-/// A request is answered in a time that the path determines: the handshake, the request and the response.
+/// The path determines the time of a response: one round trip each for the handshake and for the request with the
+/// response.
 #[test]
 fn a_guest_answers_a_request() {
     let points = "[[flow]]\ncc = 'cubic'\nbytes = '1kB'\napp = { request = '200B' }";
@@ -94,7 +96,7 @@ fn what_cannot_run_a_guest_is_refused_in_one_line() {
     let (error, _) = refused(&["--kernel", file]);
     assert!(error.ends_with("is not a program for x86_64"), "{error}");
 
-    // A program header table without an interpreter: the kernel is statically linked.
+    // A program header table without an interpreter means that the kernel is statically linked.
     let linked = folder("static-kernel").join("linux");
     let mut head = vec![0_u8; 120];
     head[..6].copy_from_slice(&[0x7f, b'E', b'L', b'F', 2, 1]);
@@ -115,15 +117,14 @@ fn what_cannot_run_a_guest_is_refused_in_one_line() {
     assert_eq!(usage(&["--time-limit", "1min"]), "--time-limit applies to --world uml only");
 }
 
-/// Returns the number of processes that run in a folder of `parent`.
+/// Returns the number of processes whose working directory is below `parent`.
 fn processes_in(parent: &Path) -> usize {
     let processes = fs::read_dir("/proc").expect("/proc").flatten();
     let folders = processes.filter_map(|process| fs::read_link(process.path().join("cwd")).ok());
     folders.filter(|folder| folder.starts_with(parent)).count()
 }
 
-/// Starts a guest that would run for a long time, in a folder below the one that is returned. `None` if this
-/// machine cannot run guests.
+/// Starts a long run of a guest in a folder below the returned one. Returns `None` if this machine cannot run guests.
 fn long_run(test: &str, arguments: &[&str]) -> Option<(Child, PathBuf)> {
     if !has("linux") {
         return None;
@@ -150,7 +151,7 @@ fn long_run(test: &str, arguments: &[&str]) -> Option<(Child, PathBuf)> {
     Some((child.into_inner(), parent))
 }
 
-/// The kernel of a guest and all processes that it has created end with the command, even if it is killed.
+/// If the command is killed, the kernel of its guest and all other processes that it has started end, too.
 #[test]
 fn a_killed_command_leaves_no_guest() {
     let Some((mut child, parent)) = long_run("a-killed-command", &[]) else { return };
@@ -159,7 +160,7 @@ fn a_killed_command_leaves_no_guest() {
     assert!(becomes(|| processes_in(&parent) == 0), "{} processes are left", processes_in(&parent));
 }
 
-/// A guest that reaches its time limit is killed and named, and nothing of it is left.
+/// A guest that reaches its time limit is killed and reported, and leaves nothing behind.
 #[test]
 fn a_guest_ends_at_its_time_limit() {
     let Some((child, parent)) = long_run("a-time-limit", &["--time-limit", "900ms"]) else { return };
@@ -173,7 +174,7 @@ fn a_guest_ends_at_its_time_limit() {
     assert_eq!(fs::read_dir(&parent).expect("a folder").count(), 0, "the folder of the run is left");
 }
 
-/// Twenty cells, each twice: alone, and while all cores are busy. Takes two minutes of CPU time on one core.
+/// Twenty cells are run twice each: alone, and while all cores are busy. The test takes two minutes of CPU time.
 #[test]
 #[ignore = "takes minutes"]
 fn twenty_cells_repeat_bit_for_bit() {
@@ -192,7 +193,8 @@ fn twenty_cells_repeat_bit_for_bit() {
     assert_eq!(digests(&first), digests(&second));
 }
 
-/// A pair of the simulator with itself does not part, and a pair with a guest names the packet at which it does.
+/// The simulator compared with itself has no different packet; compared with a guest, the command reports the first
+/// packet that differs.
 #[test]
 fn a_pair_names_the_first_packet_that_differs() {
     let file = experiment("a-pair", "loss = '0.2%'\n[[flow]]\ncc = ['cubic', 'bbr1']");
@@ -216,13 +218,15 @@ fn a_pair_names_the_first_packet_that_differs() {
         return;
     }
     assert_eq!(code, 0, "{stderr}");
-    // Timers of the guest's kernel have steps of 256 ns, so the runs part at the latest at the first paced packet.
+    // The timers of the guest's kernel have steps of 256 ns, so the runs differ at the first paced packet at the
+    // latest.
     let line = stdout.lines().find(|line| line.starts_with("The runs part at ")).expect("a difference");
     let number = line.split_whitespace().find_map(|word| word.parse::<u32>().ok()).expect("a number");
     assert!(stdout.contains(&format!("\n* {number} ")), "the packet is marked: {stdout}");
 }
 
-/// Each simulated rung of a ladder has the rate of a kernel, which agrees with that of the simulator.
+/// For each simulated rung of a ladder, the document contains the rate on a kernel, which agrees with the simulator's
+/// rate.
 #[test]
 fn each_rung_is_also_run_by_a_kernel() {
     let command = ["whatif", "--link", "4mbit", "--rtt", "100ms", "--buffers", "64KiB"];

@@ -19,9 +19,10 @@ fn number(value: &Value) -> f64 {
 }
 
 /// Compares predictions with Linux 6.18 on a path of 1 Gbit/s with an RTT of 210 ms and 20 ppm packet loss,
-/// in single runs of 30 s. The bounds are those of `experiments/cross-border.toml`: 10 % beyond each end of
-/// the kernel's range. For CUBIC with large buffers, the bounds extend further than the model's range: the
-/// kernel's run contains the whole decay, whereas the simulated value is a mean over half of it.
+/// in single runs of 30 s. The bounds are those of `experiments/cross-border.toml`: 10 % beyond both ends of
+/// the range of the kernel's results. For CUBIC with large buffers, the bounds extend further than the
+/// model's range: the kernel's run contains the whole decay, whereas the simulated value is a mean over half
+/// of it.
 #[test]
 fn the_prediction_is_what_the_kernel_does() {
     let cells = [
@@ -69,7 +70,7 @@ fn the_document_has_its_figures() {
     assert_eq!(answer(&SMALL), answer(&SMALL), "the same question has the same answer");
 }
 
-/// Each option about the path and the hosts changes the answer, and is named where its default is assumed.
+/// Each option about the path and the hosts changes the result, and is named where its default is assumed.
 #[test]
 fn every_option_counts_and_every_default_is_stated() {
     let path = ["whatif", "--link", "20mbit", "--rtt", "40ms"];
@@ -94,13 +95,13 @@ fn every_option_counts_and_every_default_is_stated() {
     assert!(small["assumptions"].to_string().contains("--sndbuf says otherwise"), "{small:#}");
     let two = given(&["--rcvbuf", "64KiB", "--flows", "2"]);
     assert!((1.9..2.1).contains(&(rate(&two) / rate(&small))), "two windows carry twice as much");
-    // A cap of each flow is passed by several connections, which is a rung.
+    // Several connections avoid a cap of each flow, which gives an additional rung.
     let capped = given(&["--cap", "4mbit"]);
     let ladder = capped["ladder"].as_array().expect("a ladder");
     assert_eq!((&ladder[0]["limit"], &ladder[1]["remedy"]), (&"cap".into(), &"10 connections".into()));
     assert!(capped["notes"].to_string().contains("one CUBIC flow with the same RTT"), "{capped:#}");
     assert_eq!(capped["path"]["cap_bps"], 4_000_000);
-    // The cap of a flow changes neither the link nor the amount of data that fills it.
+    // A cap of each flow changes neither the link rate nor the amount of data that fills the link.
     assert_eq!((&capped["bdp_bytes"], &default["bdp_bytes"]), (&100_000.into(), &100_000.into()));
     assert_eq!(capped["figures"]["line_bps"], default["figures"]["line_bps"]);
     assert!(capped["assumptions"].to_string().contains("queue of 1 BDP of the cap"), "{capped:#}");
@@ -109,8 +110,8 @@ fn every_option_counts_and_every_default_is_stated() {
     assert!(text.contains("19.5 KiB  must be in flight on a flow to fill its cap"), "{text}");
     let short = given(&["--mss", "500B"]);
     assert!(number(&short["figures"]["line_bps"]) < number(&default["figures"]["line_bps"]), "more headers");
-    // CUBIC causes a standing queue in a deep buffer, which the RTT shows; queue management empties it at the
-    // same rate.
+    // In a deep buffer, CUBIC causes a standing queue, which increases the RTT; an AQM removes this queue
+    // without reducing the rate.
     let deep = given(&["--queue", "1MiB"]);
     let rungs = deep["ladder"].as_array().expect("a ladder");
     let p95 = |rung: &Value| number(&rung["rtt"]["p95_ms"]);
@@ -131,8 +132,8 @@ fn a_full_line_needs_no_remedy() {
     assert_eq!(document["figures"]["loss_bps"], Value::Null);
 }
 
-/// Windows and buffers are those of each flow. Twelve flows fill the link with buffers that are too small for
-/// one.
+/// Windows and buffers apply to each flow separately. Twelve flows fill the link with buffers that would be
+/// too small for a single flow.
 #[test]
 fn several_flows_have_windows_of_their_own() {
     let twelve = ["whatif", "--link", "100mbit", "--rtt", "50ms", "--loss", "0.1%", "--buffers", "1MiB"];

@@ -9,7 +9,7 @@ use super::fullpipe;
 
 pub(crate) const PATH: [&str; 5] = ["emu", "--rate", "10mbit", "--rtt", "20ms"];
 
-/// Returns whether the process has the privileges for an emulated path: without them, `fullpipe emu` exits
+/// Returns whether the process has the privileges for an emulated path; without them, `fullpipe emu` exits
 /// with code 4.
 pub(crate) fn allowed() -> bool {
     let (code, _, stderr) = fullpipe(&[&PATH[..], &["--", "true"]].concat());
@@ -24,7 +24,7 @@ pub(crate) fn allowed() -> bool {
     false
 }
 
-/// Lateness that marks a machine as disturbed if 1 % of its wake-ups exceed it.
+/// Lateness from which a machine counts as disturbed, if more than 1 % of its wake-ups exceed it.
 pub(crate) const DISTURBED: Duration = Duration::from_millis(1);
 /// Maximum number of attempts for a measurement that was disturbed.
 const ATTEMPTS: u32 = 5;
@@ -37,8 +37,8 @@ pub(crate) fn is_disturbed(stderr: &str) -> bool {
     woken > DISTURBED || stderr.contains("not valid: ")
 }
 
-/// Returns the result of `measure`, which also says whether the measurement was disturbed. A disturbed
-/// measurement whose result does not satisfy `holds` is repeated.
+/// Repeats a disturbed measurement until its result satisfies `holds`, and returns the result; `measure` also
+/// returns whether the measurement was disturbed. A measurement that was not disturbed is never repeated.
 pub(crate) fn undisturbed<T>(measure: impl Fn() -> (T, bool), holds: impl Fn(&T) -> bool) -> T {
     for _ in 1..ATTEMPTS {
         let (value, disturbed) = measure();

@@ -1,7 +1,7 @@
-//! Reads the pages that users read: their blocks of commands, with the outputs below them.
+//! Reads the pages for users: their blocks of commands, and the outputs below the commands.
 //!
-//! A block fenced `console` contains commands, each after `$ `, and the output of the last one; `[...]` stands
-//! for lines that are left out. A word after `console` says how the tests run the block:
+//! A block fenced `console` contains commands, each after `$ `, and the output of the last command; `[...]`
+//! replaces omitted lines. A word after `console` determines how the tests run the block:
 //!
 //! | fence | where its commands run |
 //! |---|---|
@@ -14,7 +14,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Line that stands for any number of lines of an output.
+/// A line that replaces any number of lines of an output.
 pub(crate) const OMITTED: &str = "[...]";
 
 /// Part of a page.
@@ -25,7 +25,7 @@ pub(crate) enum Part<'t> {
     Block(&'t str, Vec<&'t str>),
 }
 
-/// Transfer that runs while the commands of a block run.
+/// A transfer that runs during the commands of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Traffic {
     None,
@@ -36,15 +36,15 @@ pub(crate) enum Traffic {
 /// How the tests run the commands of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// In the root of the project.
+    /// The tests run the commands in the root of the project.
     Project,
-    /// Behind an emulated path.
+    /// The tests run the commands behind an emulated path.
     Network(Traffic),
-    /// Not at all.
+    /// The tests do not run the commands.
     NoRun,
 }
 
-/// Command that a page shows, with the output below it.
+/// A command that a page shows, with the output below it.
 pub(crate) struct Example {
     pub(crate) command: String,
     pub(crate) shown: Vec<String>,
@@ -139,8 +139,8 @@ pub(crate) fn blocks(page: &Path) -> Vec<Block> {
     blocks
 }
 
-/// Returns whether the items of a page (lines or words) are those of an output. `[...]` stands for any number
-/// of items; `same` compares an item of the page with one of the output.
+/// Returns whether the items (lines or words) that a page shows match those of an output. The item `[...]`
+/// matches any number of items; `same` compares an item of the page with an item of the output.
 pub(crate) fn agree(shown: &[&str], output: &[&str], same: impl Fn(&str, &str) -> bool) -> bool {
     let begins = |part: &[&str], left: &[&str]| {
         part.len() <= left.len() && part.iter().zip(left).all(|(&shown, &printed)| same(shown, printed))

@@ -1,10 +1,11 @@
-//! Tests of `fullpipe accelerate` in two namespaces: curl in one, nginx and fullpipe in the other, a veth
-//! pair between them. nginx listens twice: on the public address, as the kernel's server, and on a loopback
-//! address with the PROXY protocol, as the accelerated server. Its answers name the way that a request took.
+//! Tests of `fullpipe accelerate` in two namespaces, which a veth pair connects: one contains curl, the other
+//! nginx and fullpipe. nginx listens on the public address, as the kernel's server, and with the PROXY
+//! protocol on a loopback address, as the accelerated server. Its responses show which of the two TCP stacks
+//! handled a request.
 //!
 //! Without root, /dev/net/tun, nft, nginx or curl, these tests are skipped with a message. With
-//! `FULLPIPE_REQUIRE_NETNS=1` and `FULLPIPE_REQUIRE_NFT=1`, the tests fail instead if root lacks the
-//! namespaces or nft.
+//! `FULLPIPE_REQUIRE_NETNS=1` and `FULLPIPE_REQUIRE_NFT=1`, the tests fail instead of being skipped if root
+//! cannot create namespaces or nft is missing.
 
 mod bad_path;
 mod cost;
@@ -31,7 +32,7 @@ use scene::{Scene, can_run, inside, start, wait_for};
 
 const FILE: u64 = 8 << 20;
 const UPSTREAM: &str = "127.0.0.1:8080";
-/// Port of the server without the PROXY protocol, on the loopback address.
+/// Port of the accelerated server without the PROXY protocol, on the loopback address.
 const PLAIN_PORT: u16 = 8_081;
 
 fn has_web() -> bool {
@@ -45,7 +46,7 @@ fn has_web() -> bool {
 }
 
 impl Scene {
-    /// Returns the server's address for URLs.
+    /// Returns the server's address as written in URLs.
     fn host(&self) -> String {
         if self.v6 { format!("[{}]", self.address()) } else { self.address().to_string() }
     }
@@ -80,12 +81,12 @@ impl Scene {
         format!("http://{}/{path}", self.host())
     }
 
-    /// Asks the server which way a request takes, and which client it sees.
+    /// Asks the server which TCP stack handles the request, and which client address it sees.
     fn who(&self) -> String {
         self.who_with(&[])
     }
 
-    /// Like [`Self::who`], with further arguments of curl.
+    /// Asks the server like [`Self::who`], with additional arguments for curl.
     fn who_with(&self, arguments: &[&str]) -> String {
         let url = self.url("who");
         let said = inside(&self.client, "curl", &[&["-sS", "--max-time", "20", &url], arguments].concat());
@@ -93,7 +94,7 @@ impl Scene {
         String::from_utf8(said.stdout).expect("UTF-8")
     }
 
-    /// Starts a download of the file, at most at `rate` bytes per second.
+    /// Starts a download of the file `name` with a rate limit of `rate` bytes per second.
     fn download(&self, name: &str, rate: &str) -> (Child, PathBuf) {
         let to = self.folder.join(name);
         let mut curl = Command::new("curl");
@@ -106,9 +107,10 @@ impl Scene {
     }
 }
 
-/// A request takes the kernel's way before the start and after the end, and ours in between; the server
-/// learns the client's address. Downloads that begin before the start, on our TCP, and many at once arrive
-/// byte for byte, over IPv4 and IPv6. After the end, the host is as it was before the start.
+/// The kernel handles requests before the start and after the end of the service, and the service handles
+/// them in between; the server learns the client's address. Every byte arrives in downloads that begin before
+/// the start, in downloads over fullpipe's TCP, and in many concurrent downloads, over IPv4 and IPv6. After
+/// the end, the host is as it was before the start.
 #[test]
 fn connections_are_carried_byte_for_byte() {
     if !can_run() || !has_web() {
@@ -142,16 +144,16 @@ fn connections_are_carried_byte_for_byte() {
     }
 }
 
-/// Returns a field of a process in `/proc/PID/status`.
+/// Returns a field of `/proc/PID/status` for a process.
 fn field_of(process: u64, name: &str) -> String {
     let text = fs::read_to_string(format!("/proc/{process}/status")).expect("a process");
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     line.expect("a field").trim().to_owned()
 }
 
-/// In transparent mode, an unmodified server sees the address of the client, also if the client's port cannot
-/// be used. The policy rule returns if another program removes it. After `kill -9`, the next start removes
-/// what was left.
+/// In transparent mode, an unmodified server sees the client's address, even if the client's port cannot be
+/// used. If another program removes the policy rule, the service adds it again. After `kill -9`, the next
+/// start removes everything that was left behind.
 #[test]
 fn a_server_sees_the_address_of_its_client() {
     if !can_run() || !has_web() {
@@ -165,7 +167,7 @@ fn a_server_sees_the_address_of_its_client() {
         let before = scene.settings();
         let mut service = scene.accelerate(80, &scene.loopback(), "transparent");
         assert_eq!(scene.who(), seen);
-        // A worker without privileges cannot bind this port.
+        // The unprivileged worker cannot bind to this port.
         assert_eq!(scene.who_with(&["--local-port", "80"]), seen);
         let (mut download, file) = scene.download("ours", "10G");
         assert!(download.wait().expect("it ends").success());
@@ -200,7 +202,7 @@ fn commands_of_the_guide() -> Vec<String> {
     block.lines().map(|line| line.strip_prefix("sudo ").unwrap_or(line).to_owned()).collect()
 }
 
-/// The guide's commands work as they are written, on a host with the guide's addresses.
+/// On a host with the addresses of the guide, the guide's commands work as written.
 #[test]
 fn the_guide_works() {
     if !can_run() || !has_web() {
@@ -226,14 +228,14 @@ fn the_guide_works() {
     assert!(run(&scene.server, check).ends_with("Nothing stands in the way.\n"));
     let _service = scene.start_service(&mut shell(serve));
     run(&scene.client, request);
-    // The state is at most one second old.
+    // The status is at most one second old.
     wait_for("the connection is counted", || {
         let status = run(&scene.server, status);
         (status.contains("steering     steady") && status.contains(" 1 accepted")).then_some(())
     });
 }
 
-/// `--check` requires no privileges and changes nothing; it names what stands in the way.
+/// `--check` requires no privileges, changes nothing, and lists the objections.
 #[test]
 fn a_check_names_the_objections() {
     if !can_run() || !has_web() {
@@ -256,8 +258,8 @@ fn a_check_names_the_objections() {
     let (code, text) = check("203.0.113.5:81");
     assert_eq!(code, Some(5), "{text}");
     assert!(text.contains("no server listens on 203.0.113.5:81"), "{text}");
-    // A policy rule, with which the kernel must forward, a firewall that permits no forwarding, and a rule that
-    // drops some clients.
+    // The changes are a policy rule, which makes the kernel forward packets; a firewall that forbids
+    // forwarding; and a rule that drops packets of some clients.
     for (change, expected_code, expected) in [
         (
             "ip rule add from 203.0.113.99 lookup main pref 100",

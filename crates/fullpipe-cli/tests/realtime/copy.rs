@@ -1,4 +1,5 @@
-//! Tests of `fullpipe copy` and `fullpipe relay` as users and scripts run them, with both ends killed.
+//! Tests of `fullpipe copy` and `fullpipe relay` as users and scripts run them, also when either end is
+//! killed.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -13,7 +14,7 @@ use crate::process::{becomes, folder, fullpipe, port, refusal};
 
 const MIB: usize = 1 << 20;
 
-/// The folder of a test, with the keys of both ends.
+/// Folder of a test that contains the keys of both ends.
 struct Ends {
     folder: PathBuf,
     port: u16,
@@ -39,7 +40,7 @@ impl Ends {
         self.folder.join(name).to_str().expect("UTF-8").to_owned()
     }
 
-    /// Starts the relay, and waits until it listens.
+    /// Starts the relay, and waits until it is listening.
     fn serve(&self) -> Killed {
         let listen = format!("127.0.0.1:{}", self.port);
         let child = Command::new(crate::PROGRAM)
@@ -55,7 +56,7 @@ impl Ends {
         let mut line = String::new();
         lines.read_line(&mut line).expect("a line");
         assert_eq!(line, format!("listening on {listen}; clients need --peer {}\n", self.relay));
-        // The pipe is read until the relay ends, so that the relay never waits for it.
+        // The pipe is read until the relay ends, so that the relay never blocks on it.
         std::thread::spawn(move || lines.lines().map_while(Result::ok).for_each(|line| eprintln!("{line}")));
         child
     }
@@ -73,7 +74,7 @@ impl Ends {
         fullpipe(&words)
     }
 
-    /// Compares the copied tree with its source, and finds nothing else beside it.
+    /// Asserts that the copied tree equals its source, and that the target contains nothing else.
     fn compare(&self) {
         let (sent, placed) = (names(Path::new(&self.path("out"))), names(Path::new(&self.path("in/out"))));
         assert_eq!(placed.len(), sent.len(), "nothing is left beside the targets: {placed:?}");
@@ -84,12 +85,12 @@ impl Ends {
     }
 }
 
-/// A process that is killed with SIGKILL when it is dropped.
+/// A process that is killed with SIGKILL when this value is dropped.
 struct Killed(Child);
 
 impl Drop for Killed {
     fn drop(&mut self) {
-        // The process may have ended already.
+        // The process may already have ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -99,7 +100,7 @@ fn content(salt: u64, size: usize) -> Vec<u8> {
     (0..size as u64 / 8).flat_map(|n| draw(salt, 0, n).to_le_bytes()).collect()
 }
 
-/// Returns the names in a folder and below, without the journal.
+/// Returns the names in a folder and its subfolders, without the journal.
 fn names(folder: &Path) -> Vec<PathBuf> {
     let mut names = Vec::new();
     for entry in fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry")) {
@@ -113,14 +114,14 @@ fn names(folder: &Path) -> Vec<PathBuf> {
     names
 }
 
-/// One end, then the other, is killed at a different moment of each copy of a large file and of `files` small
-/// ones. In the end, both trees are equal, and nothing else is left.
+/// While a large file and `files` small files are copied, the test alternately kills one end and the other,
+/// at a different moment each time. In the end, both trees are equal, and no other file is left.
 fn survives(test: &str, kills: u64, large: usize, files: u64) {
     let ends = Ends::new(test);
     fs::create_dir(ends.path("out")).expect("a folder");
     fs::write(ends.path("out/large"), content(100_000, large)).expect("written");
     for number in 0..files {
-        // Files are sent in the order of their names: half of them before the large one.
+        // Files are sent in the order of their names, so half of the small files precede the large one.
         let name = if number.is_multiple_of(2) { "a" } else { "z" };
         fs::write(ends.path(&format!("out/{name}-{number}")), content(number, 3_000)).expect("written");
     }
@@ -143,7 +144,7 @@ fn survives(test: &str, kills: u64, large: usize, files: u64) {
             assert!(matches!(output.status.code(), Some(0 | 1 | 3)), "{:?}", output.status);
             relay = Some(ends.serve());
         }
-        // After a complete copy, the next ones begin anew.
+        // After a complete copy, the next copy starts from the beginning.
         let placed = names(Path::new(&ends.path("in")));
         let is_unfinished = |path: &PathBuf| path.extension().is_some_and(|end| end == "partial");
         if placed.len() as u64 == files + 1 && !placed.iter().any(is_unfinished) {
@@ -155,7 +156,7 @@ fn survives(test: &str, kills: u64, large: usize, files: u64) {
     println!("{kills} kills, {finished} copies were complete before the last one");
     let copied = || {
         let (code, stdout, stderr) = ends.copy("out", "out");
-        // The relay may not have noticed the last kill yet.
+        // The relay may not have noticed yet that the client was killed.
         assert!(code == 0 || stderr.contains("another transfer is writing"), "{stderr}");
         code == 0 && {
             let report: Value = serde_json::from_str(&stdout).expect("JSON");
@@ -181,9 +182,9 @@ fn after_two_hundred_kills_of_either_end_every_byte_has_arrived() {
     survives("copy-many-kills", 200, 512 * MIB, 5000);
 }
 
-/// A producer that obeys the accepted offset feeds a copy, of which one end, then the other, is killed. After the
-/// relay's death the copy continues by itself; after its own death it is started again. An accepted byte is never
-/// asked for again, and the file has each byte once.
+/// A producer that follows the accepted offset feeds a copy, while the test alternately kills one end and the
+/// other. If the relay is killed, the copy continues by itself; if the copy is killed, it is started again.
+/// The copy never asks again for an accepted byte, and the file contains each byte once.
 fn pipe_survives(test: &str, kills: u64, size: usize) {
     let ends = Ends::new(test);
     let content = content(5, size);
@@ -195,7 +196,7 @@ fn pipe_survives(test: &str, kills: u64, size: usize) {
         fs::write(&progress, "").expect("written");
         let name = format!("stream {stream}");
         let mut command = Command::new("sh");
-        // A shell passes a file descriptor that has a number.
+        // Only a shell can pass on a file descriptor under a given number.
         command.args([
             "-c",
             "progress=$1; shift; exec \"$@\" 3>>\"$progress\"",
@@ -210,7 +211,7 @@ fn pipe_survives(test: &str, kills: u64, size: usize) {
         let mut client = Killed(client);
         let offsets = || -> Vec<u64> {
             let text = fs::read_to_string(&progress).expect("a file");
-            // The last line may be half written.
+            // The last line may be incomplete.
             let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
             whole.lines().map(|line| line.parse().expect("an offset")).collect()
         };
@@ -220,12 +221,12 @@ fn pipe_survives(test: &str, kills: u64, size: usize) {
         std::thread::scope(|scope| {
             let rest = &content[begin as usize..];
             scope.spawn(move || {
-                // The copy may be killed before it has read all.
+                // The copy may be killed before it has read all data.
                 let _ = rest.chunks(70_001).try_for_each(|part| std::io::Write::write_all(&mut input, part));
             });
             if kill < kills {
                 pause(30 + draw(11, 0, kill) % 350);
-                // The relay is killed twice in the life of a copy, and then the copy.
+                // During each copy, the relay is killed twice, and the copy itself is killed after that.
                 for _ in 0..2 {
                     drop(relay.take());
                     pause(20);
@@ -262,7 +263,7 @@ fn a_pipe_survives_two_hundred_kills_of_either_end() {
     pipe_survives("copy-many-pipe-kills", 200, 256 * MIB);
 }
 
-/// A script with the name `ssh` runs the command on this host, as ssh does on another one.
+/// A script named `ssh` runs the command on this host, as ssh does on another host.
 #[test]
 fn a_copy_over_ssh_starts_the_other_end() {
     let folder = folder("copy-ssh");
@@ -303,7 +304,7 @@ fn a_copy_over_ssh_starts_the_other_end() {
         assert!(placed == fs::read(path("out").join(name)).expect("a file"), "{name}");
     }
     assert_eq!(fs::read_dir(path("home/new dir")).expect("a folder").count(), 1, "no journal is left");
-    // And back.
+    // The next copy goes in the opposite direction.
     let back = path("back");
     let arguments = ["copy", "me@ny:~/new dir/out", back.to_str().expect("UTF-8"), "--json"];
     let output =
@@ -325,7 +326,7 @@ fn a_copy_over_ssh_starts_the_other_end() {
     assert_eq!(hint, "install the client of OpenSSH");
 }
 
-/// The ten segments of a connection that escape pacing have 64 KiB each over loopback.
+/// Linux does not pace the first ten segments of a connection, which have 64 KiB each over loopback.
 #[test]
 fn a_limited_copy_has_the_rate_of_its_limit() {
     const SIZE: usize = 24 * MIB;
@@ -346,7 +347,8 @@ fn a_limited_copy_has_the_rate_of_its_limit() {
         let most = SIZE as f64 / (SIZE - unpaced) as f64 + 0.01;
         assert!((0.85..most).contains(&share), "{connections} connections: {share:.3} of the limit");
     }
-    // And back: the relay chooses the number of connections, and paces them.
+    // The next copy goes in the opposite direction: the relay chooses the number of connections and paces
+    // them.
     let source = format!("relay://127.0.0.1:{}/large-1", ends.port);
     let (back, key) = (ends.path("back"), ends.path("client.key"));
     let words = ["copy", &source, &back, "--peer", &ends.relay, "--key", &key, "--json"];

@@ -20,7 +20,7 @@ fn the_command_answers_for_itself() {
     let (code, stdout, stderr) = emu(&["sh", "-c", "echo $FULLPIPE_ADDR $FULLPIPE_PEER; exit 7"]);
     assert_eq!((code, stdout.as_str()), (7, "198.18.0.1 198.18.0.2\n"), "{stderr}");
     assert!(stderr.starts_with("path: "), "{stderr}");
-    // If the command starts a new session, its exit code is also passed on.
+    // If the command starts a new session, its exit code is still passed on.
     assert_eq!(emu(&["setsid", "sh", "-c", "exit 7"]).0, 7);
     let (error, _) = refusal(127, emu(&["no-such-command"]));
     assert!(error.starts_with("cannot run 'no-such-command': "), "{error}");
@@ -96,11 +96,11 @@ fn an_experiment_runs_with_kernel_flows() {
     let response = &document["runs"][0]["flows"][0]["response_ms"];
     let [from_syn, from_request] =
         ["from_syn", "from_request"].map(|time| response[time].as_f64().expect("complete"));
-    // The handshake takes a round trip of 10 ms.
+    // The handshake takes at least one RTT of 10 ms.
     assert!(code == 0 && from_syn > from_request + 9.9, "{stdout}{stderr}");
 }
 
-/// Returns the arguments of a race of two pairs over the experiment in `file`.
+/// Returns the arguments of a race with two pairs over the experiment in `file`.
 fn race<'a>(world: &'a str, file: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     [&["race", "--world", world, "--pairs", "2", "--paths", file][..], more].concat()
 }
@@ -126,14 +126,15 @@ fn kernel_senders_race() {
         let arm = &cell["arms"][arm];
         let count = |key: &str| arm[key].as_u64().expect("a number");
         assert_eq!(count("runs") + count("late"), 2, "{arm:#}");
-        // A late download was repeated twice before.
+        // A late download was repeated twice before it was given up.
         assert!(count("repeated") >= 2 * count("late"), "{arm:#}");
         if let Some(least) = arm["from_syn"]["min_s"].as_f64() {
             assert!(Some(least) >= cell["link_floor_s"].as_f64(), "{cell:#}");
             assert!(arm["sent_per_needed"].as_f64() >= Some(1.0), "{arm:#}");
         }
     }
-    // The pairs are stored with their world: the same race runs nothing again, and a simulated one runs all.
+    // Pairs are stored with their world, so the same race runs nothing again, and a simulated race runs all
+    // pairs.
     let lines = || fs::read_to_string(out.join("race.jsonl")).expect("pairs").lines().count();
     assert_eq!(lines(), 4);
     assert_eq!(fullpipe(&race("emu", file, &arms)).1, stdout);
@@ -141,14 +142,14 @@ fn kernel_senders_race() {
     assert_eq!(fullpipe(&race("sim", file, &arms)).0, 0);
     assert_eq!(lines(), 8);
 
-    // Mainline Linux has no BBRv3. A kernel that has it races.
+    // Mainline Linux has no BBRv3. A kernel that has BBRv3 runs the race.
     let (code, stdout, stderr) = fullpipe(&race("emu", file, &["--arms", "reno,bbr3"]));
     if code != 0 {
         let (error, hint) = refusal(1, (code, stdout, stderr));
         assert_eq!(error, "arm bbr3: this kernel does not have the congestion control 'bbr3'");
         assert!(hint.ends_with("or use the simulator: --world sim"), "{hint}");
     }
-    // No kernel has surge.
+    // No kernel has surge as a congestion control.
     let (error, hint) = refusal(1, fullpipe(&race("emu", file, &["--arms", "reno,surge"])));
     assert_eq!(error, "arm surge: this kernel does not have the congestion control 'surge'");
     assert!(hint.starts_with("surge is part of fullpipe's own TCP; or use"), "{hint}");

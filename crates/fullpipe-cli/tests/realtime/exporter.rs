@@ -63,8 +63,8 @@ impl Drop for Exporter {
     }
 }
 
-/// The bytes that the sockets of a group carry are counted, and they stay counted after the sockets are
-/// closed.
+/// The exporter counts the bytes that the sockets of a group transfer, and the counts remain after the
+/// sockets are closed.
 #[test]
 fn metrics_count_what_sockets_carry() {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");

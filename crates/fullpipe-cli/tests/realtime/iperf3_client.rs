@@ -83,7 +83,7 @@ impl Drop for Server {
 /// after its client has ended.
 const BUSY: &str = "the server is busy";
 
-/// Repeats `attempt` as long as the server is `busy`, and returns the last result.
+/// Repeats `attempt` as long as its result satisfies `busy`, and returns the last result.
 fn once_free<T: Debug>(mut attempt: impl FnMut() -> T, busy: impl Fn(&T) -> bool) -> T {
     let mut came = attempt();
     let last = RefCell::new(&mut came);
@@ -328,8 +328,8 @@ fn on_one_host_there_is_no_ladder() {
     assert!(stdout.contains("|       RTT "), "the columns behind the bar: {stdout}");
 }
 
-/// In `diagnose HOST`, a name that is not a file is the name of a host. The host must answer, and so must the
-/// control server.
+/// In `diagnose HOST`, a name that is not a file counts as the name of a host. Both this host and the control
+/// server must answer.
 #[test]
 fn a_host_that_is_not_there_is_no_measurement() {
     let said = fullpipe(&["diagnose", "127.0.0.1:1"]);

@@ -45,8 +45,7 @@ impl Server {
         server
     }
 
-    /// Returns the server's standard output so far, which is complete once [`Server::ends_with`] has
-    /// returned.
+    /// Returns the server's standard output so far; it is complete once [`Server::ends_with`] has returned.
     fn said(&self) -> String {
         self.said.so_far()
     }

@@ -1,6 +1,6 @@
-//! Tests that interrupted runs leave nothing behind once fullpipe has been started again. The runs are ended
-//! by SIGINT, by SIGKILL and by a full disk. Tests that need namespaces are skipped with a message if the
-//! process is not permitted to create them. With `FULLPIPE_REQUIRE_NETNS=1`, these tests fail instead of
+//! Tests that an interrupted run leaves nothing behind once fullpipe has been started again. The runs are
+//! ended by SIGINT, by SIGKILL and by a full disk. Tests that need namespaces are skipped with a message if
+//! the process is not permitted to create them. With `FULLPIPE_REQUIRE_NETNS=1`, these tests fail instead of
 //! being skipped.
 
 use std::fs;
@@ -22,8 +22,8 @@ fn processes(marker: &str) -> usize {
     lines.filter(|line| String::from_utf8_lossy(line).contains(marker)).count()
 }
 
-/// A process cannot clean up after its own SIGKILL, so there must be nothing to clean up. A descendant of the
-/// command ends together with the command, even if it is in a new session or its parent has ended.
+/// A process cannot clean up after its own SIGKILL, so the kernel must end its descendants. A descendant of
+/// the command ends together with the command, even if it is in a new session or its parent has ended.
 /// Descendants of the server end in the same way.
 #[test]
 fn a_killed_command_takes_all_that_descends_from_it_along() {

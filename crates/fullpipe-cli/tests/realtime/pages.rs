@@ -1,9 +1,9 @@
-//! Tests of the commands in README and the guides that need a network: each page whose blocks are fenced
-//! `console network` gets an emulated path, and its commands run there in the order of the page.
+//! Tests of the commands in README and the guides that need a network: each page with blocks fenced `console
+//! network` gets an emulated path, behind which its commands run in the order of the page.
 //!
-//! The outputs shown are compared word by word, because the width of a number moves the ends of lines. Rates
-//! and percentages may differ by a fifth, other numbers by a factor of three; everything else must be equal.
-//! Names such as HOST stand for the peer, and long durations are shortened.
+//! The displayed outputs are compared word by word, because the width of a number can change the line breaks.
+//! Rates and percentages may differ by a fifth, and other numbers by a factor of three; all other words must
+//! be equal. Names such as HOST stand for the peer, and long durations are shortened.
 
 use std::fmt::Write as _;
 use std::fs::{self, Permissions};
@@ -16,8 +16,8 @@ use crate::process::emulated::{allowed, is_disturbed, undisturbed};
 use crate::process::pages::{Block, Mode, Traffic, agree, blocks, pages};
 use crate::process::{folder, fullpipe, has};
 
-/// Words of the pages that stand for something of the reader's, and what the tests replace them with. The
-/// shell variable has the process ID of the program that transfers data.
+/// Words in the pages that the reader must replace, with the replacements that the tests use. The shell
+/// variable contains the process ID of the program that transfers data.
 const NAMES: [(&str, &str); 5] = [
     ("HOST", "198.18.0.2"),
     ("SERVER", "198.18.0.2"),
@@ -36,25 +36,26 @@ const SHORTENED: [(&str, &str); 6] = [
 ];
 /// The path of the examples: a slow link with a deep queue.
 const PATH: [&str; 7] = ["emu", "--rate", "20mbit", "--rtt", "40ms", "--queue", "400KiB"];
-/// Settings that the plans in the pages are made for, whatever the defaults of the machine. The default
-/// congestion control of a namespace must be one that every process may choose, so CUBIC is set for the route.
+/// Settings for which the plans in the pages were made, independent of the machine's defaults. The default
+/// congestion control of a namespace must be permitted for every process, so CUBIC is set on the route
+/// instead.
 const SETTINGS: &str =
     "sysctl -qw net.ipv4.tcp_wmem='4096 16384 4194304' net.ipv4.tcp_rmem='4096 131072 33554432'
 DEV=$(ip -o route get 198.18.0.2 | sed 's/.* dev \\([^ ]*\\) .*/\\1/')
 ip route add 198.18.0.2/32 dev \"$DEV\" congctl cubic
 ";
-/// Servers on the peer: a second one has the port of a web server, from which a guide downloads.
+/// Servers on the peer; the second one uses the port of a web server, because a guide downloads from it.
 const SERVERS: &str = "iperf3 -s >/dev/null & exec iperf3 -s -p 443 >/dev/null";
 
-/// Ends the transfer of a block. The server accepts the next test only after it has noticed the end of this
-/// one.
+/// Shell command that ends the transfer of a block. The server accepts the next test only after it has
+/// noticed that the transfer has ended.
 const STOP: &str = "kill $TRAFFIC; wait $TRAFFIC 2>/dev/null; sleep 0.5\n";
 
-/// Command of a page, prepared for the emulated path, with the words that its page shows.
+/// A command of a page, prepared for the emulated path, with the words of its displayed output.
 struct Step {
     command: String,
     shown: Vec<String>,
-    /// Number of the block in its page.
+    /// Number of the block in the page.
     block: usize,
     traffic: Traffic,
 }
@@ -95,8 +96,8 @@ fn steps(blocks: Vec<Block>) -> Vec<Step> {
     steps
 }
 
-/// Writes programs to `folder` that replace `sudo`, because the commands run as root already, and `fullpipe`,
-/// so that `tune` changes only the namespace and keeps its state below `folder`.
+/// Writes two programs to `folder`: a replacement for `sudo`, because the commands already run as root, and
+/// one for `fullpipe`, so that `tune` changes only the namespace and keeps its state below `folder`.
 fn write_programs(folder: &Path) {
     let program = crate::PROGRAM;
     let state = folder.join("state").display().to_string();
@@ -159,7 +160,7 @@ fn run(steps: &[Step], name: &str) -> (Vec<StepOutput>, bool) {
     (results.collect(), is_disturbed(&stderr))
 }
 
-/// Returns a description of every step that failed, or whose output is not the one shown.
+/// Returns a description of each step that failed or whose output differs from the displayed one.
 fn objections(steps: &[Step], results: &[StepOutput]) -> Vec<String> {
     let mut found = Vec::new();
     for (step, (code, stdout, stderr)) in steps.iter().zip(results) {
@@ -175,7 +176,7 @@ fn objections(steps: &[Step], results: &[StepOutput]) -> Vec<String> {
     found
 }
 
-/// Number with a unit within a word, such as `(40.3ms,`.
+/// A number with a unit within a word, such as `(40.3ms,`.
 #[derive(Debug, PartialEq)]
 struct Quantity<'w> {
     before: &'w str,
@@ -189,7 +190,7 @@ impl<'w> Quantity<'w> {
         let digits = word.find(|c: char| c.is_ascii_digit())?;
         let (before, rest) = word.split_at(digits);
         let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
-        // A period after the number ends a sentence.
+        // A full stop after the number ends a sentence.
         let number = rest[..end].trim_end_matches('.');
         let rest = &rest[number.len()..];
         let end = rest.find(|c: char| !c.is_ascii_alphabetic() && !"/%".contains(c)).unwrap_or(rest.len());
@@ -225,7 +226,7 @@ impl<'w> Quantity<'w> {
     }
 }
 
-/// Returns the words of a text. A number and the unit after it are one word.
+/// Returns the words of a text. A number and its unit form one word.
 fn words(text: &str) -> Vec<String> {
     const UNITS: [&str; 8] = ["%", "B", "KiB", "MiB", "GiB", "kbit/s", "Mbit/s", "Gbit/s"];
     let mut words: Vec<String> = Vec::new();
@@ -251,7 +252,8 @@ fn without_ephemeral_port(word: &str) -> &str {
     }
 }
 
-/// Returns whether a word of an output is the one shown, except for what the clock and the kernel decide.
+/// Returns whether a word of the output equals the displayed word, except for parts that depend on the clock
+/// and the kernel.
 fn is_close(shown: &str, printed: &str) -> bool {
     match (Quantity::parse(shown), Quantity::parse(printed)) {
         (Some(shown), Some(printed)) => shown.is_close(&printed),
@@ -259,7 +261,7 @@ fn is_close(shown: &str, printed: &str) -> bool {
     }
 }
 
-/// The pages whose blocks may need a network. The Chinese README has the blocks of the English one.
+/// The pages whose blocks may need a network. The Chinese README has the same blocks as the English one.
 fn pages_with_a_network() -> Vec<PathBuf> {
     let is_chosen = |page: &PathBuf| page == Path::new("README.md") || page.starts_with("docs/guides");
     pages().into_iter().filter(is_chosen).collect()
@@ -292,7 +294,8 @@ fn commands_that_need_a_network_print_what_the_pages_show() {
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
-/// Other pages than README and the guides have no blocks that need a network: no test would run them.
+/// Only README and the guides may have blocks that need a network, because no test would run such blocks in
+/// other pages.
 #[test]
 fn only_readme_and_the_guides_need_a_network() {
     let chosen = pages_with_a_network();

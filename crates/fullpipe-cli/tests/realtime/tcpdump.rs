@@ -16,14 +16,13 @@ use crate::process::emulated::allowed;
 use crate::process::{folder, fullpipe, has};
 use serde_json::Value;
 
-/// Number of bytes to send: the transfer takes a few seconds at the path's rate, in which hundreds of
-/// segments are lost.
+/// Number of bytes to send; the transfer takes a few seconds at the path's rate, and loses hundreds of segments.
 const LOAD: usize = 12_000_000;
 const PORT: u16 = 8_000;
 /// Payload of a full segment: an MTU of 1500 bytes without the headers and the timestamps option.
 const PAYLOAD: u32 = 1_448;
 
-/// Client and server programs on the two hosts: this test program, started a second time.
+/// Runs the client or the server program on one of the two hosts: this test program, started a second time.
 #[test]
 fn role() {
     let address = |name: &str| (std::env::var(name).expect("inside"), PORT);
@@ -155,8 +154,8 @@ fn counts_agree(test: &str, device: &str, datapath: &str) {
         assert_eq!(count(end, "missed_bytes"), 0, "{end}");
     }
     assert_eq!(count(&sender, "out_of_order"), 0, "{sender}");
-    // One extra segment repairs each loss. An unnecessary retransmission, such as a tail loss probe, repairs
-    // no loss.
+    // One extra segment repairs each loss. An unnecessary retransmission, such as some tail loss probes, repairs no
+    // loss.
     let again = count(&sender, "retransmits") - count(&sender, "needless");
     agree("retransmitted, at the sender", again, drops);
     let (sent, arrived) = (count(&sender, "data_segments"), count(&receiver, "data_segments"));

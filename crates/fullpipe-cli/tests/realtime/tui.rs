@@ -66,8 +66,8 @@ fn a_signal_ends_the_view_and_the_terminal_is_given_back() {
     assert!(sent.contains(TAKEN) && sent.rfind(GIVEN_BACK) > sent.rfind(TAKEN), "{sent}");
 }
 
-/// A closed window or a broken connection to the host ends the view, also where no SIGHUP reports it. The view does
-/// not read the closed terminal again and again.
+/// Closing the terminal's window or losing the connection to the host ends the view, even if no SIGHUP reports this.
+/// The view does not read the closed terminal repeatedly.
 #[test]
 fn a_closed_terminal_ends_the_view() {
     let trace = trace("tui-closed");

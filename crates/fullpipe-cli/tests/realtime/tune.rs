@@ -91,7 +91,7 @@ fn a_plan_changes_nothing_and_a_trial_is_kept_or_taken_back() {
     assert_eq!(done(tune(&root, &["status"], &[])), "Nothing is changed by fullpipe.\n");
 }
 
-/// The guard is a process of the same program, and it reverts the changes long after the command has ended.
+/// The guard is a process of the same program; it reverts the changes long after the command has ended.
 #[test]
 fn unconfirmed_changes_are_taken_back_by_themselves() {
     let root = host("tune-deadline");
@@ -281,7 +281,7 @@ fn a_link_below_the_root_is_refused() {
     }
 }
 
-/// Programs and files that set the same keys are listed. Only those files are listed that would take
+/// `status` lists programs and files that set the same keys. Only those files are listed that would take
 /// precedence over fullpipe's file at the next boot.
 #[test]
 fn status_names_whoever_else_sets_it() {
@@ -303,7 +303,7 @@ fn status_names_whoever_else_sets_it() {
     file("usr/lib/sysctl.d/96-vendor.conf", "-net/ipv4/tcp_wmem = 4096 16384 4\n");
     file("usr/lib/sysctl.d/97-masked.conf", "net.ipv4.tcp_wmem = 4096 16384 5\n");
     std::os::unix::fs::symlink("/dev/null", root.join("etc/sysctl.d/97-masked.conf")).unwrap();
-    // A second link to /dev/null hides the file of the same name.
+    // A link to /dev/null hides the file of the same name in other folders.
     file("usr/lib/sysctl.d/98-masked.conf", "net.ipv4.tcp_wmem = 4096 16384 7\n");
     std::os::unix::fs::symlink("/dev/null", root.join("etc/sysctl.d/98-masked.conf")).unwrap();
     file("etc/sysctl.conf", "net.ipv4.tcp_wmem = 4096 16384 6\n");

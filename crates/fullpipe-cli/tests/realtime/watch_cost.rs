@@ -22,8 +22,8 @@ const CONNECTIONS: usize = 1_000;
 /// Block that each active connection writes ten times per second, which amounts to 320 kbit/s.
 const WRITE: [u8; 4_000] = [7; 4_000];
 const EVERY: Duration = Duration::from_millis(100);
-/// Time before the measurement, in which each connection is sampled and classified as idle or active;
-/// followed by the duration of the measurement.
+/// Duration of the phase before the measurement, in which each connection is sampled and classified as idle
+/// or active, and duration of the measurement.
 const SETTLES: Duration = Duration::from_secs(4);
 const MEASURED: Duration = Duration::from_secs(10);
 /// Number of clock ticks per second in `/proc/PID/stat` (`USER_HZ`).

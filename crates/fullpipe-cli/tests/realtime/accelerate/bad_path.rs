@@ -1,4 +1,5 @@
-//! Transfers between a kernel and the service over an emulated path with loss, reordering and duplication.
+//! Tests of transfers between a kernel and the service over an emulated path with loss, reordering and
+//! duplication.
 
 use std::env;
 use std::net::{IpAddr, SocketAddr};
@@ -19,7 +20,7 @@ use super::usage::{cpu, load};
 const PORT: u16 = 9_000;
 const UPSTREAM: &str = "127.0.0.1:9001";
 
-/// A scene whose two hosts are the ends of an emulated path.
+/// A scene whose two hosts are at the ends of an emulated path.
 pub(super) struct FarScene {
     pub(super) scene: Scene,
     _sleeper: Running,
@@ -27,7 +28,7 @@ pub(super) struct FarScene {
 }
 
 impl FarScene {
-    /// Builds the path of an experiment, whose section `[path]` is given. Its data direction leads to the client.
+    /// Builds the path of an experiment from its section `[path]`. Its data direction leads to the client.
     pub(super) fn new(name: &str, path: &str) -> Self {
         let text = format!("name = \"path\"\nduration = \"1s\"\n[path]\n{path}\n[[flow]]\ncc = \"bbr1\"\n");
         let experiment = Experiment::from_toml(&text).expect("a path");
@@ -72,7 +73,7 @@ fn transfer(name: &str, rate: &str, len: u64, connections: u64) {
         for number in 0..connections {
             let (down, up) = (connect(), connect());
             scope.spawn(move || peers::download(down, each, Duration::ZERO).expect("a download"));
-            // Uploads are carried by the kernel's congestion control, which loses its window at each loss.
+            // Uploads use the kernel's congestion control, which reduces its window at each loss.
             let part = (each / 100).max(10_000 + number);
             scope.spawn(move || peers::upload_and_end(up, part).expect("an upload"));
         }
@@ -98,7 +99,7 @@ fn every_byte_arrives_over_a_bad_path() {
     }
 }
 
-/// As above with 10 GB; `FULLPIPE_GIGABYTES` sets another amount.
+/// Transfers 10 GB over the bad path; `FULLPIPE_GIGABYTES` sets another amount.
 #[test]
 #[ignore = "a long test: cargo test --release -p fullpipe-cli --test realtime ten_gigabytes -- --ignored --nocapture"]
 fn ten_gigabytes_arrive_over_a_bad_path() {

@@ -1,5 +1,5 @@
-//! CPU time of the worker for many connections, and packets that this host loses. BENCHMARKS.md has the
-//! figures.
+//! Measures the CPU time of the worker for many connections, and the packets that this host loses.
+//! BENCHMARKS.md contains the results.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -16,8 +16,8 @@ const PORT: u16 = 9_000;
 const UPSTREAM: &str = "127.0.0.1:9001";
 const SEGMENT: f64 = 1_448.0;
 
-/// Downloads over `connections` connections for `lasting`, after `warm_up`. Returns the rate in bit/s, and what
-/// `measure` returned at the begin and at the end.
+/// Downloads over `connections` connections for a time of `lasting`, after the warm-up `warm_up`. Returns the
+/// rate in bit/s, and the values that `measure` returned at the start and at the end.
 fn downloads<T>(
     scene: &Scene,
     connections: usize,
@@ -53,8 +53,8 @@ fn servers(scene: &Scene) -> [Server; 2] {
     [Server::new(&scene.server, &listen.to_string()), Server::new(&scene.server, UPSTREAM)]
 }
 
-/// 50 connections with CUBIC fill a queue of 1 Gbit/s, whose speed is configured, and lose less than 0.1 % of
-/// their packets in it.
+/// 50 connections with CUBIC fill the queue of a device whose speed is configured as 1 Gbit/s, and lose less
+/// than 0.1 % of their packets in it.
 #[test]
 #[ignore = "a measurement: cargo test --release -p fullpipe-cli --test realtime fifty_cubic -- --ignored --nocapture"]
 fn fifty_cubic_connections_lose_little() {
@@ -74,7 +74,7 @@ fn fifty_cubic_connections_lose_little() {
         };
         let lasting = [Duration::from_secs(2), Duration::from_secs(8)];
         let (rate, [first, last]) = downloads(&scene, 50, lasting, drops);
-        // The state, which is a second old, is read at both ends of 9.1 s.
+        // The status is up to a second old, so it is read at both ends of a period of 9.1 s.
         let packets = rate * 9.1 / 8.0 / SEGMENT;
         let share = (last - first) as f64 / packets;
         println!(
@@ -91,7 +91,7 @@ fn fifty_cubic_connections_lose_little() {
     }
 }
 
-/// 200 connections share 1 Gbit/s over a path of 50 ms, each paced by its own BBR.
+/// 200 connections share 1 Gbit/s over a path with an RTT of 50 ms, each paced by its own BBR.
 #[test]
 #[ignore = "a measurement: cargo test --release -p fullpipe-cli --test realtime two_hundred_paced -- --ignored --nocapture"]
 fn two_hundred_paced_connections() {
@@ -117,7 +117,8 @@ fn two_hundred_paced_connections() {
     assert!(per_gigabit <= 0.7, "{per_gigabit} of a core per Gbit/s");
 }
 
-/// Short connections on `threads` threads, one after the other on each: connect, request, answer, end.
+/// Opens short connections on `threads` threads, one after the other on each thread: connect, request,
+/// response, end.
 fn short(scene: &Scene, threads: usize) {
     let _servers = servers(scene);
     let listen = SocketAddr::new(scene.address(), PORT);
@@ -152,7 +153,8 @@ fn short(scene: &Scene, threads: usize) {
     assert!(worker > 0.0 && count > 0.0);
 }
 
-/// The clients are in a namespace of the same kernel, so that most of their TCP runs within the worker's writes.
+/// The clients are in a namespace of the same kernel, so most of their TCP processing happens within the
+/// worker's writes.
 #[test]
 #[ignore = "a measurement: cargo test --release -p fullpipe-cli --test realtime short_connections -- --ignored --nocapture"]
 fn short_connections() {
@@ -161,7 +163,8 @@ fn short_connections() {
     }
 }
 
-/// A path lies between the worker and the clients, as on a real host: a write ends in the queue of a device.
+/// As on a real host, a path separates the worker from the clients, so a write only adds a packet to the
+/// queue of a device.
 #[test]
 #[ignore = "a measurement: cargo test --release -p fullpipe-cli --test realtime short_connections -- --ignored --nocapture"]
 fn short_connections_over_a_path() {

@@ -1,5 +1,5 @@
-//! Mixed load for a long time: requests, half-closes, resets of both sides, slow readers, and a server that dies
-//! again and again.
+//! Tests a mixed load for a long time: requests, half-closes, resets by both sides, slow readers, and a
+//! server that is killed repeatedly.
 
 use std::env;
 use std::io::{self, ErrorKind, Read, Write};
@@ -16,47 +16,47 @@ use super::usage::{cpu, load, resident};
 
 const PORT: u16 = 9_000;
 const UPSTREAM: &str = "127.0.0.1:9001";
-/// Largest growth of the memory of both processes after the first quarter of the time.
+/// Maximum growth of the memory of both processes after the first quarter of the test.
 const FLAT: u64 = 16 << 20;
-/// Time for which a dead server is missing.
+/// Time for which a killed server is down.
 const MISSING: Duration = Duration::from_millis(300);
-/// Number of requests whose bytes are counted on all sides.
+/// Number of requests whose bytes are compared on all sides.
 const COUNTED: u64 = 100;
 
-/// Size of a run.
+/// Size and duration of a test.
 struct Size {
     lasting: Duration,
     clients: u64,
-    /// Pause of a client after each visit.
+    /// Pause of a client after each connection.
     pause: Duration,
-    /// Time between two deaths of the server.
+    /// Time between two kills of the server.
     deaths: Duration,
 }
 
-/// What the clients have seen.
+/// Results that the clients have observed.
 #[derive(Default)]
 struct Tally {
     connected: AtomicU64,
     visits: AtomicU64,
-    /// Number of visits that the death of the server has ended.
+    /// Number of connections that ended because the server was killed.
     cut: AtomicU64,
-    /// Number of deaths and returns of the server: odd while it is dead.
+    /// Number of kills and restarts of the server, which is odd while the server is down.
     changes: AtomicU64,
 }
 
-/// One visit of a client; `chance` chooses what it does.
+/// Makes one connection as a client; `chance` selects its behaviour.
 fn visit(chance: u64, connect: impl Fn() -> io::Result<TcpStream>) -> io::Result<()> {
     let stream = connect()?;
     let len = 1 + (chance >> 8) % 50_000;
     match chance % 12 {
-        // A connection with several requests.
+        // Sends several requests over one connection.
         0 => {
             let mut stream = peers::converse(stream)?;
             (0..5).try_for_each(|_| peers::request(&mut stream, len))
         }
         // The client ends its direction first, and the server answers afterwards.
         1 | 2 => peers::upload_and_end(stream, 2 * len),
-        // The client resets the connection, because it closes a socket with unread bytes.
+        // The client resets the connection by closing a socket with unread bytes.
         3 => {
             let mut stream = stream;
             stream.write_all(b"d")?;
@@ -66,7 +66,7 @@ fn visit(chance: u64, connect: impl Fn() -> io::Result<TcpStream>) -> io::Result
             ErrorKind::ConnectionReset => Ok(()),
             other => Err(other.into()),
         },
-        // A slow reader.
+        // The client reads slowly.
         5 => peers::download(stream, 300_000, Duration::from_millis(10)),
         _ => peers::download(stream, len, Duration::ZERO),
     }
@@ -87,7 +87,8 @@ fn endure(name: &str, size: &Size) {
     let tally = Tally::default();
     let connect = || {
         let stream = peers::connect(&scene.client, listen, Duration::from_secs(5));
-        // A connection whose server is dead is reset after it was accepted, perhaps before the client knows.
+        // If the server is down, a connection is accepted and then reset, perhaps before the client has
+        // noticed that it was accepted.
         if stream.as_ref().map_or_else(|error| error.kind() == ErrorKind::ConnectionReset, |_| true) {
             tally.connected.fetch_add(1, Relaxed);
         }
@@ -141,7 +142,8 @@ fn endure(name: &str, size: &Size) {
     wait_for("no connection is stuck", || (report("connections") == Some(0)).then_some(()));
     let connected = || tally.connected.load(Relaxed);
     wait_for("every connection is counted", || (report("accepted") == Some(connected())).then_some(()));
-    // Resets discard bytes that one side has counted, so bytes are compared in a time without resets.
+    // Resets discard bytes that only one side has counted, so the counts are compared in a period without
+    // resets.
     let names = ["bytes_up", "bytes_down"];
     let ours = || names.map(|name| report(name).expect("a number"));
     let servers = || [&seen.received, &seen.sent].map(|bytes| bytes.load(Relaxed));
@@ -184,7 +186,7 @@ fn mixed_load_leaves_nothing_behind() {
     endure("accelerate-mixed", &size);
 }
 
-/// Two minutes; `FULLPIPE_SECONDS` sets another time.
+/// The test takes two minutes; `FULLPIPE_SECONDS` sets another duration.
 #[test]
 #[ignore = "a long test: cargo test --release -p fullpipe-cli --test realtime long_mixed_load -- --ignored --nocapture"]
 fn long_mixed_load_leaves_nothing_behind() {

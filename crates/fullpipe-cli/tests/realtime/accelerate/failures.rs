@@ -1,4 +1,4 @@
-//! Processes that are killed or stopped, a server that ends, and devices that change.
+//! Tests of processes that are killed or stopped, of a server that ends, and of devices that change.
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
@@ -13,7 +13,7 @@ use super::scene::{Scene, Service, can_run, inside, ip, now, signal, sleep, wait
 
 const PORT: u16 = 9_000;
 const UPSTREAM: &str = "127.0.0.1:9001";
-/// Connections during a failure.
+/// Numbers of connections during a failure.
 #[derive(Clone, Copy)]
 struct LoadSize {
     idle: usize,
@@ -21,12 +21,13 @@ struct LoadSize {
     uploads: usize,
 }
 
-/// Pause of a download after each read, so that many of them leave CPU time to the other processes.
+/// Pause of a download after each read, which leaves CPU time to the other processes even with many
+/// downloads.
 const DOWNLOAD_PAUSE: Duration = Duration::from_millis(20);
-/// Longest time in which a client learns that its connection is lost.
+/// Maximum time until a client learns that its connection is lost.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
-/// A host whose server listens on both addresses.
+/// A host whose server listens on both the public and the loopback address.
 struct Host {
     scene: Scene,
     listen: SocketAddr,
@@ -47,13 +48,14 @@ impl Host {
         self.scene.accelerate(PORT, UPSTREAM, "hidden")
     }
 
-    /// Starts the service with further settings, above the section `[[listen]]` and in it.
+    /// Starts the service with additional settings: `top` above the section `[[listen]]`, and `section` in
+    /// it.
     fn accelerate_with(&self, top: &str, section: &str) -> Service {
         let section = format!("client_address = \"hidden\"\n{section}");
         self.scene.accelerate_with(top, PORT, UPSTREAM, &section)
     }
 
-    /// Returns whether a new connection is ours. The connection must succeed with its first SYN.
+    /// Returns whether the service handles a new connection. The connection must succeed with its first SYN.
     fn is_ours(&self) -> bool {
         match peers::way(&self.scene.client, self.listen) {
             seen if seen == self.scene.client_address().to_string() => false,
@@ -66,8 +68,8 @@ impl Host {
         peers::echo(&self.scene.client, self.listen)
     }
 
-    /// Opens `count` connections, all of them ours. On a busy machine, the worker may be silent for a second, and
-    /// new connections are then the kernel's.
+    /// Opens `count` connections, all of which the service must handle. On a busy machine, the worker may be
+    /// silent for a second, in which case the kernel handles new connections.
     fn connections(&self, count: usize) -> Vec<TcpStream> {
         wait_for("the worker gets all connections", || {
             let before = self.fallback.seen.accepted.load(Relaxed);
@@ -78,7 +80,7 @@ impl Host {
         })
     }
 
-    /// Opens idle connections, downloads and uploads.
+    /// Opens idle connections, downloads and uploads as `size` specifies.
     fn load(&self, size: LoadSize) -> Load {
         let mut streams = self.connections(size.idle + size.downloads + size.uploads);
         let idle = streams.drain(..size.idle).map(|mut stream| {
@@ -94,12 +96,12 @@ impl Host {
         let before = begun();
         let load = Load { receivers, uploads: streams.into_iter().map(upload).collect() };
         wait_for("the uploads arrive", || (begun() == before + size.uploads as u64).then_some(()));
-        // Probes are written when a connection begins, and then every 100 ms.
+        // Probes are written when a connection starts, and then every 100 ms.
         sleep(Duration::from_millis(300));
         load
     }
 
-    /// Checks that the server has seen no upload of `count` end in order.
+    /// Asserts that none of `count` uploads ended in an orderly way from the server's point of view.
     fn no_upload_looks_whole(&self, count: usize) {
         let ends = wait_for("the ends of the uploads", || {
             let ends = self.server.seen.uploads();
@@ -110,7 +112,7 @@ impl Host {
         }
     }
 
-    /// Waits until the kernel has removed the table together with its owner, which is a matter of milliseconds.
+    /// Waits until the kernel has removed the table together with its owner, which takes a few milliseconds.
     fn no_table_is_left(&self) {
         let tables = || inside(&self.scene.server, "nft", &["list", "tables"]).stdout;
         wait_for("no table", || tables().is_empty().then_some(()));
@@ -122,9 +124,9 @@ impl Host {
     }
 }
 
-/// Connections that exist when something fails.
+/// Connections that are open when something fails.
 struct Load {
-    /// Idle connections and downloads.
+    /// Threads of idle connections and downloads.
     receivers: Vec<JoinHandle<ErrorKind>>,
     uploads: Vec<JoinHandle<ErrorKind>>,
 }
@@ -134,7 +136,7 @@ impl Load {
         self.receivers.iter().chain(&self.uploads).all(JoinHandle::is_finished)
     }
 
-    /// Waits until all clients have met a reset; returns whether that happened in time.
+    /// Waits until all clients have seen a reset; returns whether this happened within `longest`.
     fn meets_resets_within(self, longest: Duration) -> bool {
         let begun = now();
         wait_for("resets", || self.is_over().then_some(()));
@@ -151,15 +153,16 @@ impl Load {
     }
 }
 
-/// The worker, nft, the keeper, and both processes are killed during uploads and idle connections. The next
-/// connection succeeds with its first SYN, the clients meet a reset within a second, and no upload looks
-/// whole to the server. If both processes die, the idle clients meet the reset at the next start.
+/// During uploads and idle connections, the test kills the worker, nft, the keeper, and both worker and
+/// keeper. The next connection succeeds with its first SYN, the clients see a reset within a second, and no
+/// upload looks complete to the server. If worker and keeper are both killed, idle clients see the reset at
+/// the next start.
 #[test]
 fn killed_processes_cost_only_their_connections() {
     kill_during("accelerate-killed", LoadSize { idle: 20, downloads: 5, uploads: 5 });
 }
 
-/// As above, with the connections of a busy server.
+/// Kills the same processes while a busy server has many connections.
 #[test]
 #[ignore = "a long test: cargo test --release -p fullpipe-cli --test realtime kills_during_many -- --ignored --nocapture"]
 fn kills_during_many_transfers() {
@@ -183,7 +186,8 @@ fn kill_during(name: &str, size: LoadSize) {
         if killed == "nft" {
             host.no_table_is_left();
         }
-        // Either way is right: the kernel's until another worker has started.
+        // Both results are correct, because the kernel handles new connections until another worker has
+        // started.
         host.is_ours();
         assert!(load.meets_resets_within(AT_ONCE), "clients of a killed {killed}");
         uploads += size.uploads;
@@ -204,7 +208,7 @@ fn kill_during(name: &str, size: LoadSize) {
     let mut service = host.accelerate();
     assert!(host.is_ours());
     let load = host.load(size);
-    // Stopped processes cannot notice each other's death.
+    // Stopped processes cannot react to each other's death.
     let both = [service.keeper.0.id().into(), service.worker];
     signal("-STOP", &both);
     signal("-KILL", &both);
@@ -220,7 +224,8 @@ fn kill_during(name: &str, size: LoadSize) {
     drop(service);
 }
 
-/// A worker that is stopped for 3 s loses no connection. In the meantime, new connections are the kernel's.
+/// A worker that is stopped for 3 s loses no connections. In the meantime, the kernel handles new
+/// connections.
 #[test]
 fn a_stopped_worker_keeps_its_connections() {
     if !can_run() {
@@ -244,7 +249,8 @@ fn a_stopped_worker_keeps_its_connections() {
     assert_eq!(host.scene.status(&service.keeper).expect("a service")["starts"], 1);
 }
 
-/// Clients of a server that has ended are refused within a second, and served within a second of its return.
+/// If the server ends, clients are refused within a second; if it returns, clients are served within a
+/// second.
 #[test]
 fn a_server_may_end_and_return() {
     if !can_run() {
@@ -255,7 +261,8 @@ fn a_server_may_end_and_return() {
     assert!(host.is_ours());
     let refused = |host: &Host| {
         let connected = peers::connect(&host.scene.client, host.listen, AT_ONCE);
-        // The first connection learns that the server is gone: it is accepted, and reset at once.
+        // The service learns from the first connection that the server is down, so this connection is
+        // accepted and reset at once.
         let met = connected.and_then(|mut stream| stream.read(&mut [0]));
         met.expect_err("a refusal").kind()
     };
@@ -273,8 +280,8 @@ fn a_server_may_end_and_return() {
     assert!(begun.elapsed() < AT_ONCE, "served after {:?}", begun.elapsed());
 }
 
-/// The steering survives a reload of the firewall, and follows a device that is replaced and another gateway.
-/// Connections survive all of it.
+/// The steering survives a reload of the firewall, and follows the replacement of a device and a change of
+/// the gateway. No connection is lost in the process.
 #[test]
 fn the_steering_follows_the_host() {
     if !can_run() {
@@ -306,8 +313,8 @@ fn the_steering_follows_the_host() {
     drop(service);
 }
 
-/// Beyond the rate of SYNs, new connections are the kernel's, and stay with it after the set in which their
-/// SYNs have put them has forgotten them.
+/// The kernel handles connections above the SYN rate, and keeps them after they have expired from the set
+/// into which their SYNs were put.
 #[test]
 fn connections_beyond_the_rate_are_the_kernels() {
     if !can_run() {
@@ -328,8 +335,8 @@ fn connections_beyond_the_rate_are_the_kernels() {
     }
 }
 
-/// Behind a firewall that drops what connection tracking does not know, the kernel cannot reset the clients of
-/// a dead worker, so the keeper does.
+/// If a firewall drops packets unknown to connection tracking, the kernel cannot reset the clients of a dead
+/// worker, so the keeper resets them.
 #[test]
 fn a_firewall_that_drops_unknown_packets_keeps_no_reset_back() {
     if !can_run() {
@@ -339,7 +346,8 @@ fn a_firewall_that_drops_unknown_packets_keeps_no_reset_back() {
     let rules = "add table ip f; add chain ip f i { type filter hook input priority 0; }; \
                  add rule ip f i ct state invalid drop";
     assert!(inside(&host.scene.server, "nft", &[rules]).status.success());
-    // Otherwise, connection tracking takes packets in the middle of a connection for a new connection.
+    // With the default setting, connection tracking accepts packets in the middle of a connection as a new
+    // connection.
     let strict = || {
         fs::write("/proc/sys/net/netfilter/nf_conntrack_tcp_loose", "0").expect("a setting");
         Ok(())
@@ -352,8 +360,9 @@ fn a_firewall_that_drops_unknown_packets_keeps_no_reset_back() {
     assert!(load.meets_resets_within(AT_ONCE), "clients of a killed worker");
 }
 
-/// On a host with policy routing, the kernel routes the packets of the service, also if the routing changes
-/// while it runs and if reverse paths are checked. After the end, all settings are as before.
+/// On a host with policy routing, the kernel routes the packets of the service, even if the routing changes
+/// in the meantime and if reverse path filtering is enabled. After the end of the service, all settings have
+/// their previous values.
 #[test]
 fn policy_routing_is_followed() {
     if !can_run() {
@@ -403,7 +412,8 @@ fn policy_routing_is_followed() {
     }
 }
 
-/// Connections that fill the link together stay below its speed, so its queue drops nothing.
+/// Connections that use the whole link stay below the device speed, so the queue of the device drops no
+/// packets.
 #[test]
 fn connections_stay_below_the_speed_of_the_device() {
     if !can_run() {
@@ -426,7 +436,7 @@ fn connections_stay_below_the_speed_of_the_device() {
     for download in downloads.collect::<Vec<_>>() {
         download.join().expect("no panic");
     }
-    // 5 times 2 MiB take 2.1 s.
+    // Five times 2 MiB take 2.1 s at this speed.
     let seconds = begun.elapsed().as_secs_f64();
     let rate = 5.0 * f64::from(1 << 21) * 8e-6 / seconds;
     assert!((30.0..40.0).contains(&rate), "{rate} Mbit/s");
@@ -436,7 +446,7 @@ fn connections_stay_below_the_speed_of_the_device() {
     assert_eq!(status["limit"], 39_200_000);
 }
 
-/// At the limit of connections, new ones are the kernel's, until others have ended.
+/// At the maximum number of connections, the kernel handles new ones until others have ended.
 #[test]
 fn connections_beyond_the_limit_are_the_kernels() {
     if !can_run() {

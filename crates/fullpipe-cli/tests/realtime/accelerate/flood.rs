@@ -1,4 +1,4 @@
-//! Floods of SYNs with forged source addresses.
+//! Tests of SYN floods with forged source addresses.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -18,12 +18,12 @@ use super::usage::{cpu, kernel_memory, load, resident};
 
 const PORT: u16 = 9_000;
 const UPSTREAM: &str = "127.0.0.1:9001";
-/// Largest growth of the memory of both processes during a flood.
+/// Maximum growth of the memory of both processes during a flood.
 const FLAT: u64 = 16 << 20;
 
-/// Sends SYNs from the addresses of 198.18.0.0/15, which nobody has, until `stop` is set. Returns their number.
+/// Sends SYNs with unused source addresses of 198.18.0.0/15 until `stop` is set. Returns their number.
 fn flood(to: SocketAddrV4, per_second: f64, stop: &AtomicBool) -> io::Result<u64> {
-    // The protocol number 255: packets are written with their IP headers.
+    // With protocol number 255, packets are written including their IP headers.
     let raw = Protocol::from_raw(RawProtocol::new(255).expect("not zero"));
     let socket = socket_with(AddressFamily::INET, SocketType::RAW, SocketFlags::CLOEXEC, Some(raw))?;
     let begun = now();
@@ -54,7 +54,8 @@ fn flood(to: SocketAddrV4, per_second: f64, stop: &AtomicBool) -> io::Result<u64
     Ok(sent)
 }
 
-/// Requests of a client, one after the other: the median and the longest time in seconds.
+/// Makes requests as a client, one after the other, for a time of `lasting`; returns the median and the
+/// maximum of their times in seconds, and their number.
 fn requests(scene: &Scene, to: SocketAddr, lasting: Duration) -> (f64, f64, u64) {
     let begun = now();
     let mut times = Vec::new();
@@ -69,11 +70,11 @@ fn requests(scene: &Scene, to: SocketAddr, lasting: Duration) -> (f64, f64, u64)
     (times[times.len() / 2], *times.last().expect("a request"), times.len() as u64)
 }
 
-/// During a flood of twice `syn_rate`, the memory of the service is flat, no connection of the flood reaches
-/// the server, and a client is served as without the flood.
+/// During a flood of twice `syn_rate`, the memory of the service does not grow, no connection of the flood
+/// reaches the server, and a client is served as fast as without the flood.
 fn survive(name: &str, syn_rate: u64, lasting: Duration) {
     let scene = Scene::new(name, false);
-    // The client is the gateway to the forged addresses, so that no neighbour is asked for.
+    // The client is the gateway to the forged addresses, so the kernel sends no neighbour requests for them.
     ip(&scene.server, &format!("route add default via {}", scene.client_address()));
     let listen = SocketAddr::new(scene.address(), PORT);
     let SocketAddr::V4(target) = listen else { unreachable!("an IPv4 address") };
@@ -137,11 +138,12 @@ fn survive(name: &str, syn_rate: u64, lasting: Duration) {
     );
     assert!(report["syns"].as_u64().expect("a number") >= syn_rate, "{status}");
     assert!(grown <= FLAT, "{grown} bytes");
-    // Each client has one connection, to us or to the kernel's listener; health checks come once a second.
+    // Each client opens one connection, to the service or to the kernel's listener, and there is one health
+    // check per second.
     let checks = (seconds * 1.25 + lasting.as_secs_f64()) as u64 + 5;
     assert!((clients..=clients + checks).contains(&(to_us + to_kernel)), "{clients}: {to_us} + {to_kernel}");
     assert!(report["accepted"].as_u64().expect("a number") <= clients, "{status}");
-    // Times of less than a few milliseconds are those of the scheduler.
+    // Times below a few milliseconds depend only on the scheduler.
     assert!(flooded <= 2.0 * usual + 0.005, "{flooded} s, and {usual} s without the flood");
 }
 
@@ -152,7 +154,7 @@ fn a_flood_of_syns_costs_little() {
     }
 }
 
-/// With the default `syn_rate`; `FULLPIPE_SYN_RATE` sets another one.
+/// This flood uses the default `syn_rate`; `FULLPIPE_SYN_RATE` sets another one.
 #[test]
 #[ignore = "a long test: cargo test --release -p fullpipe-cli --test realtime largest_flood -- --ignored --nocapture"]
 fn the_largest_flood_costs_little() {

@@ -1,4 +1,4 @@
-//! A client behind a router whose link has a smaller MTU than the devices of both ends.
+//! Tests with a client behind a router whose link has a smaller MTU than the devices of both ends.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,11 +11,11 @@ use super::peers::{self, Server};
 use super::scene::{Running, Scene, can_run, inside, ip, now, start, wait_for};
 
 const PORT: u16 = 9_000;
-/// Number of bytes that are downloaded: many segments.
+/// Number of bytes to download, which need many segments.
 const BYTES: usize = 300_000;
 
-/// Connects a further namespace to the client's, which becomes a router. Only the router's end of the link has
-/// the MTU `mtu`, so the far client announces an MSS that does not fit into a smaller one.
+/// Connects another namespace to the client's namespace, which becomes a router. Only the router's end of the
+/// link has the MTU `mtu`, so the client behind the router announces an MSS that is too large for the link.
 pub(super) fn behind_router(scene: &Scene, mtu: u32) -> (Namespace, Running) {
     let far = Namespace::new().expect("allowed");
     let sleeper = Running(start(&far, Command::new("sleep").arg("600")));
@@ -34,7 +34,7 @@ pub(super) fn behind_router(scene: &Scene, mtu: u32) -> (Namespace, Running) {
     ip(&far, "link set far up");
     ip(&far, &format!("{version} route add default via {router}"));
     if scene.v6 {
-        // A router needs link-local addresses to find its neighbours.
+        // A router needs link-local addresses for neighbour discovery.
         ip(&scene.client, "address add fe80::1/64 nodad dev near");
         ip(&scene.client, "address add fe80::7/64 nodad dev eth1");
     }
@@ -53,8 +53,8 @@ fn download(stream: &mut TcpStream) {
     stream.read_exact(&mut left).expect("the download continues");
 }
 
-/// An ICMP message about the path MTU reaches the connection that it is about: ours, or one that the kernel
-/// had before the start.
+/// An ICMP message about the path MTU reaches the connection to which it refers, whether the service or the
+/// kernel handles the connection.
 #[test]
 fn path_mtu_messages_reach_their_connections() {
     if !can_run() {
@@ -69,7 +69,7 @@ fn path_mtu_messages_reach_their_connections() {
         let _servers =
             [Server::new(&scene.server, &listen.to_string()), Server::new(&scene.server, "127.0.0.1:9001")];
         let longest = Duration::from_secs(10);
-        // The router must find its neighbours first.
+        // The first connection may fail, because the router must discover its neighbours.
         let mut early = wait_for("a connection", || peers::connect(&far, listen, longest).ok());
         let service = scene.accelerate(PORT, "127.0.0.1:9001", "hidden");
         let mut ours = peers::connect(&far, listen, longest).expect("a connection");
@@ -77,13 +77,13 @@ fn path_mtu_messages_reach_their_connections() {
         wait_for("the message is counted", || {
             (scene.status(&service.keeper)?["report"]["too_big"].as_u64()? > 0).then_some(())
         });
-        // The kernel's TCP has no other way to learn the MTU.
+        // Without the ICMP message, the kernel's TCP could not learn the MTU.
         download(&mut early);
     }
 }
 
-/// If the MTU of the device changes while the service runs, the segments of new connections and of existing ones
-/// fit into it.
+/// If the MTU of the device changes while the service is running, the segments of new and existing
+/// connections fit into the new MTU.
 #[test]
 fn a_changed_mtu_of_the_device_is_followed() {
     if !can_run() {
@@ -98,7 +98,7 @@ fn a_changed_mtu_of_the_device_is_followed() {
         let stream = peers::connect(&scene.client, listen, Duration::from_secs(10)).expect("a connection");
         peers::converse(stream).expect("room")
     };
-    // The kernel's estimate of the segments that it receives.
+    // Returns the kernel's estimate of the size of the segments that it receives.
     let segment = |stream: &TcpStream| {
         let port = stream.local_addr().expect("an address").port();
         let said = inside(&scene.client, "ss", &["-tinH", "sport", &format!("= :{port}")]).stdout;
@@ -121,7 +121,7 @@ fn a_changed_mtu_of_the_device_is_followed() {
         for stream in [&mut early, &mut late] {
             peers::request(stream, BYTES as u64).expect("an answer");
         }
-        // A connection that exists is never given larger segments.
+        // The service never increases the segment size of an existing connection.
         assert!(segment(&early) >= segment(&late).min(1_248), "{}", segment(&early));
     }
 }

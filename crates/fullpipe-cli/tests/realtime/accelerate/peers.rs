@@ -1,6 +1,6 @@
-//! A small server of the kernel, and clients of it.
+//! A small server that uses kernel sockets, and clients of this server.
 //!
-//! The first byte of a connection says what the server does:
+//! The first byte on a connection selects the server's behaviour:
 //!
 //! | byte | the server |
 //! |---|---|
@@ -27,21 +27,21 @@ use fullpipe::units::draw;
 
 use super::scene::sleep;
 
-/// Longest time that a client waits for a byte.
+/// Maximum time that a client waits for a byte.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Length of the pattern: a prime number, so that bytes at the wrong place differ.
+/// Length of the pattern, a prime number, so that bytes at a wrong position differ.
 const PERIOD: usize = 65_521;
 /// Two periods of the pattern.
 static PATTERN: LazyLock<Vec<u8>> =
     LazyLock::new(|| (0..2 * PERIOD).map(|i| draw(3, 0, (i % PERIOD) as u64) as u8).collect());
 
-/// Returns the next bytes of the pattern, at most one period of them.
+/// Returns `len` bytes of the pattern from position `at`, but at most one period.
 fn pattern(at: u64, len: usize) -> &'static [u8] {
     let at = (at % PERIOD as u64) as usize;
     &PATTERN[at..at + len.min(PERIOD)]
 }
 
-/// Returns whether `bytes` are those of the pattern.
+/// Returns whether `bytes` equal the pattern from position `at`.
 fn is_pattern(mut at: u64, bytes: &[u8]) -> bool {
     bytes.chunks(PERIOD).all(|chunk| {
         let right = chunk == pattern(at, chunk.len());
@@ -81,26 +81,26 @@ fn read_pattern(stream: &mut TcpStream, len: u64, pause: Duration) -> io::Result
     Ok(())
 }
 
-/// End of an upload: the number of bytes, and the error if the upload did not end in order.
+/// End of an upload: the number of bytes, and the error if the upload did not end in an orderly way.
 type End = (u64, Option<ErrorKind>);
 
-/// What a server has seen.
+/// Observations of a server.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     uploads: Mutex<Vec<End>>,
     /// Number of uploads whose first byte has arrived.
     pub(super) begun: AtomicU64,
-    /// Number of connections, health checks included.
+    /// Number of accepted connections, including health checks.
     pub(super) accepted: AtomicU64,
-    /// Bytes that were read.
+    /// Number of bytes that were read.
     pub(super) received: AtomicU64,
-    /// Bytes that were written.
+    /// Number of bytes that were written.
     pub(super) sent: AtomicU64,
     live: Mutex<BTreeMap<u64, TcpStream>>,
 }
 
 impl Seen {
-    /// Returns the ends of all uploads.
+    /// Returns the ends of all uploads so far.
     pub(super) fn uploads(&self) -> Vec<End> {
         self.uploads.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -110,7 +110,7 @@ impl Seen {
     }
 }
 
-/// A listening socket with a thread that serves it.
+/// A listening socket, and the thread that serves its connections.
 pub(super) struct Server {
     listener: TcpStream,
     pub(super) seen: Arc<Seen>,
@@ -121,7 +121,7 @@ impl Server {
         Self::with(namespace, address, Arc::default())
     }
 
-    /// Starts a server that continues the counters of another one.
+    /// Starts a server that continues the counters in `seen`.
     pub(super) fn with(namespace: &Namespace, address: &str, seen: Arc<Seen>) -> Self {
         let bind = || Ok(TcpListener::bind(address).expect("a free port"));
         let listener = namespace.run(bind).expect("a namespace");
@@ -143,13 +143,13 @@ impl Server {
         server
     }
 
-    /// Ends the listening socket. Its connections continue.
+    /// Closes the listening socket. Its connections continue.
     pub(super) fn close(&self) {
-        // A listening socket that is shut down no longer listens, and its thread ends.
+        // After shutdown, the socket no longer listens, and its thread ends.
         let _ = self.listener.shutdown(Shutdown::Both);
     }
 
-    /// Ends the listening socket and all connections, as the death of a server does.
+    /// Closes the listening socket and resets all connections, as if the server process had been killed.
     pub(super) fn kill(&self) {
         self.close();
         self.seen.live().values().for_each(|stream| drop(stream.shutdown(Shutdown::Both)));
@@ -164,7 +164,7 @@ impl Drop for Server {
 
 fn serve(mut stream: TcpStream, seen: &Seen) {
     let mut kind = [0];
-    // A health check sends nothing.
+    // A health check sends no data.
     if stream.read_exact(&mut kind).is_err() {
         return;
     }
@@ -209,7 +209,7 @@ fn serve(mut stream: TcpStream, seen: &Seen) {
             }
             let _ = stream.write_all(&total.to_be_bytes());
         }
-        // A socket that is closed with unread bytes is reset.
+        // Closing a socket with unread bytes resets the connection.
         [b'x'] => drop(stream.peek(&mut [0; 2])),
         _ => {
             seen.begun.fetch_add(1, Relaxed);
@@ -226,7 +226,7 @@ fn serve(mut stream: TcpStream, seen: &Seen) {
     }
 }
 
-/// Connects from a namespace, within `longest`.
+/// Connects from a namespace; the attempt takes at most `longest`.
 pub(super) fn connect(from: &Namespace, to: SocketAddr, longest: Duration) -> io::Result<TcpStream> {
     let stream = from.run(|| Ok(TcpStream::connect_timeout(&to, longest))).expect("a namespace")?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -234,7 +234,7 @@ pub(super) fn connect(from: &Namespace, to: SocketAddr, longest: Duration) -> io
     Ok(stream)
 }
 
-/// Returns the address that the server sees. The connection must succeed with its first SYN.
+/// Returns the client address that the server sees. The connection must succeed with its first SYN.
 pub(super) fn way(from: &Namespace, to: SocketAddr) -> String {
     let mut stream = connect(from, to, Duration::from_millis(900)).expect("a connection with the first SYN");
     stream.write_all(b"w").expect("room");
@@ -251,7 +251,7 @@ pub(super) fn echo(from: &Namespace, to: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Sends a byte, and returns the byte that comes back.
+/// Sends a byte, and returns the byte that the server sends back.
 pub(super) fn exchange(stream: &mut TcpStream) -> io::Result<u8> {
     stream.write_all(&[7])?;
     let mut byte = [0];
@@ -284,7 +284,7 @@ pub(super) fn download_for_ever(mut stream: TcpStream, pause: Duration) -> Error
     }
 }
 
-/// Downloads `len` bytes, with a pause after each read, and checks each of them and the end.
+/// Downloads `len` bytes with a pause after each read, and checks all bytes and the end.
 pub(super) fn download(mut stream: TcpStream, len: u64, pause: Duration) -> io::Result<()> {
     stream.write_all(&[&b"g"[..], &len.to_be_bytes()].concat())?;
     read_pattern(&mut stream, len, pause)?;
@@ -294,7 +294,7 @@ pub(super) fn download(mut stream: TcpStream, len: u64, pause: Duration) -> io::
     }
 }
 
-/// Uploads `len` bytes and ends this direction. The server checks the bytes and answers with their number.
+/// Uploads `len` bytes and ends this direction. The server checks the bytes and replies with their number.
 pub(super) fn upload_and_end(mut stream: TcpStream, len: u64) -> io::Result<()> {
     stream.write_all(b"p")?;
     write_pattern(&mut stream, len)?;
@@ -305,19 +305,19 @@ pub(super) fn upload_and_end(mut stream: TcpStream, len: u64) -> io::Result<()> 
     Ok(())
 }
 
-/// Opens a conversation of requests.
+/// Opens a connection for several requests.
 pub(super) fn converse(mut stream: TcpStream) -> io::Result<TcpStream> {
     stream.write_all(b"r")?;
     Ok(stream)
 }
 
-/// Requests `len` bytes, and checks each of them.
+/// Requests `len` bytes, and checks all of them.
 pub(super) fn request(stream: &mut TcpStream, len: u64) -> io::Result<()> {
     stream.write_all(&len.to_be_bytes())?;
     read_pattern(stream, len, Duration::ZERO)
 }
 
-/// Asks the server for a reset, and returns the error that the client meets.
+/// Asks the server for a reset, and returns the error that the client sees.
 pub(super) fn ask_for_reset(mut stream: TcpStream) -> io::Result<ErrorKind> {
     stream.write_all(b"x and bytes that the server does not read")?;
     Ok(stream.read(&mut [0]).map_or_else(|error| error.kind(), |_| ErrorKind::UnexpectedEof))

@@ -1,4 +1,5 @@
-//! Starts that are refused: one line that says why, a hint, and nothing is changed.
+//! Tests of refused starts: the service prints one line with the reason and one line with a hint,
+//! and changes nothing.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -11,7 +12,7 @@ use crate::PROGRAM;
 const PORT: u16 = 9_000;
 const UPSTREAM: &str = "127.0.0.1:9001";
 
-/// Every objection to a start is one line and a hint, and the host stays as it was.
+/// Every objection to a start is printed as one line with a hint, and the host does not change.
 #[test]
 fn a_start_that_is_refused_changes_nothing() {
     if !can_run() {
@@ -31,7 +32,7 @@ fn a_start_that_is_refused_changes_nothing() {
             wrapper.iter().copied().chain([PROGRAM]).chain(arguments.iter().map(String::as_str)).collect();
         let said = inside(&scene.server, words[0], &words[1..]);
         let text = String::from_utf8(said.stderr).expect("UTF-8");
-        // Notes on the effects for the server may come first.
+        // Notes on the effects for the server may precede the error.
         let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with("note: ")).collect();
         let [error, advice] = lines[..] else { panic!("{why}: {text}") };
         assert!(error.contains(why), "{error}, and not {why}");
@@ -52,7 +53,7 @@ fn a_start_that_is_refused_changes_nothing() {
     fs::create_dir(&nothing).expect("room");
     let no_nft = format!("PATH={}", nothing.display());
     refused(&["env", &no_nft], &usual, 1, "nft", "nftables");
-    // The kernel reports a version of 2.6 to this process.
+    // With this setting, the kernel reports version 2.6 to the process.
     if Command::new("setarch").args(["--uname-2.6", "true"]).status().is_ok_and(|status| status.success()) {
         refused(&["setarch", "--uname-2.6"], &usual, 1, "has no tables that belong to a process", "5.12");
     }

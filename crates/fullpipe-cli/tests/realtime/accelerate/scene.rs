@@ -1,5 +1,5 @@
-//! A client and a server in two namespaces with a veth pair between them, and the service in front of the
-//! server.
+//! Test scene: a client and a server in two namespaces that a veth pair connects, and the service in front of
+//! the server.
 
 use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, SocketAddr};
@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::PROGRAM;
 use crate::process::{folder, has};
 
-/// Longest time for which a test waits for an event.
+/// Maximum time for which a test waits for an event.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A child process that is killed when the test ends.
@@ -44,7 +44,7 @@ pub(super) fn signal(name: &str, processes: &[u64]) {
 /// `FULLPIPE_REQUIRE_NFT=1`, the test fails instead of being skipped.
 pub(super) fn can_run() -> bool {
     let tun = fs::File::options().read(true).write(true).open("/dev/net/tun").is_ok();
-    // A user namespace does not suffice, because the worker runs as another user.
+    // A user namespace is not sufficient, because the worker runs as another user.
     let root = fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);
     if !tun || !root || Namespace::new().is_err() {
         let required = std::env::var_os("FULLPIPE_REQUIRE_NETNS").is_some_and(|value| value == "1");
@@ -68,7 +68,7 @@ pub(super) fn sleep(duration: Duration) {
     thread::sleep(duration);
 }
 
-/// Calls `look` until it returns a value.
+/// Calls `look` repeatedly until it returns a value.
 pub(super) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let until = now() + PATIENCE;
     loop {
@@ -94,20 +94,20 @@ pub(super) fn ip(namespace: &Namespace, arguments: &str) {
     assert!(said.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&said.stderr));
 }
 
-/// Client and server, and the processes that belong to them.
+/// Client and server, with the processes that run in their namespaces.
 pub(super) struct Scene {
     pub(super) client: Namespace,
     pub(super) server: Namespace,
     pub(super) folder: PathBuf,
     pub(super) v6: bool,
-    /// Addresses of the server's host and of the client.
+    /// Address of the server's host, and address of the client.
     addresses: [IpAddr; 2],
-    /// A process that keeps the client's namespace reachable by a number.
+    /// A process in the client's namespace, through whose process ID the namespace can be entered.
     sleeper: Running,
     running: Vec<Running>,
 }
 
-/// The service, and what it has printed so far.
+/// The running service and its output so far.
 pub(super) struct Service {
     pub(super) keeper: Running,
     pub(super) worker: u64,
@@ -115,7 +115,7 @@ pub(super) struct Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        // The service removes its files when it ends in order.
+        // The service removes its files when it ends in an orderly way.
         let _ = Command::new("kill").args(["-TERM", &self.keeper.0.id().to_string()]).output();
         let _ = self.keeper.0.wait();
     }
@@ -133,7 +133,8 @@ impl Scene {
         scene
     }
 
-    /// Returns a scene in namespaces that are connected already. The first address is that of the server's host.
+    /// Returns a scene in namespaces that are already connected. The first address is the address of the
+    /// server's host.
     pub(super) fn between(name: &str, client: Namespace, server: Namespace, addresses: [IpAddr; 2]) -> Self {
         let sleeper = Running(start(&client, Command::new("sleep").arg("3600")));
         let v6 = addresses[0].is_ipv6();
@@ -144,7 +145,8 @@ impl Scene {
     pub(super) fn connect(&self) {
         ip(&self.server, "link add eth0 type veth peer name eth1");
         ip(&self.server, &format!("link set eth1 netns {}", self.sleeper.0.id()));
-        // A link-local address would appear during the test, after the detection of duplicates.
+        // Without this setting, a link-local address would appear during the test, once duplicate address
+        // detection has finished.
         ip(&self.server, "link set eth0 addrgenmode none");
         ip(&self.client, "link set eth1 addrgenmode none");
         let len = if self.v6 { "64 nodad" } else { "24" };
@@ -172,8 +174,8 @@ impl Scene {
         self.running.push(Running(child));
     }
 
-    /// Starts the service with a configuration file: `top` are the settings above the section `[[listen]]`, and
-    /// `section` those in the section, after the addresses.
+    /// Starts the service with a configuration file; `top` contains the settings above the section
+    /// `[[listen]]`, and `section` the settings in it after the addresses.
     pub(super) fn accelerate_with(&self, top: &str, port: u16, upstream: &str, section: &str) -> Service {
         let settings = self.folder.join("settings.toml");
         let listen = SocketAddr::new(self.address(), port);
@@ -184,7 +186,7 @@ impl Scene {
         self.start_service(command.args(["accelerate", "--config"]).arg(&settings))
     }
 
-    /// Starts the service for `port` in front of `upstream`, and waits until it steers.
+    /// Starts the service for `port` in front of `upstream`, and waits until it steers connections.
     pub(super) fn accelerate(&self, port: u16, upstream: &str, client_address: &str) -> Service {
         let mut command = Command::new(PROGRAM);
         let listen = SocketAddr::new(self.address(), port).to_string();
@@ -192,7 +194,7 @@ impl Scene {
         self.start_service(command.args(["--client-address", client_address]))
     }
 
-    /// Starts the service with `command`, and waits until it steers.
+    /// Starts the service with `command`, and waits until it steers connections.
     pub(super) fn start_service(&self, command: &mut Command) -> Service {
         let mut child = start(&self.server, command.stdin(Stdio::null()).stderr(Stdio::piped()));
         let lines = BufReader::new(child.stderr.take().expect("a pipe")).lines();
@@ -209,7 +211,8 @@ impl Scene {
         panic!("it has ended: {said:?}");
     }
 
-    /// Waits until a worker other than `before` is steered, and returns its process ID.
+    /// Waits until connections are steered to a worker other than `before`, and returns the process ID of
+    /// this worker.
     pub(super) fn worker(&self, keeper: &Running, before: u64) -> u64 {
         wait_for("a worker", || {
             let service = self.status(keeper)?;
@@ -218,14 +221,14 @@ impl Scene {
         })
     }
 
-    /// Returns what `fullpipe accelerate status` reports about a service.
+    /// Returns the status that `fullpipe accelerate status` reports for a service.
     pub(super) fn status(&self, keeper: &Running) -> Option<Value> {
         let said = inside(&self.server, PROGRAM, &["accelerate", "status", "--json"]).stdout;
         let services: Value = serde_json::from_slice(&said).expect("JSON");
         services.as_array()?.iter().find(|service| service["keeper"] == keeper.0.id()).cloned()
     }
 
-    /// Returns everything on the server's host that the service might change.
+    /// Returns all settings of the server's host that the service might change, as text.
     pub(super) fn settings(&self) -> String {
         let commands = [
             "nft list ruleset",

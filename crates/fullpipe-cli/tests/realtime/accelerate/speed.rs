@@ -1,4 +1,4 @@
-//! Speed of one bulk connection, per core of the worker. BENCHMARKS.md has the figures.
+//! Measures the rate of one bulk connection per core of the worker. BENCHMARKS.md contains the results.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -12,7 +12,7 @@ use super::usage::{cpu, cpu_of_host};
 const PORT: u16 = 9_000;
 const UPSTREAM: &str = "127.0.0.1:9001";
 const BYTES: u64 = 4 << 30;
-/// Downloads `BYTES`, and returns the duration in seconds.
+/// Downloads `BYTES` bytes, and returns the duration in seconds.
 fn download(scene: &Scene, to: SocketAddr) -> f64 {
     let mut stream = peers::connect(&scene.client, to, Duration::from_secs(1)).expect("a connection");
     stream.write_all(b"d").expect("room");
@@ -25,7 +25,7 @@ fn download(scene: &Scene, to: SocketAddr) -> f64 {
     begun.elapsed().as_secs_f64()
 }
 
-/// Downloads 4 GiB from the kernel, with BBR and with CUBIC, and from the service, and prints the rates.
+/// Downloads 4 GiB from the kernel, with BBR and with CUBIC, and from the service; prints the rates.
 #[test]
 #[ignore = "a measurement: cargo test --release -p fullpipe-cli --test realtime bulk_rate -- --ignored --nocapture"]
 fn bulk_rate() {

@@ -1,4 +1,4 @@
-//! Unmodified programs as clients: curl and iperf3, and many connections at once.
+//! Tests with unmodified programs as clients, curl and iperf3, and with many concurrent connections.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -16,19 +16,20 @@ use crate::process::has;
 const PORT: u16 = 9_000;
 const UPSTREAM_PORT: u16 = 9_001;
 
-/// Returns the server's loopback address with a port.
+/// Returns the server's loopback address with the port `port`.
 fn loopback(v6: bool, port: u16) -> String {
     format!("{}:{port}", if v6 { "[::1]" } else { "127.0.0.1" })
 }
 
-/// After a test, the server of iperf3 listens anew. Until then, it refuses a client, or resets its connection.
+/// After a test, the iperf3 server opens its listening socket again. Until then, it refuses a client, or
+/// resets the client's connection.
 fn is_between_tests(error: &str) -> bool {
     error.contains("busy running a test")
         || error.starts_with("unable to connect to server")
         || error.starts_with("unable to receive control message")
 }
 
-/// iperf3 receives, sends, and does both at once, over one connection and over ten.
+/// iperf3 receives, sends, and does both at the same time, over one connection and over ten connections.
 fn run_iperf3(name: &str, bytes: &str) {
     if !can_run() || !has("iperf3") {
         return;
@@ -62,13 +63,14 @@ fn run_iperf3(name: &str, bytes: &str) {
                 refused += u64::from(between);
                 (!between).then_some(document)
             });
-            // iperf3 exits with 0 after an error, too.
+            // iperf3 may exit with 0 even after an error.
             assert_eq!(document["error"], Value::Null, "{mode} {options:?}");
             let rate = &document["end"]["sum_received"]["bits_per_second"];
             println!("{mode} {options:?}: {:.2} Gbit/s", rate.as_f64().expect("a number") * 1e-9);
         }
         let accepted = || scene.status(&service.keeper)?["report"]["accepted"].as_u64();
-        // One connection controls each run. A refused run has one, too, unless the server did not listen.
+        // Each run has one control connection. A refused run also has one, unless the server was not
+        // listening.
         let connections: u64 = [1, 2, 10, 10].iter().map(|count| count + 1).sum();
         let all = connections..=connections + refused;
         wait_for("all connections are counted", || all.contains(&accepted()?).then_some(()));
@@ -86,7 +88,7 @@ fn long_iperf3_runs() {
     run_iperf3("accelerate-long-iperf3", "2G");
 }
 
-/// Opens `count` connections at once, and downloads `len` bytes over each of them.
+/// Opens `count` connections at the same time, and downloads `len` bytes over each of them.
 fn at_once(name: &str, v6: bool, count: usize, len: u64) {
     let scene = Scene::new(name, v6);
     let listen = SocketAddr::new(scene.address(), PORT);
@@ -94,7 +96,7 @@ fn at_once(name: &str, v6: bool, count: usize, len: u64) {
     let _servers = [Server::new(&scene.server, &listen.to_string()), Server::new(&scene.server, &upstream)];
     let service = scene.accelerate(PORT, &upstream, "hidden");
     let begun = now();
-    // All of them are open before the first one asks for its bytes.
+    // All connections are open before the first one requests its bytes.
     let open: Vec<_> = (0..count)
         .map(|_| peers::connect(&scene.client, listen, Duration::from_secs(5)).expect("a connection"))
         .collect();
@@ -124,8 +126,8 @@ fn a_thousand_connections_at_once() {
     }
 }
 
-/// curl downloads files from one byte to 1 GB from nginx, over both IP versions and with both modes in which
-/// nginx learns the client's address.
+/// curl downloads files from one byte to 1 GB from nginx, over both IP versions and in both modes that tell
+/// nginx the client's address.
 #[test]
 #[ignore = "a long test: cargo test --release -p fullpipe-cli --test realtime files_of_all_sizes -- --ignored --nocapture"]
 fn files_of_all_sizes() {
