@@ -104,8 +104,8 @@ mod tests {
                 arena.release(slot);
             }
         }
-        // The expected number of chunks covers 1000 packets of 1500 bytes and the unused space at the end of
-        // each chunk.
+        // The expected number of chunks is enough for 1000 packets of 1500 bytes and for the unused space at
+        // the end of each chunk.
         assert!(arena.chunks.len() <= 4, "{} chunks", arena.chunks.len());
     }
 }

@@ -101,8 +101,9 @@ pub fn run(behind: &Behind<'_>, command: &[OsString], serve: Option<&str>) -> Re
     Ok(CommandResult { status: code.unwrap_or(1) as u8, report, validity })
 }
 
-/// Makes SIGINT and SIGTERM end this process at once. Without this, they have no effect on a process that
-/// goes on after [`run`], because its handlers stay installed. A command that runs ends with the process.
+/// Makes SIGINT and SIGTERM terminate this process immediately. A process that continues after [`run`] needs
+/// this call, because the signal handlers of [`run`] stay installed and would otherwise ignore these signals.
+/// A command that is still running ends with the process.
 ///
 /// # Errors
 /// Returns an error if a signal handler cannot be installed.
@@ -214,7 +215,7 @@ impl Server {
         }
     }
 
-    /// Ends the server with SIGTERM, followed by SIGKILL after `FAREWELL`.
+    /// Ends the server with SIGTERM, and with SIGKILL if it is still running after `FAREWELL`.
     fn end(mut self, clock: Clock) {
         let group = pid_of(&self.child);
         let deadline = clock.now() + FAREWELL;
@@ -236,7 +237,7 @@ fn serving(text: &str, clock: Clock) -> Result<Child, Error> {
     let shell = OsString::from("sh");
     let mut command = child(&shell, RECEIVER, SENDER)?;
     // Only the command may write to standard output. The server runs in a separate process group, because
-    // signals from the terminal would otherwise end the server before the command.
+    // signals from the terminal would otherwise end the server before the command ends.
     command.arg("-c").arg(text).process_group(0).stdin(Stdio::null()).stdout(io::stderr());
     let mut child = command.spawn().map_err(|error| cannot_run(&shell, error))?;
     let deadline = clock.now() + READY;

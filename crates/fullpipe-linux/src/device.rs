@@ -1,4 +1,4 @@
-//! Speed and MTU of network devices, and packets that their queues drop.
+//! Speed and MTU of network devices, and counts of the packets that their queues drop.
 
 use std::fs;
 use std::path::Path;
@@ -10,8 +10,8 @@ use crate::netlink::Netlink;
 
 const DEVICES: &str = "/sys/class/net";
 
-/// Returns the speed of a network card or of a bond of network cards; `None` if it is not known. Virtual
-/// devices report a speed that means nothing, so theirs is not known.
+/// Returns the speed of a network card or of a bond of network cards; `None` if it is not known. The speed of
+/// a virtual device counts as unknown, because the value that such a device reports is meaningless.
 pub fn speed(device: &str) -> Option<Rate> {
     let folder = Path::new(DEVICES).join(device);
     if !folder.join("device").exists() && !folder.join("bonding").exists() {
@@ -35,18 +35,18 @@ fn megabits(text: &str) -> Option<Rate> {
     (megabits > 0).then(|| Rate::from_bps(megabits.saturating_mul(1_000_000)))
 }
 
-/// Packets that the kernel has dropped since a device exists.
+/// Numbers of packets that the kernel has dropped since the devices were created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drops {
-    /// Number of packets to a TUN device that its reader has not read in time.
+    /// Number of packets to the TUN device that were dropped because its reader did not read them in time.
     pub unread: u64,
-    /// Number of packets that the queues of the outgoing devices have dropped, those of all programs.
+    /// Number of packets of all programs that the queues of the outgoing devices have dropped.
     pub queues: u64,
 }
 
 impl Drops {
-    /// Reads the drops of the TUN device `tun`, and of the queues of `devices`, in the network namespace of the
-    /// calling thread.
+    /// Reads the drop counters of the TUN device `tun` and of the queues of `devices`, in the network
+    /// namespace of the calling thread.
     ///
     /// # Errors
     /// Returns an error if the kernel does not answer, or if there is no device `tun`.
@@ -62,7 +62,8 @@ impl Drops {
         Ok(Self { unread, queues: of_devices.map(|(_, drops)| u64::from(drops)).sum() })
     }
 
-    /// Reads the number of packets to the TUN device `tun` that its reader has not read in time.
+    /// Reads the number of packets to the TUN device `tun` that were dropped because its reader did not read
+    /// them in time.
     ///
     /// # Errors
     /// Returns the same errors as [`Self::read`].
@@ -70,7 +71,8 @@ impl Drops {
         Ok(Netlink::new()?.counts(tun)?.tx_dropped)
     }
 
-    /// Returns the drops since `earlier`. The counters of a device that was replaced begin anew.
+    /// Returns the number of drops since `earlier`. If a device was replaced in the meantime, its counters
+    /// started again at zero.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         let since = |now: u64, earlier: u64| now.checked_sub(earlier).unwrap_or(now);

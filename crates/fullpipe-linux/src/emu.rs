@@ -5,11 +5,12 @@
 //!   setup ─► clock starts at zero ─► flows, samples on the grid ─► end: outcome ─► drain ─► reconciliation
 //! ```
 //!
-//! The outcome covers the duration of the scenario. After that, the senders stop writing, and the path keeps
-//! running until all data is acknowledged, so that every drop can be matched with a retransmission.
+//! The outcome covers the duration of the scenario. After that time, the senders stop writing, but the path
+//! keeps running until all data is acknowledged, so that every drop can be matched with a retransmission.
 //!
-//! [`run`] creates the hosts of the run and removes them afterwards. [`run_between`] uses hosts that the
-//! caller keeps, and ends as soon as all flows are complete, which saves most of the time of short downloads.
+//! [`run`] creates the hosts of the run and removes them afterwards. [`run_between`] uses existing hosts of
+//! the caller and ends as soon as all flows are complete, which saves most of the time that short downloads
+//! would take.
 
 mod settings;
 
@@ -63,7 +64,7 @@ pub struct Options {
 #[derive(Clone, Debug)]
 pub struct EmuRun {
     /// Outcome in the same form as that of a simulated run. The kernel does not report which limit stops a
-    /// sender, so these shares of time are zero.
+    /// sender, so the shares of time per limit are zero.
     pub outcome: Outcome,
     /// Measurements that show whether the run is valid: lateness, drops and stalls.
     pub validity: Validity,
@@ -84,12 +85,12 @@ pub fn run(scenario: &Scenario, options: Options, sink: &mut impl Sink) -> Resul
 }
 
 /// Runs `scenario` in real time between `hosts`, and ends the run as soon as all flows are complete. The
-/// hosts can then be used for the next run, which does not depend on this one: its connections have other
-/// ports, and the hosts do not save metrics of the path.
+/// hosts can then be used for the next run, which this run does not affect: its connections use other ports,
+/// and the hosts save no metrics of the path.
 ///
-/// The outcome counts all packets until the path has drained. `sink` receives only the trace rows of sampling
-/// times before the end. Runs between different hosts may be concurrent, if the machine keeps up with them;
-/// whether it did is part of the result ([`Validity`]).
+/// The outcome counts all packets until the path has drained. `sink` receives only trace rows whose sampling
+/// times are before the end of the run. Runs between different hosts may be concurrent if the machine keeps
+/// up with them; the result shows whether it did ([`Validity`]).
 ///
 /// # Errors
 /// Returns the same errors as [`run`], and an error if a flow requires fullpipe's TCP stack.
@@ -227,7 +228,8 @@ fn joined<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Raises the limit on open files to two per flow plus 64, as runs with many flows require.
+/// Raises the limit on open files to two per flow plus 64, because runs with many flows need more than the
+/// default.
 fn allow_files(flows: u64) {
     let wanted = 2 * flows + 64;
     let limit = getrlimit(Resource::Nofile);

@@ -1,8 +1,8 @@
 //! Runs the flows of a scenario in real time. At an end with kernel sockets, one thread sends or receives for
 //! all flows. At an end with fullpipe's TCP stack, the loop of the stack sends or receives for all flows.
 //!
-//! The sender opens the connection of a flow. If the flow has a request, the receiver opens the connection,
-//! sends the request, and reads the response.
+//! The sender opens the connection of a flow. For a flow with a request, the receiver opens the connection,
+//! sends the request and reads the response.
 //!
 //! The applications behave as in the simulator: by default the sender has unlimited data or a fixed number of
 //! bytes, and the receiver reads immediately. The applications do not process the payload; the receiver
@@ -207,7 +207,7 @@ impl Half {
     }
 }
 
-/// Begins to connect a non-blocking socket.
+/// Starts to connect a non-blocking socket.
 fn connect(socket: &Socket, peer: SocketAddrV4) -> Result<(), Error> {
     match socket.connect(&peer.into()) {
         Ok(()) => Ok(()),
@@ -216,7 +216,7 @@ fn connect(socket: &Socket, peer: SocketAddrV4) -> Result<(), Error> {
     }
 }
 
-/// Accepts a connection, whose flow follows from the peer's port, and watches it for data. `end` selects the
+/// Accepts a connection, determines its flow from the peer's port, and watches it for data. `end` selects the
 /// accepting end of the flow.
 fn accept(flows: &[Flow], listener: &Socket, end: fn(&Flow) -> &Half, poll: &Poll) -> Result<(), Error> {
     let (socket, peer) = match listener.accept() {

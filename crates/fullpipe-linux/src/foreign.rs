@@ -1,9 +1,9 @@
-//! Readers of bytes that this process did not write, for the fuzz targets. They are not part of the
-//! interface.
+//! Parsers of bytes that this process has not written, exported for the fuzz targets. They are not part of
+//! the public interface.
 
 use crate::{netlink, sock_diag, tune};
 
-/// Reads an answer of the kernel to a query of sockets; returns the number of sockets in it.
+/// Parses an answer of the kernel to a query of sockets; returns the number of sockets in the answer.
 pub fn sockets(answer: &[u8]) -> usize {
     let mut seen = Vec::new();
     // An error is a valid answer.
@@ -11,14 +11,14 @@ pub fn sockets(answer: &[u8]) -> usize {
     seen.len()
 }
 
-/// Reads an answer of the kernel about devices, queueing disciplines or routes, and writes each route as
+/// Parses an answer of the kernel about devices, queueing disciplines or routes, and formats each route as
 /// text; returns the length of the text.
 pub fn routes(answer: &[u8]) -> usize {
     let found = netlink::messages(answer).map_or_else(|_| Vec::new(), |answers| answers.found);
     found.into_iter().map(|message| tune::route_text(message).len()).sum()
 }
 
-/// Reads a journal of `tune`; returns the number of changes in it, and whether it is damaged.
+/// Parses a journal of `tune`; returns the number of changes in the journal, and whether it is damaged.
 pub fn journal(bytes: &[u8]) -> (usize, bool) {
     tune::journal_summary(bytes)
 }

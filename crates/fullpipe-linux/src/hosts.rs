@@ -1,5 +1,5 @@
-//! Measures whether the hosts at both ends of an emulated path kept up. (The link measures the timing of the
-//! path itself, for each packet.)
+//! Measures whether the hosts at both ends of an emulated path kept up. The link itself measures the timing
+//! of the path, for each packet.
 //!
 //! ```text
 //!   a thread of ordinary priority ─ sleeps until a set time ─► wakes late: as applications do
@@ -24,7 +24,8 @@ use crate::poll::{Alarm, Poll, Stop};
 
 /// Interval between wake-ups of the measuring thread, which cost a few thousandths of a CPU.
 const WAKES_EVERY: Duration = Duration::from_millis(5);
-/// Timer slack of 1 ns. With the default slack, the kernel would coalesce timers that expire within 50 us.
+/// Timer slack of 1 ns, so that timers fire on time. With the default slack, the kernel would coalesce timers
+/// that expire within 50 us.
 const TIMER_SLACK: NonZeroU64 = NonZeroU64::MIN;
 /// Number of data packets after which an ACK is due immediately. A receiver may delay the ACK of a single
 /// packet (RFC 9293 section 3.8.6.3).
@@ -68,7 +69,7 @@ struct PendingPackets {
 }
 
 impl Answers {
-    /// Records that `packets` data packets are about to be written to the host.
+    /// Records that `packets` data packets are about to be written to the receiving host.
     pub(crate) fn asked(&self, now: Instant, packets: u32) {
         let mut waiting = self.waiting();
         let before = waiting.packets;
@@ -93,7 +94,7 @@ impl Answers {
     }
 
     fn waiting(&self) -> std::sync::MutexGuard<'_, PendingPackets> {
-        // No code panics while it holds the lock, and even after a panic the values would be valid.
+        // Code that holds the lock does not panic, and even after a panic the values would be valid.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

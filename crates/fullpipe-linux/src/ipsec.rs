@@ -1,5 +1,5 @@
-//! IPsec policies of a network namespace, which apply to packets that the kernel routes, and not to packets
-//! that nftables forwards past the routing.
+//! Detects IPsec policies of a network namespace, which apply to packets that the kernel routes, but not to
+//! packets that nftables forwards without routing.
 
 use netlink_sys::protocols::NETLINK_XFRM;
 use netlink_sys::{Socket, SocketAddr};
@@ -24,7 +24,7 @@ const POLICY_ID: usize = 64;
 pub fn has_policies() -> Result<Option<bool>, Error> {
     let mut socket = match Socket::new(NETLINK_XFRM) {
         Ok(socket) => socket,
-        // The kernel has no IPsec, or its module is not loaded.
+        // Either the kernel has no IPsec, or its module is not loaded.
         Err(error) if error.raw_os_error() == Some(libc::EPROTONOSUPPORT) => return Ok(Some(false)),
         Err(error) => return Err(Error::system("open a netlink socket", error)),
     };
@@ -37,7 +37,7 @@ pub fn has_policies() -> Result<Option<bool>, Error> {
     Ok(judge(&ask().doing("list the IPsec policies")?))
 }
 
-/// Builds a request for all policies.
+/// Builds a request for all IPsec policies.
 fn request() -> Vec<u8> {
     let len = (HEADER + POLICY_ID) as u32;
     let mut bytes = len.to_ne_bytes().to_vec();
@@ -47,7 +47,7 @@ fn request() -> Vec<u8> {
     bytes
 }
 
-/// Judges the first message of an answer: a policy, an error, or the end of the list.
+/// Evaluates the first message of an answer: a policy, an error, or the end of the list.
 fn judge(answer: &[u8]) -> Option<bool> {
     let kind = u16::from_ne_bytes(answer.get(4..6)?.try_into().ok()?);
     match kind {
@@ -71,7 +71,7 @@ mod tests {
         assert_eq!(judge(&[]), None);
     }
 
-    /// A new namespace has no policies.
+    /// A new namespace has no IPsec policies.
     #[test]
     fn a_new_namespace_has_none() {
         let Ok(namespace) = Namespace::new() else { return };

@@ -27,8 +27,8 @@ impl Namespace {
     /// # Errors
     /// Returns an error if the process is not permitted to create network namespaces.
     pub fn new() -> Result<Self, Error> {
-        // Entering a namespace affects only the calling thread, so a temporary thread is used. The other
-        // threads stay in their namespace.
+        // Entering a namespace affects only the calling thread, so the function uses a temporary thread. All
+        // other threads stay in their namespace.
         in_thread(|| {
             sys::unshare_network().doing("create a network namespace")?;
             let fd = File::open("/proc/thread-self/ns/net").doing("open /proc/thread-self/ns/net")?;

@@ -101,8 +101,8 @@ impl Netlink {
         self.change(RouteNetlinkMessage::SetLink(message), 0).doing("move a device to a network namespace")
     }
 
-    /// Disables address resolution on an Ethernet device, which is down: packets then have the device's own
-    /// address as their destination.
+    /// Disables address resolution on an Ethernet device that is down; packets are then sent with the
+    /// device's own address as their destination.
     pub(crate) fn disable_arp(&self, index: u32) -> Result<(), Error> {
         let mut message = LinkMessage::default();
         message.header.index = index;
@@ -117,7 +117,7 @@ impl Netlink {
             IpAddr::V4(_) => AddressFamily::Inet,
             IpAddr::V6(_) => AddressFamily::Inet6,
         };
-        // No other host can have this address, so duplicate address detection (IPv6) is disabled.
+        // No other host can have this address, so duplicate address detection is disabled (IPv6).
         message.header.flags = AddressHeaderFlags::Nodad;
         message.header.prefix_len = prefix_len;
         message.header.index = index;
@@ -127,8 +127,8 @@ impl Netlink {
         change.doing(format_args!("add the address {address}"))
     }
 
-    /// Adds or replaces the route to `host` through a device. Its initial congestion window is `initcwnd`
-    /// segments (`RTAX_INITCWND`); zero stands for the kernel's default.
+    /// Adds or replaces the route to `host` through a device. Connections through it get an initial
+    /// congestion window of `initcwnd` segments (`RTAX_INITCWND`); zero selects the kernel's default.
     pub(crate) fn set_host_route(&self, index: u32, host: Ipv4Addr, initcwnd: u32) -> Result<(), Error> {
         let mut message = RouteMessage::default();
         message.header.address_family = AddressFamily::Inet;
@@ -207,8 +207,8 @@ impl Netlink {
         Ok(answers.into_iter().filter_map(of_device).collect())
     }
 
-    /// Returns the device index and the number of dropped packets of every queueing discipline at the root of a
-    /// device. The root counts the drops of its children.
+    /// Returns the device index and the number of dropped packets of every queueing discipline at the root of
+    /// a device. The counter of a root discipline includes the drops of its children.
     pub(crate) fn queue_drops(&self) -> Result<Vec<(u32, u32)>, Error> {
         let request = RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default());
         let of_device = |answer| match answer {

@@ -11,7 +11,7 @@ use fullpipe_units::Instant;
 use crate::flows::Flow;
 use crate::link::PathSample;
 
-/// End of a flow, which no trace row contains.
+/// End of a flow, with values that no trace row contains.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FlowEnd {
     /// Time at which the last byte was acknowledged; `None` if the flow did not complete.
@@ -34,7 +34,7 @@ pub(crate) struct Totals {
 }
 
 /// Returns the outcome of a run, and passes its trace rows with the state of the path to `sink`. `rows` are
-/// sorted by time, then by flow, and `samples` has the state of the path for each time.
+/// sorted by time, then by flow; `samples` contains the state of the path for each time.
 pub(crate) fn outcome(
     scenario: &Scenario,
     mut rows: Vec<Row>,

@@ -1,4 +1,4 @@
-//! The highest rate of a socket.
+//! Sets the maximum rate of a socket.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -7,10 +7,10 @@ use fullpipe_units::Rate;
 
 use crate::sys::set_socket_option;
 
-/// Lets the kernel send at most at `rate` on a TCP socket (`SO_MAX_PACING_RATE`), rounded down to byte/s.
+/// Limits the kernel's sending rate on a TCP socket to `rate` (`SO_MAX_PACING_RATE`), rounded down to byte/s.
 ///
-/// TCP then paces by its own timer, whatever the queueing discipline is, except the first ten segments. It
-/// counts the payload of TCP; `fq` counts headers, too. A rate below 1 byte/s switches pacing off.
+/// TCP then paces with its own timer, whatever the queueing discipline, except for the first ten segments.
+/// TCP counts only the payload, whereas `fq` also counts headers. A rate below 1 byte/s switches pacing off.
 ///
 /// # Errors
 /// Returns the error of the kernel, for example if `socket` is not a socket.

@@ -114,7 +114,7 @@ pub(crate) fn set_ecn(ip: &mut [u8], ecn: Ecn) {
     }
 }
 
-/// How the payload of a packet is divided into wire segments.
+/// Division of a packet's payload into wire segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Segments {
     /// Payload of each segment in bytes; the last segment may have less payload.
@@ -182,8 +182,8 @@ pub(crate) fn merged_headers(
     if first > 0 {
         tcp[13] &= !CWR;
     }
-    // The checksum field gets the sum of the pseudo-header, not complemented, just as the kernel prepares it
-    // for a network card.
+    // As when the kernel leaves the checksum to a network card, the checksum field contains the sum of the
+    // pseudo-header, which is not complemented.
     put16(tcp, TCP_CHECKSUM, fold(pseudo + u64::from(TCP) + (tcp.len() + payload) as u64));
 
     virtio[0] = NEEDS_CSUM;

@@ -1,9 +1,9 @@
 //! Runs a command together with all its descendants in a PID namespace.
 //!
-//! On request, the kernel kills a child when its parent ends (`PR_SET_PDEATHSIG`), but it does not kill the
-//! child's children. If `fullpipe` were killed, they would keep running in network namespaces that nothing
-//! else can reach. Each command therefore runs in a PID namespace. All processes of the namespace end with
-//! its first process, whatever sessions and process groups they have created.
+//! On request, the kernel kills a child process when its parent ends (`PR_SET_PDEATHSIG`), but not the
+//! child's own children. If `fullpipe` were killed, these would keep running in network namespaces that no
+//! other process can reach. Each command therefore runs in a PID namespace. All processes of the namespace
+//! end with its first process, whatever sessions and process groups they have created.
 //!
 //! ```text
 //!   fullpipe ─fork─► first process (1) ─fork─► the command (2) ─► its children
@@ -39,8 +39,8 @@ pub(crate) fn contain(command: &mut Command, caller: Option<Caller>) -> io::Resu
 /// first process of the namespace.
 fn enter(caller: Option<Caller>) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    // Processes in the PID namespace need a matching `/proc` to find themselves. If a matching `/proc` cannot
-    // be mounted, the processes see the host's `/proc`.
+    // Processes in the PID namespace need a matching `/proc` to find themselves. If it cannot be mounted, the
+    // processes see the host's `/proc`.
     let _ = sys::own_proc();
     let before = sys::block_signals()?;
     // SAFETY: the code between fork and exec only makes system calls.
@@ -54,7 +54,8 @@ fn enter(caller: Option<Caller>) -> io::Result<()> {
 }
 
 /// Switches to the caller's identity after the fork. The first process of the namespace keeps its privileges.
-/// The kernel therefore does not clear its parent-death signal, and only root can stop it.
+/// The kernel therefore does not clear the parent-death signal of the first process, and only root can stop
+/// that process.
 fn become_caller(caller: Caller) -> io::Result<()> {
     set_thread_groups(&[])?;
     set_thread_gid(Gid::from_raw(caller.group))?;

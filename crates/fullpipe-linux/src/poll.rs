@@ -44,13 +44,14 @@ impl WaitCondition {
     }
 }
 
-/// What has changed at a socket that is watched for changes.
+/// Change of a socket that is watched for changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Readiness {
-    /// Whether there is something to read: bytes, the end of the stream, or an error.
+    /// Whether a read returns something: bytes, the end of the stream, or an error.
     pub readable: bool,
-    /// Whether the socket must be read until it has nothing more, because the end of the stream, an error or
-    /// urgent data has arrived. Otherwise, a read that returns fewer bytes than requested has taken all.
+    /// Whether the socket must be read until nothing is left, because the end of the stream, an error or
+    /// urgent data has arrived. Otherwise, a read that returns fewer bytes than requested has emptied the
+    /// socket.
     pub ends: bool,
 }
 
@@ -95,7 +96,7 @@ impl Poll {
     }
 
     /// Changes the condition for which `fd` is being watched from `before` to `after`. A descriptor without a
-    /// condition is forgotten, because epoll would still report a hang-up for it, again and again.
+    /// condition is removed from epoll, which would otherwise report a hang-up of it in every call.
     pub(crate) fn change(
         &self,
         fd: BorrowedFd<'_>,
@@ -111,9 +112,9 @@ impl Poll {
         }
     }
 
-    /// Watches a socket for changes instead of states (`EPOLLET`): arriving data, its end, errors, and with
-    /// `room` also room in a send buffer that was full. The current state is reported as the first change.
-    /// `again` is true if the socket is watched already.
+    /// Watches a socket for changes instead of states (`EPOLLET`): arriving data, the end of the stream, and
+    /// errors; with `room`, also room in a send buffer that was full. The current state is reported as the
+    /// first change. `again` is true if the socket is already being watched.
     pub(crate) fn watch_changes(
         &self,
         fd: BorrowedFd<'_>,
@@ -132,7 +133,8 @@ impl Poll {
         watched.doing("watch a socket")
     }
 
-    /// Returns the numbers of the descriptors of the last call of `wait` or `look`, and what has changed.
+    /// Returns the numbers and the changes of the descriptors that the last call of `wait` or `look`
+    /// reported.
     pub(crate) fn changes(&self) -> impl Iterator<Item = (u64, Readiness)> + '_ {
         // The fields of an epoll event are unaligned (packed), so they are copied before use.
         self.events.iter().map(|event| ({ event.data }.u64(), Readiness::of(event.flags)))
@@ -152,7 +154,7 @@ impl Poll {
         self.wait_at_most(None, happened)
     }
 
-    /// Stores the numbers of the descriptors that are ready now in `happened`, without sleeping.
+    /// Stores the numbers of the descriptors that are ready now in `happened`, without waiting.
     pub(crate) fn look(&mut self, happened: &mut Vec<u64>) -> Result<(), Error> {
         self.wait_at_most(Some(&Timespec { tv_sec: 0, tv_nsec: 0 }), happened)
     }
@@ -175,7 +177,7 @@ pub(crate) struct Alarm {
     fd: OwnedFd,
     /// Time for which the timer was last armed.
     at: Cell<Instant>,
-    /// Whether the timer has expired for this time.
+    /// Whether the timer has expired since it was armed for this time.
     has_expired: Cell<bool>,
 }
 
@@ -186,8 +188,9 @@ impl Alarm {
         Ok(Self { fd, at: Cell::new(Instant::FAR_FUTURE), has_expired: Cell::new(false) })
     }
 
-    /// Arms the timer so that it expires at `at` or earlier. A timer that is armed for an earlier time is kept,
-    /// which saves a system call per round of a loop whose next time moves forward with each packet.
+    /// Arms the timer so that it expires at `at` or earlier. If the timer is armed for an earlier time, it is
+    /// left unchanged, which saves a system call per round in a loop whose next time is postponed with each
+    /// packet.
     pub(crate) fn set_at_latest(&self, clock: &Clock, at: Instant) -> Result<(), Error> {
         if !self.has_expired.get() && self.at.get() <= at {
             return Ok(());
@@ -200,10 +203,11 @@ impl Alarm {
         self.has_expired.set(true);
     }
 
-    /// Arms the timer for `at`, or disarms it if `at` is [`Instant::FAR_FUTURE`]. In both cases, clears a
-    /// previous expiry for another time.
+    /// Arms the timer for `at`, or disarms it if `at` is [`Instant::FAR_FUTURE`]. If the time differs from
+    /// the previous one, also clears an earlier expiry.
     pub(crate) fn set(&self, clock: &Clock, at: Instant) -> Result<(), Error> {
-        // Loops set the timer in each iteration. A timer that has expired for `at` would expire again at once.
+        // Loops arm the timer in each iteration. A timer that has already expired for `at` would expire again
+        // immediately.
         if self.at.get() == at {
             return Ok(());
         }
@@ -242,7 +246,7 @@ impl Bell {
         let _ = write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// Resets the bell, so that earlier rings are no longer visible.
+    /// Resets the bell, so that earlier rings no longer wake the loop.
     pub(crate) fn quiet(&self) {
         // EAGAIN means that nothing has rung the bell since the last reset.
         let _ = read(&self.0, &mut [0; 8]);

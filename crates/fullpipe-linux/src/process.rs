@@ -2,8 +2,8 @@
 
 use std::fs;
 
-/// Returns the arguments of a process, the first of which is its program. There are none if the process has
-/// ended, or if the caller is not permitted to read them.
+/// Returns the arguments of a process, the first of which is its program. Returns an empty list if the
+/// process has ended, or if the caller is not permitted to read its arguments.
 pub fn command_line(process: u32) -> Vec<String> {
     let text = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
     // The kernel writes a zero byte after each argument.
@@ -12,7 +12,8 @@ pub fn command_line(process: u32) -> Vec<String> {
     arguments.map(text).collect()
 }
 
-/// Returns the parent of a process; `None` if the process has ended or has no parent in this PID namespace.
+/// Returns the process ID of a process's parent; `None` if the process has ended or has no parent in this PID
+/// namespace.
 pub fn parent(process: u32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;

@@ -1,5 +1,5 @@
-//! Return path of a server on a loopback address whose clients connect from foreign addresses, over
-//! transparent sockets of this host.
+//! Return path for a server on a loopback address whose clients appear to connect from foreign addresses,
+//! through transparent sockets of this host.
 //!
 //! ```text
 //!   socket bound to 198.51.100.7:40000 ── lo ──► server at 127.0.0.1:8080
@@ -8,11 +8,12 @@
 //!             rule: from 127.0.0.1 iif lo ipproto tcp sport 8080 ─► table: local default dev lo
 //! ```
 //!
-//! Without the rule, the answers would leave through the route to the client. A rule for packets of a loopback
-//! address affects nobody else: the kernel sends no such packet to another host, and packets to addresses of
-//! this host meet the table `local` first, whose rule has priority 0 and is not touched.
+//! Without the rule, the kernel would send the server's answers along the route to the client. The rule
+//! matches only packets from a loopback address, so it affects no other traffic: the kernel sends no such
+//! packets to other hosts, and packets to addresses of this host are handled earlier by the table `local`,
+//! whose rule has priority 0 and is not changed.
 //!
-//! Rules and routes outlive the process that has made them. They carry a protocol number, by which a later
+//! Rules and routes outlive the process that created them. They have a protocol number by which a later
 //! process finds and removes them.
 
 use std::io;
@@ -30,7 +31,7 @@ use crate::netlink::Netlink;
 use crate::routing::{Routing, Rule};
 
 /// Protocol number of the rules and routes of this module (`rtnetlink(7)`). The kernel does not interpret
-/// numbers above 4, and no routing program in `/etc/iproute2/rt_protos` has this one.
+/// numbers above 4, and no routing program in `/etc/iproute2/rt_protos` uses this one.
 pub const PROTOCOL: u8 = 0xf6;
 /// Number of the first routing table.
 const FIRST_TABLE: u32 = 0x6670_0000;
@@ -39,7 +40,8 @@ const MOST_TABLES: u32 = 1 << 16;
 /// Priority of the rules: after the rule for the table `local`, and before all others.
 const PRIORITY: u32 = 1;
 
-/// A rule and a route that keep the answers of one server on this host. Both are removed with this value.
+/// A rule and a route that keep the answers of one server on this host. Both are removed when this value is
+/// dropped.
 #[derive(Debug)]
 pub struct ReturnPath {
     server: SocketAddr,
@@ -47,7 +49,7 @@ pub struct ReturnPath {
 }
 
 impl ReturnPath {
-    /// Creates the return path number `number` of the calling thread's network namespace, for a server at a
+    /// Creates return path number `number` in the calling thread's network namespace, for a server at a
     /// loopback address.
     ///
     /// # Errors
@@ -58,8 +60,8 @@ impl ReturnPath {
         Ok(path)
     }
 
-    /// Returns whether the rule and the route still exist. Programs that manage the network may remove what
-    /// they do not know.
+    /// Returns whether the rule and the route still exist. Programs that manage the network may remove rules
+    /// and routes that they do not know.
     pub fn is_complete(&self, routing: &Routing) -> bool {
         let ipv6 = self.server.is_ipv6();
         let rule = |rule: &Rule| rule.ipv6 == ipv6 && rule.protocol == PROTOCOL && rule.table == self.table;
@@ -69,7 +71,7 @@ impl ReturnPath {
             && routing.routes.iter().any(|route| of_table(route.destination, route.table))
     }
 
-    /// Adds what is missing of the rule and the route.
+    /// Adds the rule and the route if they are missing.
     ///
     /// # Errors
     /// Returns the same errors as [`ReturnPath::new`].
@@ -78,7 +80,7 @@ impl ReturnPath {
         let ipv6 = self.server.is_ipv6();
         let route = route(&netlink, ipv6, self.table)?;
         let rule = selecting(ipv6, self.table, self.server);
-        // The route comes first, because a rule without a route selects nothing.
+        // The route is added first, because a rule needs a route in its table.
         for message in [RouteNetlinkMessage::NewRoute(route), RouteNetlinkMessage::NewRule(rule)] {
             match netlink.change(message, NLM_F_CREATE | NLM_F_EXCL) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
@@ -103,12 +105,13 @@ impl ReturnPath {
 
 impl Drop for ReturnPath {
     fn drop(&mut self) {
-        // What cannot be removed now is removed at the next start.
+        // Rules and routes that cannot be removed now are removed at the next start.
         let _ = remove(&|table| table == self.table);
     }
 }
 
-/// Removes the rules and routes of this module whose table is `chosen`. Returns the number of rules.
+/// Removes the rules and routes of this module whose table satisfies `chosen`. Returns the number of removed
+/// rules.
 fn remove(chosen: &dyn Fn(u32) -> bool) -> Result<usize, Error> {
     let routing = Routing::read()?;
     let netlink = Netlink::new()?;
@@ -133,7 +136,7 @@ fn family(ipv6: bool) -> AddressFamily {
     if ipv6 { AddressFamily::Inet6 } else { AddressFamily::Inet }
 }
 
-/// Returns the attributes by which a rule of this module is found.
+/// Returns the attributes that identify a rule of this module.
 fn rule(ipv6: bool, table: u32) -> RuleMessage {
     let mut message = RuleMessage::default();
     message.header.family = family(ipv6);
@@ -146,7 +149,7 @@ fn rule(ipv6: bool, table: u32) -> RuleMessage {
     message
 }
 
-/// Returns the rule for the answers of `server`.
+/// Returns the rule that matches the answers of `server`.
 fn selecting(ipv6: bool, table: u32, server: SocketAddr) -> RuleMessage {
     let mut message = rule(ipv6, table);
     message.header.src_len = if ipv6 { 128 } else { 32 };
@@ -159,11 +162,11 @@ fn selecting(ipv6: bool, table: u32, server: SocketAddr) -> RuleMessage {
     message
 }
 
-/// Returns a route that delivers everything on this host.
+/// Returns a route that delivers all packets on this host.
 fn route(netlink: &Netlink, ipv6: bool, table: u32) -> Result<RouteMessage, Error> {
     let mut message = RouteMessage::default();
     message.header.address_family = family(ipv6);
-    // The number is in an attribute, because the field has only eight bits.
+    // The table number is in an attribute, because the header field has only eight bits.
     message.header.table = RouteHeader::RT_TABLE_UNSPEC;
     message.header.protocol = RouteProtocol::Other(PROTOCOL);
     message.header.scope = RouteScope::Host;
@@ -177,8 +180,8 @@ mod tests {
     use super::*;
     use crate::namespace::Namespace;
 
-    /// Rule and route exist as long as the value, for both address families, and return if another program
-    /// removes them.
+    /// For both address families, the rule and the route exist until the value is dropped, and are added
+    /// again if another program removes them.
     #[test]
     fn a_return_path_is_removed_with_its_value() {
         let Ok(namespace) = Namespace::new() else { return };

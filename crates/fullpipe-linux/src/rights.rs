@@ -36,8 +36,8 @@ pub fn acquire() -> Result<(), Error> {
     }
     let (user, group) = (geteuid().as_raw(), getegid().as_raw());
     unshare_user().map_err(|e| Error::rights(format!("cannot create a user namespace: {e}")))?;
-    // User and group IDs are the same inside and outside the user namespace, so that commands started inside
-    // still run as their user.
+    // User and group IDs are the same inside and outside the user namespace, so commands that are started
+    // inside keep their user.
     let map = |file: &str, text: String| {
         fs::write(format!("/proc/self/{file}"), text)
             .map_err(|e| Error::rights(format!("cannot write /proc/self/{file}: {e}")))
@@ -52,9 +52,9 @@ pub fn acquire() -> Result<(), Error> {
 const ATTEMPTS: usize = 100;
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Creates a user namespace. [`Namespace::new`] may have used a thread. A joined thread belongs to the
-/// process for a short time after it has ended, and until that time has passed, the kernel refuses with
-/// `EINVAL`.
+/// Creates a user namespace. [`Namespace::new`] may have used a temporary thread. Such a thread belongs to
+/// the process for a short time even after it was joined, and during that time the kernel rejects the call
+/// with `EINVAL`.
 #[expect(clippy::disallowed_methods, reason = "the kernel ends the thread in its own time")]
 fn unshare_user() -> io::Result<()> {
     for _ in 1..ATTEMPTS {

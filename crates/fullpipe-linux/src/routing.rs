@@ -1,5 +1,5 @@
-//! Devices, addresses, routes and policy rules of a network namespace, read over netlink. Reading them requires
-//! no privileges.
+//! Reads devices, addresses, routes and policy rules of a network namespace over netlink. Reading them
+//! requires no privileges.
 //!
 //! The values are plain data, so that decisions about them can be tested without a kernel.
 
@@ -27,7 +27,7 @@ pub const MAIN_TABLE: u32 = 254;
 /// A network device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Device {
-    /// Index of the device. A device that is deleted and created again gets another index.
+    /// Index of the device. If a device is deleted and created again, its index changes.
     pub index: u32,
     /// Name of the device.
     pub name: String,
@@ -37,7 +37,7 @@ pub struct Device {
     pub up: bool,
     /// Whether the device is a loopback device.
     pub loopback: bool,
-    /// Whether the device is a VRF, which has a routing table for the devices that belong to it.
+    /// Whether the device is a VRF, which has a routing table for the devices assigned to it.
     pub vrf: bool,
 }
 
@@ -80,7 +80,7 @@ pub struct Rule {
     pub table: u32,
     /// Whether the rule looks up a table for all packets. Other rules have a condition or another action.
     pub unconditional: bool,
-    /// Number of the program that has added the rule (`rtnetlink(7)`); 2 for the kernel's own rules, and 0 for
+    /// Number of the program that added the rule (`rtnetlink(7)`); 2 for the kernel's own rules, and 0 for
     /// unknown programs.
     pub protocol: u8,
 }
@@ -92,7 +92,7 @@ pub struct Routing {
     pub devices: Vec<Device>,
     /// All addresses.
     pub addresses: Vec<HostAddress>,
-    /// The routes of all tables, without those for one host that the kernel has learned.
+    /// Routes of all tables, except routes to single hosts that the kernel has learned.
     pub routes: Vec<Route>,
     /// The policy rules of both address families.
     pub rules: Vec<Rule>,
@@ -165,8 +165,8 @@ impl RoutingChanges {
     /// Discards the notifications that have arrived, and returns whether there were any.
     pub fn take(&self) -> bool {
         let mut any = false;
-        // The content does not matter, so a long message may be cut off. After an overflow of the socket's
-        // buffer, the error is the notification.
+        // The content does not matter, so a long message may be truncated. If the socket's buffer has
+        // overflowed, the error counts as a notification.
         let mut room = [0; 64];
         loop {
             match recv(&self.0, &mut room, RecvFlags::empty()) {
@@ -184,7 +184,7 @@ impl AsFd for RoutingChanges {
 }
 
 /// Adds an IPv4 address that only this host uses (`scope host`) to a device of the calling thread's network
-/// namespace. Nothing changes if the device has the address already.
+/// namespace. Nothing changes if the device already has the address.
 ///
 /// # Errors
 /// Returns an error if there is no such device, or if the process lacks `CAP_NET_ADMIN`.
@@ -206,7 +206,7 @@ pub fn add_host_address(device: &str, address: Ipv4Addr) -> Result<(), Error> {
 }
 
 /// Returns whether a device merges received packets in hardware (`large-receive-offload`); `None` if its
-/// driver does not tell.
+/// driver does not report this.
 ///
 /// # Errors
 /// Returns an error if the process cannot open a socket.
@@ -279,8 +279,8 @@ fn route(message: &RouteMessage) -> Option<Route> {
             _ => {}
         }
     }
-    // An IPv4 route with an IPv6 gateway (RFC 5549), several next hops, or a lightweight tunnel cannot be
-    // expressed by one gateway and one device.
+    // A single gateway and device cannot represent an IPv4 route with an IPv6 gateway (RFC 5549), with
+    // several next hops, or with a lightweight tunnel.
     let special = message.attributes.iter().any(|attribute| {
         matches!(
             attribute,
@@ -306,7 +306,7 @@ fn rule(message: &RuleMessage) -> Option<Rule> {
     let ipv6 = match header.family {
         AddressFamily::Inet => false,
         AddressFamily::Inet6 => true,
-        // Multicast routing has rules of its own families.
+        // Rules for multicast routing have their own address families.
         _ => return None,
     };
     let mut rule = Rule {
@@ -324,7 +324,8 @@ fn rule(message: &RuleMessage) -> Option<Rule> {
         match attribute {
             RuleAttribute::Priority(priority) => rule.priority = *priority,
             RuleAttribute::Table(table) => rule.table = *table,
-            // These attributes do not select packets. The kernel reports -1 for no suppressed prefix length.
+            // These attributes do not restrict the packets to which a rule applies. The value -1 means that
+            // no prefix length is suppressed.
             RuleAttribute::Protocol(protocol) => rule.protocol = (*protocol).into(),
             RuleAttribute::SuppressPrefixLen(u32::MAX) | RuleAttribute::SuppressIfGroup(u32::MAX) => {}
             _ => rule.unconditional = false,
@@ -337,7 +338,7 @@ fn rule(message: &RuleMessage) -> Option<Rule> {
 mod tests {
     use super::*;
 
-    /// Every network namespace has a loopback device and the kernel's rules for both tables.
+    /// Every network namespace has a loopback device and the kernel's policy rules for both address families.
     #[test]
     fn this_host_has_a_loopback_device_and_the_kernels_rules() {
         let routing = Routing::read().expect("netlink");
@@ -349,7 +350,7 @@ mod tests {
         assert!(main.unconditional, "{main:?}");
     }
 
-    /// A device that appears is a change.
+    /// The creation of a device counts as a change.
     #[test]
     fn changes_are_noticed() {
         let Ok(namespace) = crate::namespace::Namespace::new() else { return };
@@ -363,7 +364,7 @@ mod tests {
         assert!(noticed.expect("a namespace"), "the loopback device has come up");
     }
 
-    /// The rules for multicast routing have other families, and are left out.
+    /// Rules for multicast routing have other address families, and are left out.
     #[test]
     fn rules_of_other_families_are_left_out() {
         let mut message = RuleMessage::default();
@@ -377,7 +378,8 @@ mod tests {
         assert_eq!(rule(&message), Some(expected));
     }
 
-    /// The loopback device has no hardware that merges packets, and an unknown device tells nothing.
+    /// The loopback device has no hardware that could merge packets, and for an unknown device the result is
+    /// unknown.
     #[test]
     fn a_loopback_device_does_not_merge() {
         assert_ne!(merges_in_hardware("lo").expect("a socket"), Some(true));

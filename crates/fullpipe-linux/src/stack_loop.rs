@@ -11,10 +11,10 @@
 //! for a trace, locks the stack between two rounds of the loop. With offload, one write can contain a
 //! super-packet, which the kernel or the path splits.
 //!
-//! The loop takes a port, a stack, a clock and an application, and does not depend on the lab. A
-//! service on a host creates its port from a TUN device: [`Tun::new`], followed by [`Port::from`]. A
-//! [`Service`] also has sockets of the kernel, for example to the server for which it accepts connections;
-//! the same epoll watches them, and they are served once per round.
+//! The loop takes a port, a stack, a clock and an application, and does not depend on the lab. A service on a host
+//! creates its port from a TUN device: [`Tun::new`], followed by [`Port::from`]. A [`Service`] also has kernel sockets,
+//! for example to the server for which it accepts connections; the same epoll instance watches them, and the service
+//! handles them once per round.
 
 use std::io::IoSlice;
 use std::num::NonZeroU64;
@@ -68,8 +68,8 @@ pub trait Application {
 
 /// An application that also uses sockets of the kernel.
 pub trait Service {
-    /// Handles the events of the stack and the sockets that are ready. Returns the time at which the loop
-    /// calls the service again if nothing happens before then; [`Instant::FAR_FUTURE`] for no such time.
+    /// Handles the events of the stack and the sockets that are ready. Returns the time at which the loop calls the
+    /// service again if no event occurs before then; [`Instant::FAR_FUTURE`] for no such time.
     ///
     /// # Errors
     /// An error ends the loop.
@@ -83,16 +83,16 @@ pub struct Sockets<'a> {
 }
 
 impl Sockets<'_> {
-    /// Returns the numbers of the sockets that are ready, or that have failed.
+    /// Returns the numbers of the sockets that are ready or have failed, with their changes.
     pub fn ready(&self) -> impl Iterator<Item = (u64, Readiness)> + '_ {
         self.poll
             .changes()
             .filter_map(|(number, readiness)| Some((number.checked_sub(FIRST_SOCKET)?, readiness)))
     }
 
-    /// Starts to watch a socket for changes until it is closed. The service must read and write until the socket
-    /// has or takes nothing more, because only what happens after that is reported. Room is reported only after
-    /// [`Self::watch_room`].
+    /// Starts to watch a socket for changes until it is closed. The service must read until the socket is empty and
+    /// write until it is full, because only later changes are reported. Room in the send buffer is reported only after
+    /// a call of [`Self::watch_room`].
     ///
     /// # Errors
     /// Returns an error if the kernel cannot watch the socket.
@@ -100,8 +100,8 @@ impl Sockets<'_> {
         self.poll.watch_changes(fd, number + FIRST_SOCKET, false, false)
     }
 
-    /// Also reports when the send buffer of a socket has room again after it was full, or when a connection is
-    /// established. `again` is true if the socket is watched already.
+    /// Also reports when a connection is established, and when a full send buffer has room again. `again` is true if
+    /// the socket is already being watched.
     ///
     /// # Errors
     /// Returns an error if the kernel cannot watch the socket.
@@ -109,8 +109,8 @@ impl Sockets<'_> {
         self.poll.watch_changes(fd, number + FIRST_SOCKET, true, again)
     }
 
-    /// Changes the condition for which a socket is watched from `before` to `after`. A socket must be changed
-    /// to [`WaitCondition::Nothing`] or closed before its number is used for another socket.
+    /// Changes the condition for which a socket is watched from `before` to `after`. Before the number of a socket is
+    /// used for another socket, the first one must be changed to [`WaitCondition::Nothing`] or closed.
     ///
     /// # Errors
     /// Returns an error if the kernel cannot watch the socket.
@@ -190,11 +190,12 @@ pub fn run(
     run_loop(port, stack, clock, None, stop, attend)
 }
 
-/// Moves packets between `port` and `stack`, and calls `service`, until `stop` is set or the service returns
-/// an error. With `limit`, all connections together stay below this rate on an Ethernet link. The thread keeps its scheduling class, because a service shares its host with the server.
+/// Moves packets between `port` and `stack`, and calls `service`, until `stop` is set or the service returns an error.
+/// With `limit`, the rate of all connections together on an Ethernet link stays below this rate. The thread keeps its
+/// scheduling class, because the service shares its host with the server.
 ///
 /// # Errors
-/// Returns an error if a system call fails unexpectedly, or if the service returns one.
+/// Returns an error if a system call fails unexpectedly, or if the service returns an error.
 pub fn serve(
     port: &Port,
     stack: &Mutex<Stack>,
@@ -208,9 +209,8 @@ pub fn serve(
     run_loop(port, stack, clock, Some(shaper), stop, attend)
 }
 
-/// The loop of [`run`] and [`serve`]. For a service, which has sockets and may have a limit of its rate, the
-/// loop also looks at the descriptors in rounds that do not sleep, so that packets cannot keep the sockets
-/// waiting.
+/// Loop of [`run`] and [`serve`]. For a service, the loop also checks the descriptors in rounds that do not sleep, so
+/// that packets cannot keep its sockets waiting.
 fn run_loop(
     port: &Port,
     stack: &Mutex<Stack>,
@@ -243,7 +243,7 @@ fn run_loop(
             stack.handle_timeout(now);
             let wakes = attend(now, &mut stack, &Sockets { poll: &poll })?;
             device.write_all(&mut stack, now);
-            // Sending may make a socket writable, and the application then writes at once.
+            // Sending may have made a socket writable, in which case the application writes immediately.
             (more || stack.has_events(), wakes.min(stack.poll_timeout()).min(device.free_at(now)))
         };
         let blocked = !device.held.is_empty();
@@ -270,12 +270,13 @@ fn run_loop(
     }
 }
 
-/// Octets that an Ethernet link spends on each packet: header, checksum, preamble and gap (IEEE 802.3).
+/// Octets that an Ethernet link needs per packet in addition to the packet: header, checksum, preamble and gap (IEEE
+/// 802.3).
 const ETHERNET_OVERHEAD: u64 = 14 + 4 + 8 + 12;
-/// Longest delay of a wake-up whose packets are sent at once afterwards.
+/// If the loop wakes up late by at most this time, it sends the delayed packets immediately.
 const CREDIT: Duration = Duration::from_millis(1);
 
-/// Keeps all packets of a port together below a rate. Without it, connections that fill the link would lose
+/// Limits the total rate of all packets of a port. Without this limit, connections that fill the link would lose
 /// packets in the queue of this host.
 #[derive(Debug)]
 struct Shaper {
@@ -302,11 +303,11 @@ impl Shaper {
 
 struct Device<'a> {
     tun: &'a Tun,
-    /// Limit of the rate of all packets.
+    /// Rate limit for all packets together; `None` without a limit.
     shaper: Option<Shaper>,
     room: Vec<u8>,
-    /// A packet that did not fit into the device's queue. Until this packet is written, no further packet is
-    /// taken from the stack.
+    /// A packet that did not fit into the device's queue; empty if there is none. Until this packet is written, no
+    /// further packet is taken from the stack.
     held: Vec<u8>,
     report: LoopReport,
 }
@@ -332,14 +333,15 @@ impl Device<'_> {
         Ok(true)
     }
 
-    /// Returns the time from which packets may be sent if the limit of the rate holds them back at `now`.
+    /// Returns the time from which packets may be sent; [`Instant::FAR_FUTURE`] unless the rate limit holds them
+    /// back at `now`.
     fn free_at(&self, now: Instant) -> Instant {
         let free_at = self.shaper.as_ref().map(|shaper| shaper.free_at);
         free_at.filter(|free_at| *free_at > now).unwrap_or(Instant::FAR_FUTURE)
     }
 
-    /// Writes packets of the stack until the stack has no more packets to send, the device's queue is full, or
-    /// the limit of the rate is reached.
+    /// Writes packets of the stack until the stack has none left, the device's queue is full, or the rate limit is
+    /// reached.
     fn write_all(&mut self, stack: &mut Stack, now: Instant) {
         if !self.held.is_empty() {
             if write(self.tun, &self.held) == Err(Errno::AGAIN) {

@@ -98,20 +98,19 @@ pub(crate) fn mount(kind: &CStr, target: &CStr, options: &CStr) -> io::Result<()
     check(unsafe { libc::mount(kind.as_ptr(), target.as_ptr(), kind.as_ptr(), 0, options.as_ptr().cast()) })
 }
 
-/// Copies a file descriptor to the number `number`, which the next program inherits.
+/// Duplicates a file descriptor as descriptor number `number`, which the program after exec inherits.
 pub(crate) fn copy_descriptor(fd: BorrowedFd<'_>, number: libc::c_int) -> io::Result<()> {
     // SAFETY: the caller is between fork and exec, and uses no descriptor with this number.
     check(unsafe { libc::dup2(fd.as_raw_fd(), number) })
 }
 
-/// Disables the randomisation of addresses for the calling process and the program that it executes.
+/// Disables address space layout randomisation for the calling process and the programs that it executes.
 pub(crate) fn fixed_addresses() -> io::Result<()> {
     // SAFETY: the call affects only later mappings.
     check(unsafe { libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong) })
 }
 
-/// Gives the calling thread priority over all ordinary threads (SCHED_RR, lowest real-time
-/// priority).
+/// Gives the calling thread priority over all ordinary threads (SCHED_RR with the lowest real-time priority).
 pub(crate) fn run_in_real_time() -> io::Result<()> {
     let parameters = libc::sched_param { sched_priority: 1 };
     // SAFETY: the parameter structure outlives the call; pid 0 is the calling thread.

@@ -19,10 +19,10 @@ pub enum Datapath {
     /// Single packets of at most the MTU, one per call; this form serves as the reference.
     #[default]
     Plain,
-    /// Super-packets of up to 64 KiB, each preceded by a `virtio_net_hdr`. Super-packets are split into wire
-    /// segments before the path, and merged again behind the path. Segments of one super-packet are merged if
-    /// they are due within 50 us, or on short paths within 1 % of the delay. The first segment waits until
-    /// that time has passed.
+    /// Super-packets of up to 64 KiB, each preceded by a `virtio_net_hdr`. The emulated path splits
+    /// super-packets into wire segments at its entry and merges them again at its exit. Segments of one
+    /// super-packet are merged if they are due within 50 us, or on short paths within 1 % of the path delay.
+    /// The first segment waits until that time has passed.
     Offload,
 }
 
@@ -99,14 +99,14 @@ impl Tun {
         Self::up(name, datapath, mtu, queue).map(|(tun, _, _)| tun)
     }
 
-    /// Takes over a TUN device that another process has created with `datapath`, and whose descriptor it has
-    /// passed to this process.
+    /// Creates a handle for a TUN device that another process has created with `datapath` and whose
+    /// descriptor it has passed to this process.
     pub fn inherited(fd: OwnedFd, datapath: Datapath) -> Self {
         Self { fd: Arc::new(fd), datapath }
     }
 
-    /// Reads the beginning of the next packet without waiting; returns `None` if there is no packet. The rest of
-    /// a packet that is longer than `room` is lost.
+    /// Reads the next packet without waiting; returns `None` if there is no packet. If the packet is longer
+    /// than `room`, the rest of it is lost.
     pub fn next_packet<'r>(&self, room: &'r mut [u8]) -> Option<&'r [u8]> {
         let len = rustix::io::read(self, &mut *room).ok()?;
         room.get(self.datapath.header_len()..len)
@@ -132,7 +132,8 @@ impl Tun {
         let vnet_hdr = if datapath == Datapath::Offload { libc::IFF_VNET_HDR } else { 0 };
         let flags = libc::IFF_TUN | libc::IFF_NO_PI | vnet_hdr;
         sys::tun_set_interface(fd.as_fd(), name, flags).doing("create a TUN device")?;
-        // The offloads are always set, because a persistent device keeps those that an earlier process set.
+        // The offloads are set in any case, because a persistent device keeps those that an earlier process
+        // has set.
         let features = match datapath {
             Datapath::Plain => 0,
             Datapath::Offload => libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN,

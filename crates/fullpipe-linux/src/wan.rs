@@ -31,8 +31,8 @@ const DEVICE: &str = "fullpipe0";
 /// Prefix lengths for IPv4 (`PREFIX_LEN`) and IPv6; the addresses of both ends are in the same subnet.
 pub(crate) const PREFIX_LEN: u8 = 30;
 const PREFIX_LEN_V6: u8 = 126;
-/// Maximum number of packets that a device queues until the link reads them. A sender whose window opens by
-/// tens of megabytes at once overflows a short queue; with the default of 500 packets, the kernel would
+/// Maximum number of packets that a device queues until the link reads them. If a sender's window suddenly
+/// grows by tens of megabytes, a short queue overflows; with the default of 500 packets, the kernel would
 /// silently drop the excess.
 pub(crate) const TX_QUEUE: u32 = 100_000;
 
@@ -63,10 +63,10 @@ pub enum End {
     Ours,
 }
 
-/// The hosts at both ends of an emulated path: two network namespaces with a TUN device in each.
+/// The hosts at both ends of an emulated path: two network namespaces, each with a TUN device.
 ///
-/// Hosts can be used for several runs, one after the other. The connections of all runs have different ports,
-/// because the kernel keeps the ports of a closed connection for a minute (TIME_WAIT).
+/// Hosts can be used for several consecutive runs. The connections of all runs have different ports, because
+/// the kernel keeps the ports of a closed connection for a minute (TIME_WAIT).
 #[derive(Debug)]
 pub struct Hosts {
     sender: Namespace,
@@ -314,9 +314,9 @@ fn dropped(namespace: &Namespace, end: End) -> Result<u64, Error> {
     }
 }
 
-/// Creates a TUN device in `namespace` for fullpipe's stack. The device is configured like an end of an
-/// emulated path, but nothing lies between the stack and the kernel. The kernel gets the address `kernel` in
-/// a subnet of four addresses (prefix length 30 or 126); the stack may use another address in that subnet.
+/// Creates a TUN device in `namespace` for fullpipe's stack. The device is configured like one end of an
+/// emulated path, but there is no path between the stack and the kernel. The kernel gets the address `kernel`
+/// in a subnet of four addresses (prefix length 30 or 126); the stack may use another address in that subnet.
 ///
 /// # Errors
 /// Returns an error if the process lacks the privileges, or if a system call fails.

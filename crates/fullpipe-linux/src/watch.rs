@@ -144,8 +144,8 @@ impl Watch {
         } else {
             self.diag.ask(&self.busy, seen)?;
         }
-        // The samples are dated to the middle of the round, which is closer to most of the answers than its
-        // start.
+        // Samples get the time of the middle of the round, which is closer to most of the answers than the
+        // start of the round.
         let at = at + self.clock.now().saturating_since(at) / 2;
         if all {
             self.remember(seen);

@@ -22,23 +22,23 @@ use crate::wan::SENDER;
 
 /// Maximum number of bytes per read from a kernel socket.
 const READ: usize = 4 << 20;
-/// Maximum number of bytes per read that waits inside the kernel.
+/// Maximum number of bytes per read call that waits inside the kernel.
 const LONG_READ: usize = 1 << 30;
 /// Maximum number of bytes per write of a request.
 const REQUEST: usize = 4 << 10;
 static ZEROS: [u8; REQUEST] = [0; REQUEST];
 
-/// How an application reads whose flow has no limit but the network.
+/// How the data of a flow is read if its application reads without a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GreedyReads {
     /// One thread reads all flows, each as soon as epoll reports data.
     Polled,
-    /// A thread for each flow waits inside the kernel, which reads each segment when it arrives. The kernel
-    /// sends the same ACKs, and a segment costs no system call.
+    /// A thread for each flow waits inside the kernel, which reads each segment when it arrives. The ACKs are
+    /// the same, but no system call is needed per segment.
     Blocking,
 }
 
-/// Accepts the flows without a request on `listener`, connects the others at their start times, and reads
+/// Accepts flows without a request on `listener`, connects the other flows at their start times, and reads
 /// each flow at the rate of its application, until `stop` is set.
 pub(crate) fn receive(
     flows: &[Flow],
@@ -62,7 +62,7 @@ pub(crate) fn receive(
     })
 }
 
-/// Threads that read flows inside the kernel.
+/// Threads that wait inside the kernel to read flows.
 struct BlockingReads {
     /// Whether the run has ended.
     stopped: AtomicBool,
@@ -93,15 +93,17 @@ impl BlockingReads {
 
     fn end(&self, socket: &Socket, thread: ScopedJoinHandle<'_, Result<(), Error>>) -> Result<(), Error> {
         self.stopped.store(true, Ordering::Release);
-        // Ends the wait. It fails if the connection has ended, and then nothing waits.
+        // The shutdown ends the thread's wait. The shutdown fails only if the connection has already ended,
+        // in which case the thread does not wait.
         let _ = socket.shutdown(Shutdown::Read);
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }
 
-/// Tells the sender, which has closed the connection, that all data was read: closes the other direction.
+/// Closes this direction of a connection that the sender has closed, which tells the sender that all data was
+/// read.
 fn confirm_end(socket: &Socket) {
-    // If this fails, the connection was reset, and the sender does not wait.
+    // An error means that the connection was reset, so the sender is not waiting.
     let _ = socket.shutdown(Shutdown::Write);
 }
 
@@ -125,8 +127,8 @@ fn receive_polled<'f>(
     let mut waiting = Opener::Receiver.starts(&scenario.flows);
     let ports = Servers::ports(&scenario.flows);
     if waiting.peek().is_some() {
-        // Before its start, the clock shows time zero. A SYN sent then would wait on the path until the clock
-        // has started.
+        // The clock shows time zero until it starts. A SYN that is sent earlier would wait on the path until
+        // the clock starts.
         clock.sleep_until(Instant::from_nanos(1));
     }
     let next = |receivers: &[Receiver], waiting: &mut Starts| {
@@ -134,7 +136,8 @@ fn receive_polled<'f>(
         waiting.peek().map_or(wakes, |&(start, _)| start.min(wakes))
     };
     loop {
-        // Most receivers wait for data only. Reading the clock takes a system call on some systems.
+        // Most receivers only wait for data, and then the time is not needed. On some systems, reading the
+        // clock takes a system call.
         let now = match next(&receivers, &mut waiting) {
             at if at.is_never() => Instant::ZERO,
             _ => clock.now(),
@@ -186,9 +189,9 @@ struct Receiver {
     unsent: u64,
     /// Number of bytes of the flow that the application has not read yet.
     unread: u64,
-    /// Time at which the application began to connect a flow with a request.
+    /// Time at which the application started to connect a flow with a request.
     opened_at: Instant,
-    /// Time at which the application began to send the request; `None` without a request.
+    /// Time at which the application started to send the request; `None` for a flow without a request.
     requested_at: Option<Instant>,
 }
 
@@ -234,7 +237,7 @@ impl Receiver {
         poll.watch_instead(socket.as_fd(), number as u64, WaitCondition::Data)
     }
 
-    /// Reads what has arrived, at most as much as the application currently wants.
+    /// Reads the data that has arrived, but not more than the application currently wants.
     fn read(
         &mut self,
         flow: &Flow,
@@ -244,7 +247,7 @@ impl Receiver {
         poll: &Poll,
     ) -> Result<(), Error> {
         let Some(socket) = flow.receiver.socket() else { return Ok(()) };
-        // A greedy reader does not use the time.
+        // A greedy reader ignores the time.
         let now = if self.reader.is_greedy() { Instant::ZERO } else { clock.now() };
         let most = self.reader.takes(now).min(READ as u64) as usize;
         let taken =

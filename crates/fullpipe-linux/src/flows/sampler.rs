@@ -13,10 +13,10 @@ const ASK_EVERY: Duration = Duration::from_millis(100);
 /// Interval at which a run that ends early checks whether all flows are complete.
 const COMPLETION_POLL: Duration = Duration::from_millis(5);
 
-/// End of a run.
+/// Condition that ends a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// The run lasts for the duration of its scenario.
+    /// The run ends after the duration of its scenario.
     AfterDuration,
     /// The run ends as soon as all flows are complete, and at the latest after the duration of its scenario.
     WhenComplete,
@@ -36,8 +36,8 @@ impl<'a> Sampler<'a> {
         Self { scenario, flows, ending, rows: Vec::new() }
     }
 
-    /// Samples the sockets until `end` or until the run is complete, and returns an error earlier if
-    /// `goes_on` returns false.
+    /// Samples the sockets until `end`, or until the run is complete; returns an error if `goes_on` returns
+    /// false before.
     pub(crate) fn until(
         &mut self,
         end: Instant,

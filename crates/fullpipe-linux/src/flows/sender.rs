@@ -20,8 +20,8 @@ use crate::wan::RECEIVER;
 const WRITE: usize = 128 << 10;
 static ZEROS: [u8; WRITE] = [0; WRITE];
 
-/// Connects each of the `flows` without a request at its start time, accepts the others on `servers`, and
-/// writes the flow's data, until `stop` is set.
+/// Connects each flow without a request at its start time, accepts the other flows on `servers`, and writes
+/// the data of all flows, until `stop` is set.
 pub(crate) fn send(
     flows: &[Flow],
     specs: &[FlowSpec],
@@ -110,8 +110,8 @@ impl Sender {
         }
     }
 
-    /// Reads what has arrived of the request, and returns whether the request is complete. Without a request,
-    /// returns true.
+    /// Reads the part of the request that has arrived, and returns whether the request is complete. Returns
+    /// true for a flow without a request.
     fn has_request(&mut self, socket: &Socket, number: usize) -> Result<bool, Error> {
         while self.request > 0 {
             match sys::discard(socket.as_fd(), self.request as usize) {

@@ -80,8 +80,8 @@ pub(crate) fn listening(host: &HostSpec) -> Result<Socket, Error> {
 
 /// Listening kernel sockets at the sending host, for the flows with a request.
 ///
-/// An accepted socket inherits the options of its listener, as in a server that sets its congestion control
-/// before it listens. Flows with different settings therefore have different listeners.
+/// An accepted socket inherits the options of its listener; a server sets its congestion control on the
+/// listening socket in the same way. Flows with different settings therefore have different listeners.
 #[derive(Debug)]
 pub(crate) struct Servers(Vec<Socket>);
 
@@ -102,7 +102,7 @@ impl Servers {
         &self.0
     }
 
-    /// Returns the port to which the receiver of each flow connects, if the flow has a request.
+    /// Returns, for each flow with a request, the port to which its receiver connects.
     pub(crate) fn ports(flows: &[FlowSpec]) -> Vec<u16> {
         let distinct = Self::settings(flows);
         let listener = |flow: &FlowSpec| {
@@ -194,8 +194,9 @@ pub(crate) fn clamp(socket: &Socket, window: Bytes) -> std::io::Result<()> {
 fn tcp() -> Result<Socket, Error> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).doing("create a socket")?;
     socket.set_nonblocking(true).doing("make a socket non-blocking")?;
-    // A socket that is closed during a transfer is reset, so that the kernel does not go on sending its data
-    // into the next run of the same hosts. The applications end a complete transfer with shutdown instead.
+    // Closing a socket during a transfer resets the connection; otherwise, the kernel would continue to send
+    // its data during the next run of the same hosts. The applications use shutdown to end a complete
+    // transfer.
     socket.set_linger(Some(std::time::Duration::ZERO)).doing("set SO_LINGER")?;
     Ok(socket)
 }

@@ -492,7 +492,8 @@ impl Part {
 }
 
 /// Returns whether all data to be sent has been sent and acknowledged. Data that was written but not
-/// acknowledged does not count: otherwise a test with an amount of data would measure the send buffer.
+/// acknowledged does not count; otherwise, a test that ends after an amount of data would measure the send
+/// buffer.
 fn has_arrived(meters: &[Meter]) -> bool {
     let mut sending = meters.iter().filter(|meter| meter.sends);
     sending.all(|meter| {

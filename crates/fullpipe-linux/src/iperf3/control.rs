@@ -1,5 +1,5 @@
 //! The control connection of a test, for client and server: states, JSON frames and refusals. Every read has
-//! time limits.
+//! a time limit.
 //!
 //! A peer may vanish, stall, or send single bytes. As in iperf3, each read therefore has two limits: the
 //! longest pause between bytes, and the longest total time.
@@ -137,7 +137,7 @@ impl Control {
         self.write(&[state.byte()])
     }
 
-    /// Tells the client that the server refuses the test, and why.
+    /// Tells the client that the server refuses the test, with the reason.
     pub(crate) fn refuse(&self, refusal: Refusal) -> Result<(), ConnectionError> {
         // The refusal is a single write. With two writes, a client that closed its connection after the first
         // would answer the second with a reset.

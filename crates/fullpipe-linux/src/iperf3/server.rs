@@ -8,9 +8,9 @@
 //!   UDP hello ─► test that expects one from that address ─► separate connected socket
 //! ```
 //!
-//! iperf3's own server runs one test at a time, but with this server concurrent tests share the port. The
-//! first bytes on a TCP connection are the cookie of its test. A UDP stream starts with a hello, which is
-//! matched to a test by the client's address.
+//! iperf3's own server runs one test at a time, whereas on this server concurrent tests share one port. The first bytes
+//! on a TCP connection are the cookie of its test. A UDP stream starts with a hello, which is matched to a test by the
+//! client's address.
 //!
 //! | file | concept |
 //! |---|---|

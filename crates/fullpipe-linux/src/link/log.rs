@@ -10,7 +10,7 @@ use fullpipe_units::Instant;
 pub struct Arrival {
     /// Time at which the packet entered the path.
     pub at: Instant,
-    /// Properties of the packet that affect its way through the path.
+    /// Properties of the packet that determine how the path treats it.
     pub packet: PacketInfo,
     /// Verdict of the path: accepted, or the reason for dropping the packet.
     pub verdict: Verdict,

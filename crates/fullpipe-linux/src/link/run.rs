@@ -73,7 +73,7 @@ pub(crate) struct Link {
     flows: FlowNumbers,
     sampling: Option<Sampling>,
     next_sample: Instant,
-    /// Maximum time for which a packet that is due waits for further packets.
+    /// Maximum time for which a due packet waits for other packets that can be written together with it.
     gather: Duration,
     arena: Arena,
     arrivals: u64,

@@ -64,8 +64,8 @@ fn what_is_no_super_packet_stays_one_packet() {
     }
 }
 
-/// RFC 3168 section 5, RFC 8200 section 7: the ECN field can be written and read back, and the IPv4 header
-/// checksum remains valid.
+/// RFC 3168 section 5, RFC 8200 section 7: an ECN field that is written is read back unchanged, and the IPv4
+/// header checksum remains valid.
 #[test]
 fn marks_are_written_and_read() {
     let mut packet = super_packet(1_448, 1_448, 0x10)[VIRTIO_HEADER..].to_vec();

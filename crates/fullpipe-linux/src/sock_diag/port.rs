@@ -13,7 +13,7 @@ use crate::error::Error;
 const ALL_STATES: u32 = 0x1ffe & !(1 << 7);
 /// State LISTEN.
 const LISTEN: u8 = 10;
-/// Attribute that states whether an IPv6 socket accepts no IPv4.
+/// Attribute that states whether an IPv6 socket accepts only IPv6.
 const INET_DIAG_SKV6ONLY: u16 = 11;
 
 /// A TCP socket of a local port.
@@ -79,7 +79,7 @@ fn parse(bytes: &[u8]) -> Option<PortSocket> {
         }
         rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
     }
-    // A listening IPv6 socket on all addresses must not turn into an IPv4 socket.
+    // If a listening IPv6 socket listens on all addresses, its address must not be converted to IPv4.
     Some(PortSocket { local: id.local, remote: id.remote, listens: fixed[1] == LISTEN, accepts_ipv4 })
 }
 
@@ -89,7 +89,7 @@ mod tests {
 
     use super::*;
 
-    /// A listening socket and both ends of a connection are reported; the port of the other end is not.
+    /// The listening socket and its end of the connection are reported, but the port of the other end is not.
     #[test]
     fn the_sockets_of_a_port_are_listed() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");

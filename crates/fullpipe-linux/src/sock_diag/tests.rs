@@ -30,7 +30,7 @@ fn dump(peers: Vec<Peer>) -> Vec<SocketState> {
     seen
 }
 
-/// Repeats `look` until it returns a `wanted` result, for at most one minute, and returns the last result.
+/// Repeats `look` until its result satisfies `wanted`, for at most one minute, and returns the last result.
 fn until<T>(mut look: impl FnMut() -> T, wanted: impl Fn(&T) -> bool) -> T {
     let clock = Clock::starting_in(Duration::ZERO);
     loop {
@@ -146,7 +146,7 @@ fn known_sockets_are_asked_for_one_by_one() {
         |left| *left == 1,
     );
     assert_eq!(left, 1, "{seen:#?}");
-    // A hundred requests are more than fit into one batch.
+    // A hundred requests do not fit into one batch.
     diag.ask(&[ids[0]; 100], &mut seen).expect("an answer");
     assert_eq!(seen.len(), 100);
 }

@@ -197,8 +197,8 @@ fn confirm_locked(place: &Target, lock: &Lock, watch: &mut dyn FnMut(Step)) -> R
     last.phase = Phase::Confirmed;
     last.deadline_boottime_ns = None;
     let confirmed = last.clone();
-    // The settings file is written before the journal: if the process dies in between, the changes are still
-    // on trial, and the trial ends as usual.
+    // The settings file is written before the journal, so that if the process dies in between, the changes
+    // are still on trial and the trial ends as usual.
     files::write(lock, place.owned(), &file_text(&all)).doing("write the file of settings")?;
     watch(Step::File);
     confirmed.save(place, lock)?;
@@ -291,9 +291,9 @@ pub(super) fn revert(
     force: bool,
     watch: &mut dyn FnMut(Step),
 ) -> Result<TakenBack, Error> {
-    // A generation that is unfinished may have left any value. If a generation is complete, a value that
-    // differs from fullpipe's was set by another program. After a reboot, the kernel no longer has fullpipe's
-    // values, so the present values come from elsewhere.
+    // An unfinished generation may have left any value. In a complete generation, a value that differs from
+    // fullpipe's was set by another program. After a reboot, the kernel no longer has fullpipe's values, so
+    // the present values come from another source.
     let whole = generation.phase.is_whole();
     let damage = damage_lines(place, lock, &generation, earlier)?;
     let damaged = generation.damage.take().is_some();

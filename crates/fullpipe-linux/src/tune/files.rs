@@ -28,10 +28,10 @@ pub(super) fn create_folder(dir: &Path) -> io::Result<()> {
 /// Writes the file `path` through a temporary file in the same folder, and syncs it to disk.
 ///
 /// # Errors
-/// A process that has lost the lock in the meantime does not replace `path`. The process that replaces the
-/// lock removes temporary files before it reads the journal. A file whose writing began before the lock was
-/// replaced is therefore either already in place, and is read, or is removed. A file whose writing began
-/// after the lock was replaced is not renamed into place.
+/// A process that has lost the lock in the meantime does not replace `path`. The process that takes over the
+/// lock removes temporary files before it reads the journal. A write that began before the takeover has
+/// therefore either completed, so that the journal reader sees it, or its temporary file is removed. A write
+/// that began after the takeover never replaces `path`.
 pub(super) fn write(lock: &Lock, path: &Path, content: &str) -> io::Result<()> {
     write_bytes(lock, path, content.as_bytes())
 }

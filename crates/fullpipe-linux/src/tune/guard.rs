@@ -2,9 +2,8 @@
 //! otherwise at the deadline unless the changes are confirmed.
 //!
 //! The guard outlives the shell and the connection from which it was started. If the guard is killed together
-//! with its session, a systemd timer reverts the changes (`timer.rs`). If another process holds the lock, an
-//! overdue trial is reverted nevertheless: the guard replaces the lock (`lock.rs`), and writes a line to
-//! syslog.
+//! with its session, a systemd timer reverts the changes (`timer.rs`). If another process holds the lock, the
+//! guard still reverts an overdue trial: it replaces the lock (`lock.rs`), and writes a line to syslog.
 //!
 //! ```text
 //!   apply                          guard

@@ -61,8 +61,8 @@ pub(super) struct Lock {
     path: PathBuf,
     /// Path of the state folder.
     folder: PathBuf,
-    /// The lock file that this process has replaced. Earlier versions wait for that file, so holding it still
-    /// excludes them.
+    /// The lock file that this process has replaced. Processes of earlier versions wait for that file, so
+    /// holding it still excludes them.
     _former: Option<File>,
 }
 
@@ -273,8 +273,8 @@ fn discard(place: &Target, file: &File) -> io::Result<()> {
     let path = place.state().join(REPLACE);
     let clock = Clock::starting_in(Duration::ZERO);
     let until = clock.now() + OVERDUE_WAIT;
-    // The second lock is held until the function returns, and its file is removed first. A process that
-    // waited for it then detects that the path no longer refers to this file.
+    // The second lock is held until the function returns, but its file is removed before that. A process that
+    // waited for this lock then detects that the path no longer refers to the locked file.
     let _replacing = loop {
         let replacing = open(&path)?;
         if try_lock(&replacing)? {
@@ -331,7 +331,7 @@ mod tests {
     }
 
     /// Only one process at a time holds the lock, even while processes repeatedly replace a lock file that
-    /// other users may open.
+    /// other users can open.
     #[test]
     fn one_at_a_time_holds_the_lock_while_it_is_replaced() {
         let root = tempfile::tempdir().unwrap();

@@ -12,8 +12,8 @@
 //! process, the guard, is running (`guard.rs`). The guard reverts the changes at the deadline, or immediately
 //! if the applying process dies early. If the guard was also killed, or if the host was rebooted, the next
 //! command finds the journal and reverts the changes ([`settle`]). If another process holds the lock of the
-//! state, an overdue trial is reverted nevertheless (`lock.rs`). Values that another program has changed
-//! since are not restored. If the journal is damaged, all changes that are still readable are reverted
+//! state, an overdue trial is still reverted (`lock.rs`). Values that another program has changed in the
+//! meantime are not restored. If the journal is damaged, all changes that are still readable are reverted
 //! (`salvage.rs`).
 
 mod apply;

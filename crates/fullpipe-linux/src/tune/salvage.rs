@@ -7,8 +7,8 @@
 //! ```
 //!
 //! An editor, a failing disk or a restored backup can damage a file; fullpipe itself replaces files
-//! atomically. A damaged field gets the value that reverts a trial soonest, and that leaves confirmed changes
-//! in effect until the user reverts them.
+//! atomically. A damaged field gets the value that ends a trial at the earliest time, or that leaves
+//! confirmed changes in effect until the user reverts them.
 
 use serde::de::DeserializeOwned;
 
@@ -127,8 +127,8 @@ fn formers(text: &str) -> Vec<(String, String)> {
 }
 
 impl Setting {
-    /// Returns whether the key can be that of a kernel setting. A damaged key must not become a path outside
-    /// the folder of settings.
+    /// Returns whether the key can be the name of a kernel setting. A damaged key must not become a path
+    /// outside the folder of settings.
     fn is_plausible(&self) -> bool {
         let known = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
         !self.key.is_empty()
@@ -176,7 +176,7 @@ mod tests {
         assert!(generation(4, document().as_bytes()).damage.is_some(), "a file under another number");
     }
 
-    /// Wherever a journal file is truncated, the changes before that place are read, and a trial still ends.
+    /// Wherever a journal file is truncated, the changes before the cut are read, and a trial still ends.
     #[test]
     fn a_truncated_file_keeps_what_precedes_the_cut() {
         let text = document();

@@ -18,9 +18,8 @@ const BOOTED: &str = "run/systemd/system";
 /// Delay between the deadline, when the guard acts, and the expiry of the systemd timer.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Creates a systemd timer that reverts overdue trials `GRACE` later than `after`. Returns the name of the
-/// timer, or `None` if systemd is missing or refuses. Because the timer is only a backup, a failure is not an
-/// error.
+/// Creates a systemd timer that reverts overdue trials `GRACE` later than `after`. Returns the name of the timer, or
+/// `None` if systemd is missing or does not create it. Because the timer is only a backup, a failure is not an error.
 pub(super) fn set(place: &Target, guard: &Guard, number: u64, after: Duration) -> Option<String> {
     if !place.is_lasting() || !place.below_root(BOOTED).is_dir() {
         return None;

@@ -39,8 +39,8 @@ fn the_commands_exit_status_is_returned() {
     assert!(error.to_string().contains("ended before it started to listen"), "{error}");
 }
 
-/// Client and server of [`a_server_at_the_far_end_is_reached_through_the_path`]: this test program, started a
-/// second time.
+/// Runs the client or the server of [`a_server_at_the_far_end_is_reached_through_the_path`]: this test
+/// program, started a second time.
 #[test]
 fn role() {
     let address = |name: &str| (std::env::var(name).expect("inside"), 8_000);

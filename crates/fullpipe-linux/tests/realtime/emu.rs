@@ -218,7 +218,7 @@ fn a_burst_after_a_pause_begins_with_the_window_that_is_left() {
 
 /// `notsent_lowat` limits the amount of unsent data without reducing the rate. The kernel requests more data
 /// when the unsent data has fallen to half of the limit, and sending that half takes 65 ms at the link rate.
-/// On a busy machine, the application may be that late, and sometimes later.
+/// On a busy machine, the application may be late by this time, and sometimes by more.
 #[test]
 fn little_waits_unsent_where_the_experiment_says_so() {
     let Some(_alone) = rights::alone() else { return };
@@ -323,7 +323,8 @@ fn a_request_precedes_the_response() {
     let bytes = ran.outcome.flows.iter().map(|flow| flow.bytes.get()).collect::<Vec<_>>();
     assert_eq!(bytes, [300_000, 60_000, 60_000]);
     assert!(ran.outcome.flows.iter().all(|flow| flow.finished.is_some()));
-    // The handshake takes a round trip, and so do the request and the beginning of the response.
+    // The handshake takes one round trip, and so does the time from the request to the first byte of the
+    // response.
     let round_trip = Duration::from_millis(20);
     for flow in &ran.outcome.flows[..2] {
         let response = flow.response.expect("complete");
@@ -350,8 +351,8 @@ fn a_request_precedes_the_response() {
     assert!(data(&forward, 0) >= 300_000 && data(&forward, 1) >= 60_000, "the responses");
 }
 
-/// Kept hosts make one download after the other, with the initial window of each. The kernel gains as much
-/// from a larger window as the simulator.
+/// The same hosts make several downloads one after the other, each with its own initial window. A larger
+/// initial window shortens a download in the kernel as much as in the simulator.
 #[test]
 fn a_larger_initial_window_makes_downloads_faster() {
     let Some(_alone) = rights::alone() else { return };
@@ -372,7 +373,7 @@ fn a_larger_initial_window_makes_downloads_faster() {
             assert!(response.from_syn >= response.from_request + Duration::from_millis(50), "{response:?}");
             assert!(ran.outcome.path.delivered >= 42, "{:?}", ran.outcome.path);
             assert_eq!(ran.validity.tun_drops, 0);
-            // A busy machine makes a download slower, and never faster.
+            // A busy machine can make a download slower, but never faster.
             *shortest = shortest.min(response.from_syn.as_secs_f64());
         }
     }

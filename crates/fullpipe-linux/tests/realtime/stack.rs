@@ -271,7 +271,7 @@ fn iperf3_measures() {
         };
         eprintln!("{datapath:?} {flags:?}: {came} bytes came of {sent}, {received} arrived of {wrote}");
         // Data that is in buffers or in flight when the client ends a test is never read. On a busy machine,
-        // that may be more than was read before.
+        // this may be more data than was read before.
         assert!(came <= sent, "{flags:?}: {came} of {sent}");
         assert!(received <= wrote, "{flags:?}: {received} of {wrote}");
         let asked = if flags.contains(&"-n") { 20 << 20 } else { 1_000_000 };

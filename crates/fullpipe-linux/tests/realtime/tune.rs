@@ -26,7 +26,7 @@ const RMEM: (&str, &str) = ("net.ipv4.tcp_rmem", "4096 131072 52502528");
 const PEER: &str = "10.20.3.7";
 const PEER_V6: &str = "2001:db8:20::7";
 
-/// Environment variables that tell a copy of this program which part it plays in a test.
+/// Environment variables that tell a copy of this program which role it has in a test.
 const PART: &str = "FULLPIPE_TEST_PART";
 const ROOT: &str = "FULLPIPE_TEST_ROOT";
 const LAST_STEP: &str = "FULLPIPE_TEST_LAST_STEP";
@@ -160,7 +160,7 @@ fn in_network(work: impl Fn() + Sync) {
     inside.unwrap();
 }
 
-/// Starts a copy of this program that plays a part, waits for its end, and returns whether it was killed.
+/// Starts a copy of this program with the role `part`, waits for its end, and returns whether it was killed.
 fn dies(part: &str, root: &Path, in_namespace: bool, last_step: usize) -> bool {
     let mut child = Command::new(env::current_exe().unwrap());
     child
@@ -185,7 +185,7 @@ fn becomes(happened: impl Fn() -> bool) -> bool {
     })
 }
 
-/// Plays the part of a test that the environment names; when run as an ordinary test, it does nothing.
+/// Executes the role that the environment variables name; as an ordinary test, this function does nothing.
 #[test]
 fn part() {
     let Ok(part) = env::var(PART) else { return };
@@ -368,7 +368,7 @@ fn killed_while_confirming_it_is_one_or_the_other() {
     });
 }
 
-/// Values that another program changes in the meantime are not reverted.
+/// A rollback leaves values that another program has changed in the meantime.
 #[test]
 fn what_others_have_changed_is_left_and_said() {
     let root = host("others");

@@ -48,8 +48,8 @@ impl Hello {
             match heard(&self.socket) {
                 Ok(hello) => waiting.extend(hello),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                // The error results from an ICMP error about a client that has disappeared; the kernel
-                // reports it once.
+                // This error results from an ICMP error about a client that has disappeared; the kernel reports each
+                // such error once.
                 Err(_) => {}
             }
         }

@@ -107,15 +107,15 @@ impl<T> Register<T> {
         Ok(())
     }
 
-    /// From now on, connections with this cookie are passed to `taker`.
+    /// Makes the server pass connections with this cookie to `taker` from now on.
     pub(super) fn expect_connections(&mut self, cookie: Cookie, taker: T) {
         if let Some(test) = self.tests.get_mut(&cookie) {
             test.expects = Expects::Connections(taker);
         }
     }
 
-    /// From now on, hellos from the client address of this test are passed to `taker`, unless another test
-    /// from that address is expecting hellos. Returns whether `taker` receives the hellos.
+    /// Makes the server pass hellos from the client address of this test to `taker` from now on, unless
+    /// another test from that address is expecting hellos. Returns whether `taker` receives the hellos.
     pub(super) fn expect_datagrams(&mut self, cookie: Cookie, taker: T) -> bool {
         let Some(peer) = self.tests.get(&cookie).map(|test| test.peer) else { return false };
         if self.hello(peer).is_some() {
@@ -127,7 +127,7 @@ impl<T> Register<T> {
         true
     }
 
-    /// From now on, the test expects no data connections, because it has all of them or has failed.
+    /// Records that the test expects no further data connections, because it has all of them or has failed.
     pub(super) fn expect_nothing(&mut self, cookie: Cookie) {
         if let Some(test) = self.tests.get_mut(&cookie) {
             test.expects = Expects::Nothing;

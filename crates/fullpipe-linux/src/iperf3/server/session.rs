@@ -227,8 +227,8 @@ impl Session<'_, '_> {
         Ok(sockets)
     }
 
-    /// Called while data connections are being opened: returns an error if the client has disconnected or the
-    /// timeout has passed.
+    /// Returns an error if the client has disconnected or the timeout has passed; called while data connections are
+    /// being opened.
     fn look(&self, until: Instant) -> Result<(), TestFailure> {
         match self.control.state_now()? {
             None if self.server.clock.now() < until => Ok(()),

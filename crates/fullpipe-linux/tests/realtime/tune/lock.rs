@@ -124,8 +124,8 @@ fn a_confirm_that_the_guard_has_overtaken_changes_nothing() {
     assert_eq!(left, ["lock"]);
 }
 
-/// A process that holds the lock may be working on unfinished changes. Unfinished changes are left to the
-/// process that holds the lock, and this is reported.
+/// The process that holds the lock may be working on unfinished changes. These changes are therefore left to
+/// that process, and the command reports this.
 #[test]
 fn what_is_half_made_is_left_to_the_holder_of_the_lock() {
     let root = host("held-half");
