@@ -305,8 +305,8 @@ impl Inputs {
         let upstream = self.upstream.ok_or_else(|| {
             missing("the address of the server", "add --upstream HOST:PORT, for example 127.0.0.1:8443")
         })?;
-        // There is no default, because it could give clients access to a server that trusts connections from
-        // 127.0.0.1.
+        // There is no default, because a default could give clients access to a server that trusts
+        // connections from 127.0.0.1.
         let client_address = self.client_address.ok_or_else(|| {
             missing(
                 "--client-address",

@@ -1,5 +1,5 @@
-//! Returns SYNs to the kernel that were forwarded to a worker that has died. Their clients then need not
-//! retransmit them.
+//! Returns SYNs to the kernel that were forwarded to a worker that has died. The clients then need not
+//! retransmit their SYNs.
 //!
 //! If a raw socket sends a packet to an address of this host, the packet passes the loopback device and
 //! reaches the kernel's listener.

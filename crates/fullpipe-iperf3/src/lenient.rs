@@ -175,7 +175,7 @@ pub(crate) trait Collect: Default {
 /// An object, or `None` for any other value.
 pub(crate) struct Maybe<T>(pub(crate) Option<T>);
 
-/// Items of an array: empty for null, and `None` for any other value that is not an array.
+/// Items of an array: empty for null; `None` for any other value that is not an array.
 pub(crate) struct Array<C>(pub(crate) Option<C>);
 
 /// Visitor methods that read a value of an unwanted type as `None`.

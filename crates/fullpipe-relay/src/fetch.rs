@@ -84,7 +84,7 @@ pub(crate) fn fetch(
 /// Sources and targets of a copy from another host.
 #[derive(Debug, PartialEq, Eq)]
 struct Plan {
-    /// Folder of this host that receives the files. It is created if it does not exist.
+    /// Folder of this host that receives the files. The folder is created if it does not exist.
     folder: PathBuf,
     fetch: Fetch,
     /// Targets below the folder.

@@ -195,8 +195,8 @@ pub struct Fetch {
     /// written files back from the disk.
     #[serde(default)]
     pub verify: bool,
-    /// The relay chooses the number of connections, and asks for each besides connection 0 with `connect`. If it is
-    /// absent, the client opens the connections that it wants.
+    /// The relay chooses the number of connections, and asks for each connection except connection 0 with `connect`. If
+    /// this field is absent, the client opens the connections that it wants.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub choose: Option<ChooseConnections>,
     /// Highest rate of the payload over all connections, in bit/s. The relay paces its connections to this rate.

@@ -1,4 +1,4 @@
-//! Copies files over several TLS connections, and keeps what has been copied if either end crashes.
+//! Copies files over several TLS connections, and keeps the copied data if either end crashes.
 //!
 //! ```text
 //!   copy: sources ─► send ─► Dispatcher ─► connections 0 to N-1 ─► serve ─► session ─► incoming ─► store

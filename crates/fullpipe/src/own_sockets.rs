@@ -79,7 +79,8 @@ const FULL: f64 = 2.0;
 /// Returns whether another connection may increase the total rate.
 fn room(limit: Limit, report: &SocketReport) -> Room {
     // With a queue at the link, larger congestion windows would not increase the rate. Data that a send buffer or a
-    // receive window releases at once also queues, although the link is not full; in this case, a trial decides.
+    // receive window releases at once also queues, although the link is not full; in this case, a trial of more
+    // connections decides.
     let is_queueing = |factor: f64| match (report.rtt_ms, report.min_rtt_ms) {
         (Some(rtt), Some(least)) => rtt > least * factor,
         _ => false,

@@ -129,7 +129,7 @@ fn a_simulated_run_is_in_its_capture_packet_by_packet() {
     let [with, without] = read.pushed;
     assert!(with > 10 && without > 20 * with, "{:?}", read.pushed);
     // A packet that was sent was either delivered or dropped, or it was still in the network at the end of
-    // the run. At most a queue and a round trip of packets were still in the network.
+    // the run. At most one full queue plus one round trip's worth of packets was still in the network.
     let gone = read.outbound - path("delivered") - lost - full;
     assert!(gone < 200, "{gone} of {}", read.outbound);
     assert!(read.inbound > 1_000, "{}", read.inbound);

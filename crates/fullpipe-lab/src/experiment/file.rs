@@ -49,7 +49,7 @@ pub(super) struct ExperimentFile {
     /// Default: `1`
     #[serde(default = "one")]
     pub(super) repeat: u64,
-    /// First seed. The other runs of a point have the next numbers.
+    /// First seed. The other runs of a point use the numbers that follow it.
     /// Type: whole number
     /// Default: `1`
     #[serde(default = "one")]
@@ -323,8 +323,8 @@ swept_table! {
         /// Timeout of the tail loss probe, as a multiple of SRTT.
         /// Default: `2`
         tlp_factor: Factor,
-        /// Minimum distance of the tail loss probe from SRTT plus four times the mean deviation of the RTT,
-        /// within 2 SRTT.
+        /// Time that is added to SRTT and four times the mean deviation of the RTT. This sum, or 2 SRTT if the sum
+        /// is larger, is the minimum timeout of the tail loss probe.
         /// Range: up to `200ms`
         /// Default: none
         tlp_floor: Duration,
@@ -462,7 +462,7 @@ pub(super) struct ExpectFile {
     /// Type: number or text
     /// Default: none, if there is `max`
     pub(super) min: Option<Scalar>,
-    /// Upper bound, as `min`.
+    /// Upper bound, written like `min`.
     /// Type: number or text
     /// Default: none, if there is `min`
     pub(super) max: Option<Scalar>,
@@ -493,10 +493,11 @@ pub(super) struct RatioFile {
     /// Arm that the bound applies to.
     /// Default: required
     pub(super) arm: Single<Arm>,
-    /// Arm that it is compared with.
+    /// Arm with which `arm` is compared.
     /// Default: required
     pub(super) against: Single<Arm>,
-    /// Least lower end of the interval of the time of `against` divided by the time of `arm`.
+    /// Minimum for the ratio: the time of `against` divided by the time of `arm`. The lower end of the ratio's
+    /// confidence interval must reach it.
     /// Type: number
     /// Default: required
     pub(super) min: Scalar,
@@ -517,10 +518,11 @@ pub(super) struct HarmFile {
     /// Arm that the bound applies to.
     /// Default: required
     pub(super) arm: Single<Arm>,
-    /// Arm that it is compared with.
+    /// Arm with which `arm` is compared.
     /// Default: required
     pub(super) against: Single<Arm>,
-    /// Largest upper end of the interval of the harm by `arm` minus the harm by `against`.
+    /// Maximum for the difference: the harm by `arm` minus the harm by `against`. The upper end of the
+    /// difference's confidence interval must not exceed it.
     /// Type: number
     /// Default: required
     pub(super) max: Scalar,

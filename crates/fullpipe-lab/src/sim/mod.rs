@@ -8,9 +8,9 @@
 //!
 //! No event is scheduled per packet. The next event is the earliest of: the departure of the next packet from
 //! each path, each connection's own timer, the start of a flow, and the next trace row. The loop jumps to
-//! that time, delivers what is due, and polls each affected connection for segments to send. Simultaneous
-//! events are processed in a fixed order (forward direction, backward direction, timers by number, trace
-//! rows), so a run is a function of its scenario.
+//! that time, delivers the packets that are due, and polls each affected connection for segments to send.
+//! Simultaneous events are processed in a fixed order (forward direction, backward direction, timers by
+//! number, trace rows), so a run is a function of its scenario.
 
 mod flow;
 mod schedule;
@@ -194,8 +194,9 @@ impl<'s> World<'s> {
         }
     }
 
-    /// Lets the sending application of a flow write if it was woken. A kernel sends what is queued before it
-    /// wakes the writer (Linux: `tcp_data_snd_check`), so this comes after [`Self::sender_sends`].
+    /// Lets the sending application of a flow write if it was woken. A kernel sends queued data before it
+    /// wakes the writer (Linux: `tcp_data_snd_check`), so this function is called after
+    /// [`Self::sender_sends`].
     #[inline]
     fn sender_writes(&mut self, number: usize, tap: &mut impl Tap) {
         if let Some(memory) = &mut self.memory {

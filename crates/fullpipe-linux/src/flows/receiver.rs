@@ -136,8 +136,8 @@ fn receive_polled<'f>(
         waiting.peek().map_or(wakes, |&(start, _)| start.min(wakes))
     };
     loop {
-        // Most receivers only wait for data, and then the time is not needed. On some systems, reading the
-        // clock takes a system call.
+        // Most receivers only wait for data and do not need the time. On some systems, reading the clock
+        // takes a system call.
         let now = match next(&receivers, &mut waiting) {
             at if at.is_never() => Instant::ZERO,
             _ => clock.now(),

@@ -273,8 +273,9 @@ fn discard(place: &Target, file: &File) -> io::Result<()> {
     let path = place.state().join(REPLACE);
     let clock = Clock::starting_in(Duration::ZERO);
     let until = clock.now() + OVERDUE_WAIT;
-    // The second lock is held until the function returns, but its file is removed before that. A process that
-    // waited for this lock then detects that the path no longer refers to the locked file.
+    // The second lock is held until the function returns; its file is removed earlier, while the lock is
+    // still held. A process that waited for this lock then detects that the path no longer refers to the
+    // locked file.
     let _replacing = loop {
         let replacing = open(&path)?;
         if try_lock(&replacing)? {

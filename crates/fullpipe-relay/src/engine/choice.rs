@@ -134,7 +134,7 @@ enum Phase {
     Lowered { floor: u32, upper: u32, rate: Rate, begun: Instant, settled: Option<Instant> },
 }
 
-/// Chooses the number of connections from what limits them.
+/// Chooses the number of connections from the limit of each connection.
 ///
 /// The type has no clock and does no I/O: `fullpipe copy` passes samples of its sockets, and tests pass samples of
 /// simulated connections.
@@ -287,7 +287,8 @@ impl Choice {
         (self.count != before).then_some(self.count)
     }
 
-    /// Starts a trial if every total of a whole span shows the same limit, and the rate is not rising without a change.
+    /// Starts a trial if every total of a whole span shows the same limit, and the rate is not still rising without a
+    /// change of the number.
     fn watch(&mut self, sum: Sum, not_before: Instant) {
         let Some(rate) = self.rate() else { return };
         if sum.at < not_before || self.is_rising() || self.is_queueing() {
@@ -555,7 +556,7 @@ mod tests {
     }
 
     /// A send buffer of 4 MiB limits each connection to about 137 Mbit/s at an RTT of 210 ms, so 1 Gbit/s needs eight
-    /// connections. Seven connections reach 96 %, which cannot be told from 95 % within the measurement error.
+    /// connections. Seven connections reach 96 %, which cannot be distinguished from 95 % within the measurement error.
     #[test]
     fn connections_are_added_until_the_link_is_full() {
         let (counts, last) = path(137, 1000).run(&mut Choice::new(1, 16, None), 25);

@@ -51,8 +51,8 @@ impl Limiter {
         Self { rate, shares: BTreeMap::new(), next_start: Instant::ZERO }
     }
 
-    /// Returns the time that a new connection waits before it sends. At most one connection at a time then
-    /// exceeds the limit with its unpaced segments of `mss` bytes.
+    /// Returns the time that a new connection waits before it sends. The wait ensures that at most one connection
+    /// at a time exceeds the limit with its unpaced segments of `mss` bytes.
     pub(crate) fn start(&mut self, now: Instant, mss: Bytes) -> Duration {
         let begin = self.next_start.max(now);
         self.next_start = begin + self.rate.time_for(mss.mul_div(UNPACED_SEGMENTS, 1));

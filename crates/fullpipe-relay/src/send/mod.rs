@@ -321,8 +321,8 @@ impl<'a> Copy<'a> {
         if let Some(held) = &self.held {
             held.end();
         }
-        // After a failure, threads may still be reading large files or a pipe, and their results are not
-        // needed.
+        // After a failure, threads may still be reading large files or a pipe, but their results are no
+        // longer needed.
         runtime.shutdown_background();
         copied
     }

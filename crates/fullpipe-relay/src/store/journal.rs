@@ -37,7 +37,7 @@ pub(crate) struct PipeRecord {
     /// Name of the stream.
     pub(crate) name: StreamName,
     /// Size and hash of the pipe, once it has ended. After the file has been placed, the record keeps only
-    /// these, so that a sender that did not receive the last reply does not start again.
+    /// this size and hash, so that a sender that did not receive the last reply does not start again.
     pub(crate) placed: Option<PlacedPipe>,
 }
 
