@@ -294,8 +294,8 @@ impl<'a> Keeper<'a> {
         let tun = self.tun.as_fd().try_clone_to_owned().map_err(failed)?;
         let (user, group) = self.user;
         let mut command = Command::new(&self.program.program);
-        // If the process changed its user when it starts, it would lose all capabilities. If its sockets use clients'
-        // addresses, the worker therefore changes its user itself and keeps one capability.
+        // A process loses all capabilities if it changes its user at the start. If its sockets use clients' addresses,
+        // the worker therefore changes its user itself and keeps one capability.
         let changes_user = self.return_path.is_some();
         if !changes_user {
             command.uid(user).gid(group);

@@ -182,8 +182,8 @@ pub(crate) fn merged_headers(
     if first > 0 {
         tcp[13] &= !CWR;
     }
-    // As when the kernel leaves the checksum to a network card, the checksum field contains the sum of the
-    // pseudo-header, which is not complemented.
+    // The checksum field contains the uncomplemented sum of the pseudo-header, as it does when the kernel leaves the
+    // checksum to a network card.
     put16(tcp, TCP_CHECKSUM, fold(pseudo + u64::from(TCP) + (tcp.len() + payload) as u64));
 
     virtio[0] = NEEDS_CSUM;

@@ -576,8 +576,8 @@ fn without_a_gain_the_way_back_is_offered() {
         let serve = format!("{} iperf3 -s", env!("CARGO_BIN_EXE_fullpipe"));
         let path = ["emu", "--rate", "4mbit", "--rtt", "20ms", "--serve", &serve, "--", "sh", "-c", &command];
         let (mut code, mut said, mut error) = fullpipe(&path);
-        // On a busy machine, one of two measurements may be slower by the 5 % that count as a gain, but not
-        // in every attempt.
+        // A gain of 5 % counts. On a busy machine, one of two measurements may be that much slower by chance,
+        // but not in every attempt.
         for _ in 0..4 {
             if !said.contains("Verified: the gain came") {
                 break;

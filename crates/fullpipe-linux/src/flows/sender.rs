@@ -110,8 +110,8 @@ impl Sender {
         }
     }
 
-    /// Reads the part of the request that has arrived, and returns whether the request is complete. Returns
-    /// true for a flow without a request.
+    /// Reads the part of the request that has arrived, and returns whether the request is complete. For a
+    /// flow without a request, returns true.
     fn has_request(&mut self, socket: &Socket, number: usize) -> Result<bool, Error> {
         while self.request > 0 {
             match sys::discard(socket.as_fd(), self.request as usize) {

@@ -1,5 +1,5 @@
-//! The guard, a separate process that reverts changes: immediately if the applying process dies early, and
-//! otherwise at the deadline unless the changes are confirmed.
+//! The guard: a separate process that reverts the changes to the host. It reverts them immediately if the
+//! process that makes them dies early, and otherwise at the deadline, unless they are confirmed.
 //!
 //! The guard outlives the shell and the connection from which it was started. If the guard is killed together
 //! with its session, a systemd timer reverts the changes (`timer.rs`). If another process holds the lock, the

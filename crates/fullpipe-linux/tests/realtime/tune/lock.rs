@@ -171,8 +171,8 @@ fn a_wait_for_the_lock_ends_and_names_the_holder() {
     rolled_back(&root, false);
 }
 
-/// The first command that makes a change restricts the access to files that an earlier version left open to
-/// other users. The lock file is replaced once, because other users may have it open.
+/// The first command that makes a change restricts access to files that an earlier version left open to other
+/// users. The lock file is replaced once, because other users may have it open.
 #[test]
 fn modes_of_an_earlier_version_are_closed() {
     let root = host("held-upgrade");
@@ -181,7 +181,7 @@ fn modes_of_an_earlier_version_are_closed() {
     assert_eq!((mode(&state), mode(&lock), mode(&state.join("0001.json"))), (0o700, 0o600, 0o600));
     open_to_all(&root);
     let theirs = File::open(&lock).unwrap();
-    // A command that makes no change only restricts the access to the state folder.
+    // A command that makes no change only restricts access to the state folder.
     settle(&place(&root, false)).unwrap();
     assert_eq!(mode(&state), 0o700);
     let more = super::Change::Setting { key: super::WMEM.0.into(), value: "4096 16384 99999744".into() };
