@@ -153,7 +153,8 @@ swept_table! {
         /// Size of the queue in front of the link, and its [AQM](#queues).
         /// Default: `"1bdp"`
         queue: Queue,
-        /// Probability that a packet is duplicated. Default: `"0%"`
+        /// Probability that a packet is duplicated.
+        /// Default: `"0%"`
         duplicate: Share,
         /// Additional delay from one time to another, such as after a change of the route.
         /// Default: none
@@ -174,10 +175,12 @@ swept_table! {
         /// Type: table
         /// Default: the rate of `[path]`; an unlimited queue, no loss
         backward: DirectionFile,
-        /// Token bucket that drops packets above its rate: [limiter](#policer-and-shaper). Type: table
+        /// Token bucket that drops packets above its rate: [limiter](#policer-and-shaper).
+        /// Type: table
         /// Default: none
         policer: LimiterFile,
-        /// Token bucket that delays packets above its rate: [limiter](#policer-and-shaper). Type: table
+        /// Token bucket that delays packets above its rate: [limiter](#policer-and-shaper).
+        /// Type: table
         /// Default: none
         shaper: LimiterFile,
     }
