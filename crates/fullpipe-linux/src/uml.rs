@@ -89,8 +89,8 @@ pub struct UmlRun {
 
 /// Runs `scenario` on a guest with `kernel`, and passes all trace rows to `sink` after the run.
 ///
-/// The calling program must call [`run_if_guest`] at the start of `main`. Concurrent runs do not disturb each
-/// other.
+/// The calling program is the guest's init if it has called [`run_if_guest`] at the start of `main`; otherwise
+/// the init is the program `fullpipe-guest`. Concurrent runs do not disturb each other.
 ///
 /// # Errors
 /// Returns an error if the guest cannot be started, if it fails or hangs, or if `sink` ends the run.
