@@ -9,7 +9,9 @@ from packages.project import ROOT, output
 from packages.tree import DOCS, MAN, ZSH, File, compressed
 
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
-MAINTAINER = "The fullpipe authors <fullpipe@users.noreply.github.com>"
+# Debian's policy requires an address. The authors receive no mail, and no host has a name below `invalid`
+# (RFC 2606). The homepage is where users report problems.
+MAINTAINER = "The fullpipe authors <no-mail@fullpipe.invalid>"
 PROGRAMS = ("prerm", "postrm")
 
 

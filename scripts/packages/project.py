@@ -9,9 +9,12 @@ import tomllib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 COMMAND = "fullpipe-cli"  # the crate with the command
+PYTHON = "fullpipe-py"  # the crate with the extension module, and with the init of guests for the wheel
 LIBRARY = "fullpipe-uml"  # the crate with the library that gives a kernel virtual time
+# The features of the command that the packages turn on, and a clone's `cargo build` does not.
+FEATURES = f"{COMMAND}/copy,{COMMAND}/tables"
 # Targets for which there are User-Mode Linux kernels.
-LIBRARY_TARGETS = ("x86_64-unknown-linux-gnu",)
+GUEST_TARGETS = ("x86_64-unknown-linux-gnu",)
 
 
 class Failure(Exception):
@@ -34,7 +37,7 @@ def host():
 
 @dataclasses.dataclass(frozen=True)
 class Crate:
-    """A crate that is linked into the program."""
+    """A crate that is linked into the program or into the extension module."""
 
     name: str
     version: str
@@ -46,6 +49,20 @@ class Crate:
     @property
     def key(self):
         return f"{self.name}@{self.version}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Built:
+    """What the packages are made of. `library` and `guest` are None for a target without guests."""
+
+    program: pathlib.Path
+    module: pathlib.Path  # the extension module of the Python package, which also contains the command
+    library: pathlib.Path | None = None  # gives a kernel virtual time
+    guest: pathlib.Path | None = None  # the init of the guests that an interpreter starts
+
+    @property
+    def files(self):
+        return [file for file in (self.program, self.module, self.library, self.guest) if file]
 
 
 class Project:
@@ -70,7 +87,7 @@ class Project:
 
     @functools.cached_property
     def crates(self):
-        """Returns the crates that are linked into the program: the command, then the others by name."""
+        """Returns the crates that the packages contain: the command, then the others by name."""
         lock = tomllib.loads((ROOT / "Cargo.lock").read_text(encoding="utf-8"))
         checksums = {(p["name"], p["version"]): p.get("checksum") for p in lock["package"]}
         keys = {identity: f"{p['name']}@{p['version']}" for identity, p in self._packages.items()}
@@ -89,9 +106,9 @@ class Project:
         return sorted(crates, key=lambda crate: (crate.name != COMMAND, crate.name, crate.version))
 
     def _linked(self):
-        """Returns the keys of the crates in the program. cargo metadata also lists crates that only tests or
+        """Returns the keys of the crates in the packages. cargo metadata also lists crates that only tests or
         other members of the workspace use."""
         lines = output(
-            "cargo", "tree", "--locked", "--package", COMMAND, "--features", "tables", "--target", self.target, "--edges",
-            "normal,no-proc-macro", "--prefix", "none", "--format", "{p}").splitlines()
-        return {"@".join(line.replace(" v", " ").split()[:2]) for line in lines}
+            "cargo", "tree", "--locked", "--package", COMMAND, "--package", PYTHON, "--features", FEATURES, "--target",
+            self.target, "--edges", "normal,no-proc-macro", "--prefix", "none", "--format", "{p}").splitlines()
+        return {"@".join(line.replace(" v", " ").split()[:2]) for line in lines if line}

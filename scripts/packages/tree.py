@@ -46,11 +46,11 @@ def pages(program):
     return files
 
 
-def tree(binary, library, pages, notices, linux):
-    """Returns all files by their path, sorted. `library` is None where guests cannot run."""
-    files = {"bin/fullpipe": File(binary.read_bytes(), program=True), **pages}
-    if library:
-        files[LIBRARY] = File(library.read_bytes())
+def tree(built, pages, notices, linux):
+    """Returns the files of the tarball by their path, sorted."""
+    files = {"bin/fullpipe": File(built.program.read_bytes(), program=True), **pages}
+    if built.library:
+        files[LIBRARY] = File(built.library.read_bytes())
     for unit in sorted((ROOT / "contrib/systemd").iterdir()) if linux else ():
         files[f"{UNITS}/{unit.name}"] = File(unit.read_bytes())
     for rules in sorted((ROOT / "contrib/prometheus").iterdir()):

@@ -1,13 +1,15 @@
 """Installs the packages that were made into empty folders, and runs what was installed."""
 
 import gzip
+import json
 import os
 import shutil
 import subprocess
 import sys
 import tarfile
+import time
 
-from packages.project import Failure, output
+from packages.project import FEATURES, Failure, output
 from packages.tree import BASH, FISH, LIBRARY, MAN, UNITS, ZSH
 
 EXAMPLE = ("diagnose", "--example", "--brief")
@@ -20,29 +22,75 @@ def expect(condition, what):
         raise Failure(f"after installation: {what}")
 
 
-def try_tarball(package, project, folder):
+def try_tarball(package, project, files, folder, command):
+    """Unpacks the archive, whose folder can be moved; `command` shows a ladder."""
     with tarfile.open(package) as tar:
         tar.extractall(folder, filter="data")
     root = folder / f"fullpipe-{project.version}-{project.target}"
     expect(root.is_dir(), f"the archive has no folder {root.name}")
-    expect(f"fullpipe {project.version}" in output(root / "bin/fullpipe", "--version"), "another version")
-    complete(root / BASH, root / ZSH, root / FISH)
-    print(f"tarball  unpacked, {output(root / 'bin/fullpipe', '--version')}")
-
-
-def try_wheel(package, files, folder, command):
-    """pip installs the wheel into a new environment, without network access; `command` shows a ladder."""
-    output(sys.executable, "-m", "venv", folder)
-    pip = (folder / "bin/python", "-m", "pip", "--disable-pip-version-check", "install", "--quiet")
-    output(*pip, "--no-index", "--no-deps", package)
-    program = folder / "bin/fullpipe"
-    expect(program.read_bytes() == files["bin/fullpipe"].data, "the wheel's program differs")
+    program = root / "bin/fullpipe"
+    expect(f"fullpipe {project.version}" in output(program, "--version"), "another version")
+    complete_program(program, project)
     report = output(program, *command)
     expect("\nLadder:" in report, f"{' '.join(command)} shows no ladder: {report}")
-    expect((folder / MAN / "fullpipe.1").is_file(), "the wheel has no manual page")
+    complete(root / BASH, root / ZSH, root / FISH)
     if LIBRARY in files:
-        try_guest(program, folder)
-    print(f"wheel    installed by pip, fullpipe {' '.join(command)}: {report.splitlines()[0]}")
+        try_guest([program], folder)
+    print(f"tarball  unpacked, {output(program, '--version')}, {' '.join(command)}: {report.splitlines()[0]}")
+
+
+def complete_program(program, project):
+    """Checks that `program` has the commands that only the features of the packages contain."""
+    document = json.loads(output(program, "--version", "--json"))
+    wanted = {feature.partition("/")[2] for feature in FEATURES.split(",")}
+    if not project.target.endswith("-linux-gnu"):
+        wanted.remove("copy")  # for Linux only
+    missing = wanted - set(document["features"])
+    expect(not missing, f"the program lacks the features {missing}")
+
+
+# Prints the duration of the import, and a ladder from Python.
+IMPORT = """
+import importlib.metadata, time
+start = time.perf_counter()
+import fullpipe
+took = time.perf_counter() - start
+requires = [line for line in importlib.metadata.requires("fullpipe") or [] if "extra ==" not in line]
+assert not requires, requires
+assert fullpipe.__version__ == importlib.metadata.version("fullpipe")
+answer = fullpipe.whatif(link="10mbit", rtt="20ms")
+assert answer["schema"].startswith("fullpipe.whatif/"), answer
+print(took, answer.headline)
+"""
+SLOWEST_IMPORT = 0.15  # seconds
+
+
+def try_wheel(package, project, built, folder, command):
+    """pip installs the wheel into a new environment, without network access. The package is imported, and the
+    program that it contains shows a ladder with `command`."""
+    output(sys.executable, "-m", "venv", folder)
+    python = folder / "bin/python"
+    pip = (python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet")
+    start = time.monotonic()
+    # Without --no-deps: the wheel must not require other packages.
+    output(*pip, "--no-index", package)
+    installed = time.monotonic() - start
+    # The first import compiles the sources.
+    tries = [output(python, "-c", IMPORT, cwd=folder).split(" ", 1) for _ in range(3)]
+    seconds = min(float(took) for took, _ in tries)
+    expect(seconds <= SLOWEST_IMPORT, f"the import takes {seconds:.3f} s, and {SLOWEST_IMPORT} s are allowed")
+    program = folder / "bin/fullpipe"
+    expect(output(program, "--version").split()[1] == project.version, "another version")
+    complete_program(program, project)
+    start = time.monotonic()
+    report = output(program, *command)
+    took = time.monotonic() - start
+    expect("\nLadder:" in report, f"{' '.join(command)} shows no ladder: {report}")
+    expect((folder / MAN / "fullpipe.1").is_file(), "the wheel has no manual page")
+    if built.library:
+        try_guest([program], folder)
+    print(f"wheel    installed by pip in {installed:.1f} s, imported in {seconds * 1e3:.0f} ms, "
+          f"{' '.join(command)} in {took:.1f} s: {report.splitlines()[0]}")
 
 
 EXPERIMENT = """
@@ -54,15 +102,15 @@ cc = "cubic"
 """
 
 
-def try_guest(program, folder):
-    """Runs a guest, for which the installed program has to find the installed library."""
+def try_guest(command, folder):
+    """Runs a guest, for which the installed command has to find the installed library."""
     if not shutil.which("linux.uml"):
         print("guest    no linux.uml here: the library is not tried")
         return
     file = folder / "guest.toml"
     file.write_text(EXPERIMENT)
     environment = {name: value for name, value in os.environ.items() if name != "FULLPIPE_UML_LIBRARY"}
-    said = subprocess.run([program, "run", file, "--world", "uml"], capture_output=True, text=True, env=environment)
+    said = subprocess.run([*command, "run", file, "--world", "uml"], capture_output=True, text=True, env=environment)
     if said.returncode == 4:
         print("guest    not permitted here: the library is not tried")
         return
@@ -71,7 +119,7 @@ def try_guest(program, folder):
 
 
 def try_deb(package, files, folder):
-    """Unpacks the package. The program is that of the wheel, so no ladder is simulated again."""
+    """Unpacks the package. The program is that of the tarball, so no ladder is simulated again."""
     output("dpkg-deb", "-x", package, folder)
     program = folder / "usr/bin/fullpipe"
     expect(program.read_bytes() == files["bin/fullpipe"].data, "the .deb's program differs")
@@ -151,6 +199,38 @@ def try_removal(package, root):
     dpkg("--purge", "fullpipe")
     expect(not state.exists(), "the purge left the state")
     print(f"deb      installed, upgraded, removed ({lines[0]}), purged")
+
+
+# Each line is run by bash in the root, with what its output must contain.
+IN_ROOT = (
+    ("dpkg --install /root/{package}", "Setting up fullpipe"),
+    ("fullpipe --version", "fullpipe {version}"),
+    ("MANPAGER=cat MANWIDTH=80 man fullpipe-copy", "fullpipe-copy(1)"),
+    ("source /usr/share/bash-completion/bash_completion; _completion_loader fullpipe; "
+     "COMP_WORDS=(fullpipe dia) COMP_CWORD=1; _fullpipe fullpipe dia fullpipe; echo ${{COMPREPLY[*]}}", "diagnose"),
+    ("zsh -fc 'autoload -Uz compinit && compinit -D -u; print $_comps[fullpipe]'", "_fullpipe"),
+    ("fullpipe diagnose --example --brief", "\nLadder:"),
+    ("dpkg --remove fullpipe", "fullpipe tune rollback: There is nothing to take back."),
+    ("dpkg --purge fullpipe; ls /usr/bin/fullpipe /var/lib/fullpipe 2>&1 || true", "No such file"),
+)
+
+
+def try_root(package, project, root):
+    """Installs the package in the fresh Debian system in the folder `root`, with man, bash and zsh, and removes it."""
+    shutil.copy(package, root / "root" / package.name)
+    seconds = 0.0
+    for line, wanted in IN_ROOT:
+        line, wanted = (text.format(package=package.name, version=project.version) for text in (line, wanted))
+        start = time.monotonic()
+        said = subprocess.run(
+            ["chroot", root, "/bin/bash", "-c", line], capture_output=True, text=True,
+            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C", "HOME": "/root"})
+        if line.startswith("fullpipe diagnose"):
+            seconds = time.monotonic() - start
+        expect(wanted in said.stdout, f"in {root}, {line} prints: {said.stdout}{said.stderr}")
+    (root / "root" / package.name).unlink()
+    print(f"deb      installed in {root}: manual page, completion in bash and zsh, "
+          f"fullpipe diagnose --example in {seconds:.1f} s, removed, purged")
 
 
 def lint(package):

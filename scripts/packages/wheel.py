@@ -1,7 +1,9 @@
-"""The wheel: a zip archive with the program as a script, and with its pages as data files.
+"""The wheel: a zip archive with the Python package, whose extension module also contains the command.
 
-pip, pipx and uv install `NAME.data/scripts` into `bin`, and `NAME.data/data` into the root of the
-environment. The format is https://packaging.python.org/en/latest/specifications/binary-distribution-format/.
+pip, pipx and uv install the files of the archive into `site-packages`, `NAME.data/data` into the root of the
+environment, and a script `fullpipe` that calls the package. The format is
+https://packaging.python.org/en/latest/specifications/binary-distribution-format/. The manifest of the Python
+package, pyproject.toml, has the metadata.
 """
 
 import base64
@@ -9,17 +11,19 @@ import hashlib
 import io
 import re
 import time
+import tomllib
 import zipfile
 
 from packages.project import ROOT, Failure, output
 from packages.tree import DOCS, UNITS, File
 
+FOLDER = ROOT / "crates/fullpipe-py"
 # glibc 2.17 has a second name, which older versions of pip look for.
 OLD_NAMES = {17: "manylinux2014"}
 
 
 def platform(target, glibc):
-    """Returns the platform tag: the oldest system that has everything that the program needs."""
+    """Returns the platform tag: the oldest system that has everything that the extension needs."""
     machine, *_ = target.split("-")
     if target.endswith("-linux-gnu"):
         names = [f"manylinux_2_{max(glibc, 17)}", *filter(None, [OLD_NAMES.get(max(glibc, 17))])]
@@ -31,49 +35,66 @@ def platform(target, glibc):
     raise Failure(f"wheels have no name for the target {target}")
 
 
-def description(project):
-    """Returns README.md for the page of the package, where only whole addresses are links."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    return re.sub(r"\]\((?!https?://|#)", f"]({project.repository}/blob/v{project.version}/", text)
+def interpreter(requires):
+    """Returns the tags of interpreter and interface: the extension uses only what every CPython since the lowest
+    supported version has."""
+    lowest = re.fullmatch(r">=(\d+)\.(\d+)", requires)
+    if not lowest:
+        raise Failure(f"requires-python is not a lowest version: {requires}")
+    return f"cp{''.join(lowest.groups())}-abi3"
 
 
-def metadata(project):
-    return f"""Metadata-Version: 2.4
-Name: fullpipe
-Version: {project.version}
-Summary: Find what limits a TCP transfer, and what would limit it next
-Keywords: tcp,network,diagnosis,iperf3,congestion-control
-License-Expression: {project.license}
-License-File: LICENSE-APACHE
-License-File: LICENSE-MIT
-License-File: third-party.txt
-Classifier: Environment :: Console
-Classifier: Intended Audience :: System Administrators
-Classifier: Programming Language :: Rust
-Classifier: Topic :: System :: Networking :: Monitoring
-Project-URL: Source, {project.repository}
-Project-URL: Changelog, {project.repository}/blob/v{project.version}/CHANGELOG.md
-Requires-Python: >=3.8
-Description-Content-Type: text/markdown
-
-{description(project)}"""
+def metadata(python, project):
+    """Returns the file METADATA from the table `project` of pyproject.toml."""
+    lines = ["Metadata-Version: 2.4", f"Name: {python['name']}", f"Version: {project.version}",
+             f"Summary: {python['description']}", f"Keywords: {','.join(python['keywords'])}",
+             f"License-Expression: {python['license']}"]
+    lines += [f"License-File: {name}" for name in (*python["license-files"], "third-party.txt")]
+    lines += [f"Classifier: {classifier}" for classifier in python["classifiers"]]
+    lines += [f"Project-URL: {name}, {address}" for name, address in python["urls"].items()]
+    lines += [f"Requires-Python: {python['requires-python']}"]
+    lines += [f"Requires-Dist: {requirement}" for requirement in python["dependencies"]]
+    for extra, requirements in python["optional-dependencies"].items():
+        lines += [f"Provides-Extra: {extra}"]
+        lines += [f"Requires-Dist: {requirement} ; extra == '{extra}'" for requirement in requirements]
+    lines += ["Description-Content-Type: text/markdown", ""]
+    return "\n".join(lines) + "\n" + (FOLDER / python["readme"]).read_text(encoding="utf-8")
 
 
-def wheel(files, project, glibc):
-    """Returns the file name and the content of the wheel."""
-    name, tag = f"fullpipe-{project.version}", f"py3-none-{platform(project.target, glibc)}"
+def scripts(python):
+    """Returns the file entry_points.txt."""
+    lines = (f"{name}={function}\n" for name, function in python["scripts"].items())
+    return f"[console_scripts]\n{''.join(lines)}"
+
+
+def sources(package):
+    """Returns the files of the Python package, as committed."""
+    folder = FOLDER / "python"
+    names = output("git", "ls-files", folder / package).splitlines()
+    return {str((ROOT / name).relative_to(folder)): File((ROOT / name).read_bytes()) for name in names}
+
+
+def wheel(files, built, project, glibc):
+    """Returns the file name and the content of the wheel. `files` are those of all packages."""
+    python = tomllib.loads((FOLDER / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    package, name = python["name"], f"{python['name']}-{project.version}"
+    version, system = interpreter(python["requires-python"]), platform(project.target, glibc)
     info, data = f"{name}.dist-info", f"{name}.data"
-    tags = "".join(f"Tag: py3-none-{one}\n" for one in tag.removeprefix("py3-none-").split("."))
-    head = "Wheel-Version: 1.0\nGenerator: scripts/package\nRoot-Is-Purelib: false\n"
-    content = {}
+    content = sources(package)
+    content[f"{package}/_{package}.abi3.so"] = File(built.module.read_bytes(), program=True)
+    if built.library:
+        # The extension looks for both in its own folder.
+        content[f"{package}/{built.guest.name}"] = File(built.guest.read_bytes(), program=True)
+        content[f"{package}/{built.library.name}"] = File(built.library.read_bytes())
     for path, file in files.items():
-        if path.startswith("bin/"):
-            content[f"{data}/scripts/{path.removeprefix('bin/')}"] = file
-        elif not path.startswith((DOCS, UNITS)):
+        if not path.startswith((DOCS, UNITS, "bin/", "lib/")):
             content[f"{data}/data/{path}"] = file
-    for licence in ("LICENSE-APACHE", "LICENSE-MIT", "third-party.txt"):
+    for licence in (*python["license-files"], "third-party.txt"):
         content[f"{info}/licenses/{licence}"] = files[f"{DOCS}/{licence}"]
-    content[f"{info}/METADATA"] = File(metadata(project).encode())
+    content[f"{info}/METADATA"] = File(metadata(python, project).encode())
+    content[f"{info}/entry_points.txt"] = File(scripts(python).encode())
+    tags = "".join(f"Tag: {version}-{one}\n" for one in system.split("."))
+    head = "Wheel-Version: 1.0\nGenerator: scripts/package\nRoot-Is-Purelib: false\n"
     content[f"{info}/WHEEL"] = File((head + tags).encode())
     record = "".join(f"{path},{digest(file.data)},{len(file.data)}\n" for path, file in content.items())
     content[f"{info}/RECORD"] = File(f"{record}{info}/RECORD,,\n".encode())
@@ -83,7 +104,7 @@ def wheel(files, project, glibc):
             entry = zipfile.ZipInfo(path, time.gmtime(project.epoch)[:6])
             entry.create_system, entry.external_attr = 3, (0o100000 | file.mode) << 16  # 3: Unix
             archive.writestr(entry, file.data, zipfile.ZIP_DEFLATED, project.gzip)
-    return f"{name}-{tag}.whl", buffer.getvalue()
+    return f"{name}-{version}-{system}.whl", buffer.getvalue()
 
 
 def digest(data):

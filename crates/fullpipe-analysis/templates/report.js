@@ -89,6 +89,17 @@
     Plotly.react(element, data, layout, config);
   };
 
+  // Breaks a name of the legend, which the library would cut off at the edge of a narrow window.
+  const wrapped = (text, columns) => {
+    const rows = [""];
+    for (const word of text.split(" ")) {
+      const last = rows.length - 1, row = rows[last] ? `${rows[last]} ${word}` : word;
+      if (row.length <= columns || !rows[last]) rows[last] = row;
+      else rows.push(word);
+    }
+    return rows.join("<br>");
+  };
+
   // All runs on one axis.
   const overview = () => {
     const element = document.getElementById("overview");
@@ -98,12 +109,15 @@
     const lines = shown.map((scene) => scene.path.line_bps).filter(Boolean);
     const line = lines.length && lines.every((rate) => Math.abs(rate / lines[0] - 1) < 0.05) ? Math.max(...lines) : null;
     const [, unit, name] = units.rate(largest(shown.flatMap((scene) => scene.mean_bps.v).concat(line ?? 0)));
+    // A character of the legend is about 6 pixels wide, and the sample of the curve 46.
+    const names = shown.map((scene) => (wide ? scene.label : wrapped(scene.label, Math.floor((width(element) - 122) / 6))));
     const data = shown.map((scene, i) => ({
-      x: scene.mean_bps.t, y: scene.mean_bps.v.map((v) => v / unit), name: scene.label, type: "scatter", mode: "lines",
+      x: scene.mean_bps.t, y: scene.mean_bps.v.map((v) => v / unit), name: names[i], type: "scatter", mode: "lines",
       line: { width: i ? 1.7 : 2.4, color: color(`s${i % 8}`), dash: ["solid", "dot", "dash"][Math.floor(i / 8) % 3] },
       hovertemplate: `%{y:.4g} ${name}<extra>%{fullData.name}</extra>`,
     }));
-    const rows = wide && shown.length > 3 ? Math.ceil(shown.length / 2) : shown.length;
+    const inNarrow = names.reduce((sum, name) => sum + name.split("<br>").length, 0);
+    const rows = wide ? (shown.length > 3 ? Math.ceil(shown.length / 2) : shown.length) : inNarrow;
     const below = 20 * Math.min(rows, 12) + 56;
     const layout = {
       ...frame(wide), height: (wide ? 330 : 280) + below, width: width(element), hovermode: wide ? "x" : "closest",
@@ -113,7 +127,7 @@
       legend: { orientation: "h", x: 0, y: -56 / (wide ? 300 : 250), yanchor: "top", font: { size: wide ? 12 : 10.5 }, itemwidth: 30 },
       shapes: [], annotations: [],
     };
-    if (line) rule(layout, "y", line / unit, "line", wide);
+    if (line) rule(layout, "y", line / unit, "link", wide);
     draw(element, data, layout);
   };
 
@@ -126,7 +140,7 @@
     const { path } = scene;
     const panels = [
       { title: "Rate", unit: "rate", curves: [["pacing_bps", "pacing", "pacing", { dash: "dot", width: 1.2 }], ["rate_bps", "rate", "rate", {}]],
-        rules: [[path.line_bps, "line"]] },
+        rules: [[path.line_bps, "link"]] },
       { title: "Window and data in flight", short: "In flight", unit: "bytes",
         curves: [["rwnd_bytes", "rwnd", "rwnd", { dash: "dash" }], ["cwnd_bytes", "cwnd", "cwnd", {}], ["inflight_bytes", "in flight", "inflight", {}]],
         rules: [[path.bdp_bytes, "BDP"]] },
@@ -211,7 +225,7 @@
       }
       if (panel.unit === "rate" && scene.retransmits) {
         data.push({
-          x: scene.retransmits.t, y: scene.retransmits.t.map(() => 0.03 * ceiling / unit), customdata: scene.retransmits.v, name: "sent again", type: "scatter",
+          x: scene.retransmits.t, y: scene.retransmits.t.map(() => 0.03 * ceiling / unit), customdata: scene.retransmits.v, name: "retransmitted", type: "scatter",
           mode: "markers", marker: { symbol: "x", size: 6, color: color("bad") }, hovertemplate: "%{customdata} segments", xaxis: "x", yaxis: `y${n}`, legend: `legend${n}`,
         });
       }

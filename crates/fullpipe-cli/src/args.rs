@@ -45,7 +45,7 @@ pub(crate) use tune::{
 use crate::example::Example;
 use crate::failure::Failure;
 use crate::iperf3::Iperf3Args;
-use crate::{invocation, version};
+use crate::version;
 
 /// Text that `fullpipe` prints without arguments: the command for each input that a user may have.
 pub(crate) const FIRST_STEPS: &str = "\
@@ -370,9 +370,6 @@ pub(crate) struct ProveArgs {
 impl ProveArgs {
     /// Finds the kernel that runs the rungs; returns `None` without `--prove`.
     pub(crate) fn prover(&self) -> Result<Option<Prover>, Failure> {
-        if self.prove.is_some() {
-            invocation::require_program("--prove")?;
-        }
         let find = |kernel: &Option<PathBuf>| {
             Prover::find(&UmlOptions { kernel: kernel.clone(), ..UmlOptions::default() })
         };

@@ -45,8 +45,8 @@ pub(crate) fn interpreter() -> Option<&'static Interpreter> {
     INVOCATION.get()?.interpreter.as_ref()
 }
 
-/// Checks that the running program is `fullpipe` itself, because it must be started a second time for `what`:
-/// as the init of a guest, or as another user.
+/// Checks that the running program is `fullpipe` itself, because it must be started a second time for `what`, as
+/// another user. That user may not be permitted to read the files of a Python package.
 ///
 /// # Errors
 /// Returns an error if the command runs in an interpreter.

@@ -12,7 +12,7 @@ use fullpipe::units::{Bytes, Duration};
 
 use crate::args::{PairArgs, RunWorld};
 use crate::failure::Failure;
-use crate::{invocation, output};
+use crate::output;
 
 /// Width of a label and of a column of the tables.
 const LABEL: usize = 14;
@@ -29,9 +29,6 @@ pub(crate) fn pair(args: &PairArgs) -> Result<ExitCode, Failure> {
         tolerance: args.tolerance,
         sample_every: Some(args.every),
     };
-    if options.worlds.contains(&PairWorld::Uml) {
-        invocation::require_program("--world uml")?;
-    }
     let experiment = fullpipe::run::read(&args.file)?;
     let point = point(&experiment, args.point.as_deref())?;
     let seed = args.seed.unwrap_or_else(|| experiment.seeds().first().copied().unwrap_or(1));

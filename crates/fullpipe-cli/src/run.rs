@@ -16,8 +16,8 @@ use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 use crate::args::{RunArgs, RunFormat, RunWorld};
 use crate::dataset;
 use crate::failure::{EXPECTATION, Failure, INTERRUPTED};
+use crate::interrupt;
 use crate::output::{self, Notes};
-use crate::{interrupt, invocation};
 
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     check_world(args)?;
@@ -83,7 +83,6 @@ fn check_world(args: &RunArgs) -> Result<(), Failure> {
         world if args.kernel.is_some() && world != RunWorld::Uml => only("--kernel", "uml"),
         world if args.modules.is_some() && world != RunWorld::Uml => only("--modules", "uml"),
         world if args.time_limit.is_some() && world != RunWorld::Uml => only("--time-limit", "uml"),
-        RunWorld::Uml => invocation::require_program("--world uml"),
         _ => Ok(()),
     }
 }

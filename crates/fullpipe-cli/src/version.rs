@@ -20,7 +20,14 @@ pub(crate) fn asks_for_json(arguments: &[OsString]) -> bool {
 /// Prints the version as a JSON document, for bug reports.
 pub(crate) fn print_json() -> Result<ExitCode, Failure> {
     let linux = cfg!(target_os = "linux");
-    let built = [("accelerate", linux), ("exporter", linux), ("html", true), ("pcapng", true)];
+    let built = [
+        ("accelerate", linux),
+        ("copy", linux && cfg!(feature = "copy")),
+        ("exporter", linux),
+        ("html", true),
+        ("pcapng", true),
+        ("tables", cfg!(feature = "tables")),
+    ];
     let features: Vec<&str> = built.iter().filter(|(_, there)| *there).map(|(name, _)| *name).collect();
     output::print(&output::json(&json!({
         "version": env!("CARGO_PKG_VERSION"),

@@ -74,8 +74,8 @@ pub struct Pair {
 /// Runs `point` with `seed` in two worlds. If one of them is a guest, the simulator follows the receive-window
 /// rules of the guest's kernel.
 ///
-/// The calling program becomes the guest's init, so it must call `fullpipe::linux::uml::run_if_guest` at the
-/// start of `main`.
+/// The calling program becomes the guest's init if it has called `fullpipe::linux::uml::run_if_guest` at the start
+/// of `main`; otherwise the program `fullpipe-guest` does.
 ///
 /// # Errors
 /// Returns an error if there is no kernel, if a world cannot run the point, or if a run fails.

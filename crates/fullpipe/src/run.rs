@@ -40,8 +40,9 @@ pub enum World {
     /// requires Linux and the privilege to create namespaces.
     Emu(EmuOptions),
     /// Guest: virtual time, with the TCP stack of an unmodified Linux kernel. A guest requires Linux on x86_64
-    /// and a User-Mode Linux kernel, but no privileges. The calling program becomes the guest's init, so it
-    /// must call `fullpipe::linux::uml::run_if_guest` at the start of `main`.
+    /// and a User-Mode Linux kernel, but no privileges. The calling program becomes the guest's init if it has
+    /// called `fullpipe::linux::uml::run_if_guest` at the start of `main`; otherwise the program
+    /// `fullpipe-guest` does.
     Uml(UmlOptions),
 }
 

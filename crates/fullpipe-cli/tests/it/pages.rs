@@ -104,6 +104,30 @@ fn installed(command: &str) -> String {
     command.replace("cargo run --release -q -- ", "fullpipe ").replace("cargo run --release -- ", "fullpipe ")
 }
 
+/// The pages call `cargo run` in a clone. The call works only if Cargo finds exactly one program, and is quick
+/// only if no other crate of the workspace turns on further features.
+#[test]
+fn cargo_run_in_a_clone_starts_the_command() {
+    let cargo = env::var_os("CARGO").expect("cargo runs this test");
+    let asked = Command::new(cargo)
+        .args(["metadata", "--no-deps", "--format-version", "1", "--locked", "--offline"])
+        .current_dir(root())
+        .output()
+        .expect("cargo metadata");
+    let document: serde_json::Value = serde_json::from_slice(&asked.stdout).expect("a document");
+    let of = |value: &serde_json::Value, key: &str| value[key].as_array().expect("a list").clone();
+    let members = of(&document, "workspace_default_members");
+    let packages = of(&document, "packages");
+    let mut programs = Vec::new();
+    for package in packages.iter().filter(|package| members.contains(&package["id"])) {
+        let targets = of(package, "targets");
+        let of_package = targets.iter().filter(|target| target["kind"] == serde_json::json!(["bin"]));
+        programs.extend(of_package.map(|target| format!("{} {}", package["name"], target["name"])));
+    }
+    assert_eq!(members.len(), 1, "{members:?}");
+    assert_eq!(programs, [r#""fullpipe-cli" "fullpipe""#]);
+}
+
 /// Returns the arguments of each fullpipe command in a shell command, including commands in quotation marks.
 fn calls(command: &str) -> Vec<Vec<String>> {
     let mut calls = Vec::new();

@@ -95,6 +95,16 @@ fn version() {
     let document: Value = serde_json::from_str(&stdout).expect("JSON");
     assert_eq!((code, &document["version"]), (0, &Value::from(env!("CARGO_PKG_VERSION"))));
     assert_eq!(document["profile"], "debug", "the folder of the tests");
+    let features = document["features"].as_array().expect("a list");
+    let linux = cfg!(target_os = "linux");
+    for (name, there) in [
+        ("accelerate", linux),
+        ("copy", linux && cfg!(feature = "copy")),
+        ("html", true),
+        ("tables", cfg!(feature = "tables")),
+    ] {
+        assert_eq!(features.contains(&name.into()), there, "{name}: {features:?}");
+    }
     if Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.git").exists() {
         let commit = document["commit"].as_str().expect("a commit");
         assert!(commit.len() >= 10 && commit.chars().all(|digit| digit.is_ascii_hexdigit()), "{commit}");

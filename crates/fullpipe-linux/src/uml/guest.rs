@@ -16,6 +16,7 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::AsFd;
 use std::panic::catch_unwind;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use fullpipe_lab::capture::FIRST_PORT;
@@ -54,12 +55,21 @@ const LEAD: Duration = Duration::from_millis(30);
 /// would have more of.
 const TCP_MEM: &str = "4194304 4194304 4194304";
 
+/// Whether the running program becomes a guest's init when it is started as such.
+static CAN_BE_INIT: AtomicBool = AtomicBool::new(false);
+
+/// Returns whether the running program has called [`run_if_guest`].
+pub(super) fn can_be_init() -> bool {
+    CAN_BE_INIT.load(Ordering::Relaxed)
+}
+
 /// Runs this process as the guest's init, and powers the guest off, if the process was started as such.
 /// Otherwise, returns at once.
 ///
-/// A program that runs scenarios on a guest must call this function at the start of `main`, because the program
-/// itself becomes the guest's init.
+/// A program that runs scenarios on a guest calls this function at the start of `main`, and becomes the guest's
+/// init. Without the call, the init is the program `fullpipe-guest`, which has to lie beside the code.
 pub fn run_if_guest() {
+    CAN_BE_INIT.store(true, Ordering::Relaxed);
     let is_guest = std::process::id() == 1 && std::env::args().nth(1).as_deref() == Some(GUEST_ARGUMENT);
     if !is_guest {
         return;

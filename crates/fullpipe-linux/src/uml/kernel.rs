@@ -1,12 +1,16 @@
-//! Finds a User-Mode Linux kernel, its modules, and the library that gives it virtual time.
+//! Finds a User-Mode Linux kernel, its modules, the library that gives it virtual time, and a program that is the
+//! guest's init.
 
 use std::env;
-use std::fs::File;
-use std::io::Read;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::Options;
+use super::guest::can_be_init;
 use crate::error::{Doing, Error};
 
 /// Names of the kernel in `PATH`, in order of preference. Debian's package installs both.
@@ -17,6 +21,9 @@ const MODULES: &str = "/usr/lib/uml/modules";
 const LIBRARY: &str = "libfullpipe_uml.so";
 /// Environment variable with the path of the preloaded library.
 const LIBRARY_VARIABLE: &str = "FULLPIPE_UML_LIBRARY";
+/// File name of the program that is the init of the guests of a program that cannot be one itself, such as a
+/// Python interpreter.
+const INIT: &str = "fullpipe-guest";
 
 /// Hint for a host without a usable kernel.
 const INSTALL: &str = "install the package user-mode-linux (Debian, Ubuntu), or pass a kernel: --kernel FILE; \
@@ -62,8 +69,9 @@ impl Kernel {
         let release = release(&path)?;
         let modules = options.modules.clone().unwrap_or_else(|| Path::new(MODULES).join(&release));
         let modules = Some(modules).filter(|folder| folder.is_dir());
-        let init = env::current_exe().doing("find the running program")?;
-        let library = library(&init)?;
+        let code = file_of_code().doing("find the file of this code")?;
+        let library = library(&code)?;
+        let init = if can_be_init() { code } else { init(&code)? };
         Ok(Self { path, release, modules, library, init })
     }
 
@@ -138,9 +146,30 @@ fn release(path: &Path) -> Result<String, Error> {
     Ok(line.into())
 }
 
-/// Finds the preloaded library: named by the environment, beside the program, beside it among Cargo's
+/// Returns the file that contains this code: the running program, or a library that it has loaded.
+fn file_of_code() -> io::Result<PathBuf> {
+    let maps = fs::read("/proc/self/maps")?;
+    let file = mapped_file(&maps, file_of_code as fn() -> io::Result<PathBuf> as usize);
+    file.map_or_else(env::current_exe, |file| Ok(file.to_path_buf()))
+}
+
+/// Returns the file that a line of `/proc/PID/maps` names for `address`. A line consists of a range of addresses,
+/// four fields, and a path that may contain spaces.
+fn mapped_file(maps: &[u8], address: usize) -> Option<&Path> {
+    maps.split(|&byte| byte == b'\n').find_map(|line| {
+        let range = str::from_utf8(line.split(|&byte| byte == b' ').next()?).ok()?;
+        let (start, end) = range.split_once('-')?;
+        let start = usize::from_str_radix(start, 16).ok()?;
+        let end = usize::from_str_radix(end, 16).ok()?;
+        // Only the path contains slashes.
+        let path = line.iter().position(|&byte| byte == b'/')?;
+        (start..end).contains(&address).then(|| Path::new(OsStr::from_bytes(&line[path..])))
+    })
+}
+
+/// Finds the preloaded library: named by the environment, beside the code, beside it among Cargo's
 /// intermediate files, or in the folder of libraries of the program's prefix.
-fn library(program: &Path) -> Result<PathBuf, Error> {
+fn library(code: &Path) -> Result<PathBuf, Error> {
     if let Some(path) = env::var_os(LIBRARY_VARIABLE) {
         let path = PathBuf::from(path);
         return path.canonicalize().map_err(|error| {
@@ -148,19 +177,37 @@ fn library(program: &Path) -> Result<PathBuf, Error> {
             Error::settings(message, "unset the variable to use the library beside the program")
         });
     }
-    let beside = program.parent().unwrap_or(Path::new("."));
     // In Cargo's folder, the file beside the program may be of an earlier build.
-    let places = ["deps", "", "../lib/fullpipe"].map(|folder| beside.join(folder).join(LIBRARY));
-    places.iter().find_map(|path| path.canonicalize().ok()).ok_or_else(|| {
+    first(code, &["deps", "", "../lib/fullpipe"], LIBRARY).ok_or_else(|| {
         Error::settings(
             format!("{LIBRARY} is missing, which gives a kernel virtual time"),
             format!(
                 "build it (cargo build --release -p fullpipe-uml) into the folder of {}, or name it in \
                  {LIBRARY_VARIABLE}",
-                program.display()
+                code.display()
             ),
         )
     })
+}
+
+/// Finds the program that is the guest's init instead of the running program.
+fn init(code: &Path) -> Result<PathBuf, Error> {
+    first(code, &["", "../lib/fullpipe"], INIT).ok_or_else(|| {
+        Error::settings(
+            format!("{INIT} is missing, and the running program cannot be a guest's init"),
+            format!(
+                "call run_if_guest at the start of main, or build the program (cargo build --release -p \
+                 fullpipe-py --bin {INIT}) into the folder of {}",
+                code.display()
+            ),
+        )
+    })
+}
+
+/// Returns the first file `name` in `folders`, which are relative to the folder of `code`.
+fn first(code: &Path, folders: &[&str], name: &str) -> Option<PathBuf> {
+    let folder = code.parent().unwrap_or(Path::new("."));
+    folders.iter().find_map(|below| folder.join(below).join(name).canonicalize().ok())
 }
 
 #[cfg(test)]
@@ -181,6 +228,40 @@ mod tests {
         assert_eq!(elf(&program(62, 1)), Some(Linking::Static));
         assert_eq!(elf(&program(183, 3)), None, "another architecture");
         assert_eq!(elf(b"#!/bin/sh"), None);
+    }
+
+    #[test]
+    fn the_file_of_an_address_may_have_spaces_in_its_name() {
+        let maps = b"55d0c0000000-55d0c0001000 r--p 00000000 fe:00 1234   /usr/bin/python3.11\n\
+                     7f0000001000-7f0000003000 r-xp 00001000 fe:00 77     /home/a b/_fullpipe.abi3.so\n\
+                     7f0000003000-7f0000004000 rw-p 00000000 00:00 0\n\
+                     7ffc00000000-7ffc00021000 rw-p 00000000 00:00 0      [stack]\n";
+        let library = Some(Path::new("/home/a b/_fullpipe.abi3.so"));
+        assert_eq!(mapped_file(maps, 0x7f00_0000_1000), library);
+        assert_eq!(mapped_file(maps, 0x7f00_0000_2fff), library);
+        assert_eq!(mapped_file(maps, 0x55d0_c000_0800), Some(Path::new("/usr/bin/python3.11")));
+        for without in [0x7f00_0000_3000, 0x7ffc_0000_0000, 0x1000] {
+            assert_eq!(mapped_file(maps, without), None, "{without:x}");
+        }
+        assert_eq!(file_of_code().expect("a path"), env::current_exe().expect("a path"));
+    }
+
+    #[test]
+    fn a_file_is_found_beside_the_code_or_in_its_prefix() {
+        let prefix = tempfile::tempdir().expect("a folder");
+        let prefix = prefix.path().canonicalize().expect("a path");
+        let code = prefix.join("bin/code");
+        for folder in ["bin", "lib/fullpipe"] {
+            fs::create_dir_all(prefix.join(folder)).expect("a folder");
+        }
+        let missing = init(&code).expect_err("there is none");
+        assert!(missing.message.starts_with("fullpipe-guest is missing"), "{}", missing.message);
+        let in_prefix = prefix.join("lib/fullpipe/fullpipe-guest");
+        fs::write(&in_prefix, "").expect("a file");
+        assert_eq!(init(&code).ok(), Some(in_prefix));
+        let beside = prefix.join("bin/fullpipe-guest");
+        fs::write(&beside, "").expect("a file");
+        assert_eq!(init(&code).ok(), Some(beside));
     }
 
     #[test]

@@ -34,7 +34,7 @@ fn the_python_tests_pass() {
     assert!(status.is_ok_and(|status| status.success()), "the output of pytest says what failed");
 }
 
-/// Puts the sources and the library into one folder, and returns its parent.
+/// Puts the sources, the library, and the files for guests into one folder as in the wheel, and returns its parent.
 fn package(sources: &Path) -> PathBuf {
     let parent = Path::new(env!("CARGO_TARGET_TMPDIR")).join("python");
     let folder = parent.join("fullpipe");
@@ -49,6 +49,15 @@ fn package(sources: &Path) -> PathBuf {
     let test = env::current_exe().expect("a path");
     let name = format!("{}_fullpipe{}", env::consts::DLL_PREFIX, env::consts::DLL_SUFFIX);
     let library = test.with_file_name(name);
-    std::os::unix::fs::symlink(&library, folder.join("_fullpipe.abi3.so")).expect("a link");
+    // The extension looks for the other two beside itself, so it must not be a symbolic link to another folder.
+    let extension = folder.join("_fullpipe.abi3.so");
+    if fs::hard_link(&library, &extension).is_err() {
+        fs::copy(&library, &extension).expect("a copy");
+    }
+    let preloaded = test.with_file_name("libfullpipe_uml.so");
+    for file in [Path::new(env!("CARGO_BIN_EXE_fullpipe-guest")), &preloaded] {
+        let name = file.file_name().expect("a name");
+        std::os::unix::fs::symlink(file, folder.join(name)).expect("a link");
+    }
     parent
 }

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import shutil
 
 import fullpipe
 import pytest
@@ -95,5 +96,21 @@ def test_the_command_keeps_its_exit_codes(command: Command) -> None:
     assert "Usage: fullpipe run" in command("run", "--help").stdout
     done = command("whatifo")
     assert (done.returncode, done.stderr.splitlines()[-1]) == (2, "hint: try: fullpipe whatif")
-    done = command("run", "experiments/tiny-window.toml", "--world", "uml")
+    done = command(
+        "accelerate", "--listen", "127.0.0.1:1", "--upstream", "127.0.0.1:2", "--client-address", "hidden"
+    )
     assert done.returncode == 1 and "requires the program" in done.stderr
+
+
+@pytest.mark.skipif(not shutil.which("linux.uml"), reason="there is no User-Mode Linux kernel")
+def test_a_guest_runs_with_the_init_of_the_package(command: Command, tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "guest.toml"
+    file.write_text(
+        "name = 'guest'\nduration = '200ms'\npath = { rate = '1mbit', rtt = '20ms' }\n"
+        "[[flow]]\ncc = 'cubic'\n[[expect]]\nmetric = 'goodput_bps'\nmin = '300kbit'\nmax = '1mbit'\n"
+    )
+    done = command("run", file, "--world", "uml", "--check", "--json")
+    if done.returncode == 4:
+        pytest.skip(f"guests are not permitted here: {done.stderr}")
+    assert done.returncode == 0, done.stderr
+    assert str(json.loads(done.stdout)["kernel"]).startswith("Linux "), done.stdout
