@@ -33,7 +33,7 @@
 //! | [`tune`] | TCP settings and routes of a host: read, change on trial, confirm, restore |
 //! | `pid_namespace` | a PID namespace for a command and all its descendants |
 //!
-//! This crate requires neither `netem` nor `fq`, no kernel module and no system command. Unsafe code is
+//! This crate does not require `netem`, `fq`, a kernel module or a system command. Unsafe code is
 //! limited to `sys.rs` and `tcp_info.rs`, with one call per function, and to `pid_namespace.rs`, which forks.
 #![cfg(target_os = "linux")]
 
