@@ -145,7 +145,7 @@ fn bbr_is_not_held_by_cwnd() {
     let cap = &found.findings[2];
     assert_eq!(
         (cap.what.as_str(), cap.confidence),
-        ("a shaper or a ceiling of the host near 108 Mbit/s holds it", Confidence::Low)
+        ("a shaper or a bottleneck in the host near 108 Mbit/s limits the rate", Confidence::Low)
     );
     assert_says(&cap.evidence, "only 6 of 264317 segments were retransmitted");
     assert_says(&cap.evidence, "a policer is unlikely");
@@ -161,7 +161,7 @@ fn bbr_is_not_held_by_cwnd() {
 #[test]
 fn a_dump_without_bbr_predates_a_log_of_bbr() {
     let found = Case::new("bbr", "before").explain();
-    assert_says(&found.notes, "predates the log (it does not list bbr)");
+    assert_says(&found.notes, "is older than the log (it does not list bbr)");
     assert_eq!(found.buffers.rcvbuf_source, BufferSource::OlderDump);
     assert!(Case::new("bbr", "bbr").explain().notes.is_empty());
     assert!(Case::new("cubic", "before").explain().notes.is_empty());
