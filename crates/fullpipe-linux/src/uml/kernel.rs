@@ -46,7 +46,7 @@ impl Kernel {
     pub fn find(options: &Options) -> Result<Self, Error> {
         if !cfg!(target_arch = "x86_64") {
             return Err(Error::settings(
-                format!("a guest in virtual time requires x86_64, and this host is {}", env::consts::ARCH),
+                format!("a guest in virtual time requires x86_64, but this host is {}", env::consts::ARCH),
                 "use the simulator: --world sim, or the emulator: --world emu",
             ));
         }
@@ -94,7 +94,7 @@ fn check_executable(path: &Path) -> Result<(), Error> {
     match elf(&head) {
         None => refuse("is not a program for x86_64"),
         Some(Linking::Static) => {
-            refuse("is statically linked, so it cannot be given virtual time by a preloaded library")
+            refuse("is statically linked, so a preloaded library cannot give the kernel virtual time")
         }
         Some(Linking::Dynamic) => Ok(()),
     }
@@ -153,10 +153,10 @@ fn library(program: &Path) -> Result<PathBuf, Error> {
     let places = ["deps", "", "../lib/fullpipe"].map(|folder| beside.join(folder).join(LIBRARY));
     places.iter().find_map(|path| path.canonicalize().ok()).ok_or_else(|| {
         Error::settings(
-            format!("{LIBRARY} is missing, which gives a kernel virtual time"),
+            format!("the library {LIBRARY}, which gives a kernel virtual time, is missing"),
             format!(
-                "build it (cargo build --release -p fullpipe-uml) into the folder of {}, or name it in \
-                 {LIBRARY_VARIABLE}",
+                "build the library into the folder of {} (cargo build --release -p fullpipe-uml), or set \
+                 {LIBRARY_VARIABLE} to its path",
                 program.display()
             ),
         )
