@@ -12,7 +12,7 @@ use crate::locked;
 use crate::store::{FileStore, READ_BACK, Unfinished};
 
 /// Message for a content whose hash is not that of the sender.
-pub(crate) const DIFFERS: &str = "its content differs from that of the source";
+pub(crate) const DIFFERS: &str = "the received content differs from that of the source";
 
 /// A file that is being received.
 #[derive(Debug)]

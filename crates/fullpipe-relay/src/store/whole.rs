@@ -16,7 +16,7 @@ use crate::frame::Source;
 use crate::name::RelativePath;
 
 /// Message for a content that the disk returns with changes.
-pub(crate) const READ_BACK: &str = "the disk does not contain what was written";
+pub(crate) const READ_BACK: &str = "the disk does not contain the data that was written";
 
 /// A target that waits for its content.
 #[derive(Debug)]
