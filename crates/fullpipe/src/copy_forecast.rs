@@ -60,7 +60,8 @@ pub fn forecast(
 ) -> Result<FlowCounts, Error> {
     let (least, most) = connections.range();
     let range = FlowRange::new(least.into(), most.into());
-    let range = range.ok_or_else(|| Error::usage("no number of connections", "write 1..16"))?;
+    let range =
+        range.ok_or_else(|| Error::usage("the range of connections is empty or too large", "write 1..16"))?;
     let mut counts = flow_counts(&path.question(), &range, observer)?;
     // The options of whatif are not those of a copy.
     for assumption in &mut counts.assumptions {
@@ -68,7 +69,7 @@ pub fn forecast(
             assumption.truncate(end);
         }
     }
-    counts.assumptions.push("the receiving host has the default buffers of this kernel".into());
+    counts.assumptions.push("the receiving host has the default buffers of the kernel on this host".into());
     Ok(counts)
 }
 
