@@ -568,8 +568,13 @@ mod tests {
             assert!(refused(transparent(upstream)).contains("does not work with"), "{upstream}");
         }
         let any = "0.0.0.0:443".parse().ok();
-        assert_eq!(refused(Inputs { listen: any, ..whole() }), "0.0.0.0:443 is not a specific address and port");
+        assert_eq!(
+            refused(Inputs { listen: any, ..whole() }),
+            "0.0.0.0:443 is not a specific address and port"
+        );
         let matching = Some("accept; flush ruleset".into());
-        assert!(refused(Inputs { matching, ..whole() }).starts_with("the expression of --match is not valid"));
+        assert!(
+            refused(Inputs { matching, ..whole() }).starts_with("the expression of --match is not valid")
+        );
     }
 }

@@ -348,10 +348,16 @@ mod tests {
             ),
             "{text}"
         );
-        let stopped = Some("for 30s, connections sent 1.20 bytes per byte needed, which is more than 1.10".into());
+        let stopped =
+            Some("for 30s, connections sent 1.20 bytes per byte needed, which is more than 1.10".into());
         let text = with(PathReport { stopped, ..paths });
-        assert!(text.contains("stopped; new connections start with bbr1, because for 30s, connections sent \
-                               1.20 bytes"), "{text}");
+        assert!(
+            text.contains(
+                "stopped; new connections start with bbr1, because for 30s, connections sent \
+                               1.20 bytes"
+            ),
+            "{text}"
+        );
         let json = serde_json::to_string(&status).expect("JSON");
         assert_eq!(serde_json::from_str::<Status>(&json).expect("the same"), status);
     }

@@ -191,7 +191,7 @@ fn round_trip(facts: &Facts<'_>, series: &Series) -> Result<(Duration, RttSource
         }
         (Some(rtt), Some(own)) if rtt > own.max * 2 => Err(InputError::new(
             format!("an RTT of {rtt} contradicts the log, which has RTT samples of at most {}", own.max),
-            "remove --rtt: the log contains the RTT",
+            "remove --rtt, because the log contains the RTT",
         )),
         (Some(rtt), _) => Ok((rtt, RttSource::Given)),
         (None, Some(own)) => Ok((own.min, RttSource::Log)),

@@ -209,7 +209,11 @@ mod tests {
         let offered = offered(92);
         assert_eq!(carries(&offered)[1], Carries::OnAverage);
         assert_eq!(offered.first_that_carries, Some(1));
-        assert!(offered.remedies[2].what.ends_with("at the low end of the simulated range, the queue still grows"));
+        assert!(
+            offered.remedies[2]
+                .what
+                .ends_with("at the low end of the simulated range, the queue still grows")
+        );
     }
 
     #[test]

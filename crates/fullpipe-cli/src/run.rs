@@ -130,7 +130,7 @@ fn forecast_text(forecast: &Forecast, world: &fullpipe::World) -> String {
         _ => ("virtual", format!("on {threads} cores")),
     };
     format!(
-        "{runs}, {} s of {clock} time; estimated duration: {} s {how}",
+        "{runs}, {} s of {clock} time; takes about {} s {how}",
         seconds(run_time_s),
         seconds(wall_s)
     )

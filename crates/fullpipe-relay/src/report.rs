@@ -242,7 +242,10 @@ mod tests {
         );
         report =
             CopyReport { same_files: 5, sent_bytes: 0, resumed_bytes: 0, connections: Vec::new(), ..report };
-        assert_eq!(report.to_string(), "copied 0 files; skipped 5 files with the same size and modification time\n");
+        assert_eq!(
+            report.to_string(),
+            "copied 0 files; skipped 5 files with the same size and modification time\n"
+        );
         report.pipe = Some(PipeReport {
             stream: None,
             begin_bytes: 0,

@@ -65,7 +65,7 @@ enum UnpackError {
 impl UnpackError {
     fn hint(&self) -> &'static str {
         match self {
-            Self::Damaged => "copy the file again, and check it: gzip -t FILE",
+            Self::Damaged => "copy the file again, and check it with gzip -t FILE",
             Self::TooLarge => "pass a part of the file: editcap -c 1000000 FILE PART splits a capture",
         }
     }

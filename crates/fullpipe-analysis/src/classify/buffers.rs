@@ -41,8 +41,8 @@ impl BufferState {
             Self::Growing => Ok(format!("the {who} is autotuned, and has grown to {size} so far")),
             Self::AtLimit => Ok(format!("the {who} of {size} is at its limit, {setting}")),
             Self::Locked => Ok(format!(
-                "the {who} stays at {size}, below {setting}: a program has set its size ({set}), which \
-                 turns autotuning off"
+                "the {who} stays at {size}, below {setting}, because a program has set its size ({set}), \
+                 which turns autotuning off"
             )),
             Self::Still => Err(format!(
                 "whether a program set the {who} of {size} ({set}), or the buffer is at its limit, \

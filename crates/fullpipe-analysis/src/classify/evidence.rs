@@ -310,8 +310,8 @@ impl Time<'_> {
 
     fn ranks(&self, flow: &Flow<'_>) -> String {
         format!(
-            "the windows at the {} losses are larger than those for {:.0} % of the data, on average \
-             (expected for random loss: 50 %)",
+            "at the {} losses, the window is on average larger than for {:.0} % of the data (expected for \
+             random loss: 50 %)",
             flow.losses().episodes,
             100.0 * flow.losses().rank
         )

@@ -69,7 +69,7 @@ impl Explainer<'_> {
         let full = |ratio: Option<f64>| ratio.is_some_and(|ratio| ratio > FULL);
         let own = full(per_cwnd) || full(self.measured.inflight_per_wnd);
         let mut evidence = vec![format!(
-            "{}, while the rate is constant at {steady}: there is a standing queue of {}",
+            "{}, while the rate is constant at {steady}, so there is a standing queue of {}",
             self.rtt_evidence(mean),
             mean - base
         )];

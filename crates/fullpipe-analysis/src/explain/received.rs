@@ -148,7 +148,13 @@ impl Explainer<'_> {
         let by_loss = yields && self.window_has_room() && self.queue().is_none();
         let confidence = if by_loss { Confidence::High } else { Confidence::Low };
         (late >= FEWEST_GAPS).then(|| {
-            (format!("{late} of {segments} segments arrived while an earlier one was missing: the path loses or reorders packets"), confidence)
+            (
+                format!(
+                    "{late} of {segments} segments arrived while an earlier one was missing, so the path \
+                      loses or reorders packets"
+                ),
+                confidence,
+            )
         })
     }
 }

@@ -103,8 +103,8 @@ impl Explainer<'_> {
         let dump_cc = self.facts.sender().and_then(|(host, _)| host.congestion_control.as_deref());
         if dump_cc == Some("bbr") && self.sender == Sender::Inferred(Algorithm::Cubic) {
             self.notes.push(
-                "the sysctl dump names bbr, but Cwnd in the log follows a loss-based congestion control: \
-                 the dump is from another time, or the socket had another congestion control"
+                "the sysctl dump names bbr, but Cwnd in the log is that of a loss-based congestion control; \
+                 either the dump is from another time, or the socket had another congestion control"
                     .into(),
             );
         }
@@ -113,10 +113,11 @@ impl Explainer<'_> {
         let (sender, receiver) = (self.facts.sender(), self.facts.receiver());
         let no_scaling = |(host, _): &(&HostSettings, _)| host.window_scaling == Some(false);
         if sender.iter().chain(&receiver).any(no_scaling) {
-            self.notes.push("tcp_window_scaling is off: no window exceeds 64 KiB on new connections".into());
+            self.notes
+                .push("tcp_window_scaling is off, so no window exceeds 64 KiB on new connections".into());
         }
         if receiver.is_some_and(|(host, _)| host.moderate_rcvbuf == Some(false)) {
-            self.notes.push("tcp_moderate_rcvbuf is off: the receive buffer stays at tcp_rmem[1]".into());
+            self.notes.push("tcp_moderate_rcvbuf is off, so the receive buffer stays at tcp_rmem[1]".into());
         }
         if self.received.is_some() {
             self.notes.push(

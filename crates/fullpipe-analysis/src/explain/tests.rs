@@ -123,8 +123,12 @@ fn settings_belong_to_the_host_that_the_log_says() {
     let buffers = |log, peer: Option<&HostSettings>| {
         let hosts = HostFacts { local: Some(own.clone()), peer: peer.cloned(), ..HostFacts::default() };
         let found = explained(log, path("100ms"), &hosts).unwrap();
-        let said = found.assumptions.iter().any(|text| text.contains("both hosts have the settings of the \
-            sysctl dump"));
+        let said = found.assumptions.iter().any(|text| {
+            text.contains(
+                "both hosts have the settings of the \
+            sysctl dump",
+            )
+        });
         assert_eq!(said, peer.is_none(), "{:#?}", found.assumptions);
         let Buffers { sndbuf, rcvbuf, rule, .. } = found.buffers;
         (sndbuf.get() >> 20, rcvbuf.get() >> 20, rule)

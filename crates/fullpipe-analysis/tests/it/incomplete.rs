@@ -49,7 +49,11 @@ fn a_capture_that_begins_in_the_middle() {
             let capture = file.without(|_, at, _| at.as_secs_f64() < 3.0).read();
             let connection = &packets(&capture).connection;
             assert_eq!((connection.side, connection.handshake), (side, false));
-            assert!(said(&capture, "because the handshake, which contains the window scale, is missing"), "{:?}", capture.origin.notes);
+            assert!(
+                said(&capture, "because the handshake, which contains the window scale, is missing"),
+                "{:?}",
+                capture.origin.notes
+            );
             assert_eq!((connection.last_window, connection.counts.missed_bytes), (None, 0));
             // Timestamps give the RTT at any point on the path.
             let rtt = |capture: &Measurement| {

@@ -242,7 +242,10 @@ fn every_example_is_explained_or_asks_for_the_rtt() {
         match log.protocol {
             Protocol::Udp => {
                 assert_eq!(found.measured.rtt_source, RttSource::Unknown, "{name}");
-                assert!(first.could_not_tell.iter().any(|open| open.contains("which UDP does not have")), "{name}");
+                assert!(
+                    first.could_not_tell.iter().any(|open| open.contains("which UDP does not have")),
+                    "{name}"
+                );
             }
             // A sender's JSON needs no further option, and these runs reached their target rate (-b).
             Protocol::Tcp if log.rtt.is_some() => {

@@ -123,7 +123,9 @@ fn cubic_climbs_past_loss_and_window_to_the_line() {
     assert!(diagnosis.notes.iter().any(|note| note.starts_with("buffers for 4 x BDP on both hosts (")));
     // Ten sockets, the solution of the log's author, appear as a note, which reports how much they take from
     // another flow.
-    assert!(diagnosis.notes.iter().any(|note| note.starts_with("10 connections instead of these remedies would")));
+    assert!(
+        diagnosis.notes.iter().any(|note| note.starts_with("10 connections instead of these remedies would"))
+    );
     assert!(diagnosis.notes.iter().any(|note| note.starts_with("10 connections leave ")));
 }
 

@@ -251,9 +251,15 @@ fn drops_and_queue_tell_caps_apart() {
     let (policed, what, _) = cap(600, 215.0);
     assert!(what.starts_with("a cap of one flow"), "{what}");
     let (shaped, what, open) = cap(0, 300.0);
-    assert!(what.starts_with("a shaper or a bottleneck") && open.contains("what enforces it"), "{what}: {open}");
+    assert!(
+        what.starts_with("a shaper or a bottleneck") && open.contains("what enforces it"),
+        "{what}: {open}"
+    );
     let (host, what, open) = cap(0, 215.0);
-    assert!(what.starts_with("a bottleneck in the host") && open.contains("what enforces it"), "{what}: {open}");
+    assert!(
+        what.starts_with("a bottleneck in the host") && open.contains("what enforces it"),
+        "{what}: {open}"
+    );
     assert!(policed < shaped && shaped <= host, "{policed} {shaped} {host}");
 }
 
@@ -365,7 +371,10 @@ fn a_window_set_with_w_is_the_applications() {
     assert!(diagnosis.hosts.receiver.buffer_fixed, "{:#?}", diagnosis.hosts);
     assert_eq!(ladder[0].limit, Limit::Rwnd);
     let remedy = ladder[1].remedies.title().expect("a remedy");
-    assert!(remedy.starts_with("autotuned buffers, without a fixed size from the application (-w"), "{remedy}");
+    assert!(
+        remedy.starts_with("autotuned buffers, without a fixed size from the application (-w"),
+        "{remedy}"
+    );
     assert!(ladder[1].remedies.commands().all(|command| command.run.contains("leave -w out")), "{ladder:#?}");
     assert!(ladder[1].lasting() > ladder[0].lasting().mul_div(2, 1), "{ladder:#?}");
     let report = FromReport::of(&diagnosis);

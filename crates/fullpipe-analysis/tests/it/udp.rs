@@ -68,7 +68,10 @@ fn a_udp_test_that_fills_the_line_foretells_what_tcp_makes_of_it() {
     let first = &diagnosis.findings[0];
     assert_eq!(
         (first.what.as_str(), first.confidence),
-        ("99.50 % of the datagrams of this UDP test arrived, which shows nothing about TCP", Confidence::Certain)
+        (
+            "99.50 % of the datagrams of this UDP test arrived, which shows nothing about TCP",
+            Confidence::Certain
+        )
     );
     for part in [
         "78 of 15538 datagrams were lost",

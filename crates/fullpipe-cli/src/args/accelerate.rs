@@ -14,11 +14,11 @@ Examples:
   fullpipe accelerate --config accelerate.toml
   fullpipe accelerate status
 
-fullpipe accepts new connections to ADDRESS:PORT of this host with its own TCP, and relays their data
-to the server over loopback. The clients need no change, and neither does the server, except that it
-must accept the PROXY protocol with proxy-v2. Connections that exist at the start stay with the
-kernel. If fullpipe ends or is killed, the kernel's listener on ADDRESS:PORT answers
-new connections; the connections that fullpipe carried are lost.
+fullpipe accepts new connections to ADDRESS:PORT of this host with its own TCP, and relays their
+data to the server over loopback. The clients need no change, and neither does the server, except
+that it must accept the PROXY protocol with proxy-v2. Connections that exist at the start stay with
+the kernel. If fullpipe ends or is killed, the kernel's listener on ADDRESS:PORT answers new
+connections; the connections that fullpipe carried are lost.
 
 Exit codes:
   0  done

@@ -22,9 +22,9 @@ Examples:
   fullpipe copy ny.example.com:in/db.sql .
   feed --resume-from 3 | fullpipe copy - relay://ny.example.com/feed --stream monday --progress-fd 3
 
-With several SRC, or if DEST ends with /, fullpipe appends the name of each source to DEST; otherwise
-DEST is the new name. The target never depends on which files already exist, so the same command
-continues an interrupted copy. It skips files whose size and modification time match.
+With several SRC, or if DEST ends with /, fullpipe appends the name of each source to DEST;
+otherwise DEST is the new name. The target never depends on which files already exist, so the same
+command continues an interrupted copy. It skips files whose size and modification time match.
 
 With -, fullpipe copies standard input to the file DEST. It keeps the data until the data is durable
 at the relay; the producer waits while --memory is full. Without --stream, each command starts the
@@ -152,10 +152,10 @@ Examples:
   fullpipe relay serve --root /srv/in --allow sha256:...
   fullpipe relay serve --root /srv/in --allow /etc/fullpipe/clients
 
-A file for --allow lists one client per line: a fingerprint, optionally followed by root=FOLDER, which
-gives the client a separate folder, and by read-only or write-only. # begins a comment. The relay
-runs until it is stopped; clients continue their copies when it runs again. Unfinished files are
-next to their targets, in .fullpipe-*.partial.
+A file for --allow lists one client per line: a fingerprint, optionally followed by root=FOLDER,
+which gives the client a separate folder, and by read-only or write-only. # begins a comment. The
+relay runs until it is stopped; clients continue their copies when it runs again. Unfinished files
+are next to their targets, in .fullpipe-*.partial.
 
 Exit codes:
   1  the key, the folder or the address cannot be used

@@ -23,8 +23,8 @@ Without --full and --paths, a race has 24 cells: three paths, two loss rates (0 
 sizes. With --paths, each point of the experiment is a cell. Its [[flow]] needs bytes and
 app = { request = \"200B\" }; the arms replace its cc. repeat sets the number of pairs in a cell with
 random loss, for example 60. Downloads of up to 100 kB get 50/3 times as many pairs (1000), because
-only a few of them wait for a timeout; downloads of up to 640 kB get 20/3 times as many (400). A
-cell without random loss gets 10 pairs.
+a few of them wait for a timeout and take much longer; downloads of up to 640 kB get 20/3 times as
+many (400). A cell without random loss gets 10 pairs.
 
 With --harm, each arm shares the path with another flow, the victim: a long transfer by cubic, reno
 or bbr1, a stream of 5 Mbit/s, or 24 downloads (web). The harm is the share of its performance that

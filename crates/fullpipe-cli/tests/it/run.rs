@@ -152,7 +152,7 @@ fn an_interrupted_campaign_keeps_what_is_finished() {
     child.stderr.take().expect("a pipe").read_to_string(&mut stderr).expect("what it says");
     assert_eq!(child.wait().expect("it ends").code(), Some(130), "{stderr}");
     let mut said = stderr.lines();
-    assert!(said.next().is_some_and(|line| line.starts_with("10000 runs, 200000 s of virtual time; about ")));
+    assert!(said.next().is_some_and(|line| line.starts_with("10000 runs, 200000 s of virtual time; takes about ")));
     assert!(said.next().is_some_and(|line| line.starts_with("interrupted: finishing the current runs;")));
 
     let document = fs::read_to_string(out.join("result.json")).expect("a result");
@@ -229,7 +229,7 @@ fn the_cost_is_stated_before_the_runs() {
         assert!(output.status.success());
         let [stdout, stderr] =
             [output.stdout, output.stderr].map(|text| String::from_utf8(text).expect("UTF-8"));
-        let estimate = stderr.strip_prefix("6 runs, 12 s of virtual time; about ").expect(&stderr);
+        let estimate = stderr.strip_prefix("6 runs, 12 s of virtual time; takes about ").expect(&stderr);
         let seconds =
             estimate.split(' ').next().and_then(|number| number.parse::<f64>().ok()).expect(&stderr);
         assert!(seconds > 0.0 && seconds < 60.0, "{stderr}");

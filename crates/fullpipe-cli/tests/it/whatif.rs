@@ -184,11 +184,7 @@ fn what_cannot_be_gets_one_line_and_a_hint() {
         (1, &["--link", "1gbit", "--rtt", "0ms"], "an RTT of 0ns is out of range: 10us to 10s"),
         (1, &["--link", "1gbit", "--rtt", "1min"], "an RTT of 60s is out of range"),
         (1, &["--link", "1bit", "--rtt", "1ms"], "--link"),
-        (
-            1,
-            &["--link", "1gbit", "--rtt", "1ms", "--loss", "90%"],
-            "a loss rate of 90 % is too high for TCP",
-        ),
+        (1, &["--link", "1gbit", "--rtt", "1ms", "--loss", "90%"], "a loss rate of 90 % is too high for TCP"),
         (
             1,
             &["--link", "1gbit", "--rtt", "1ms", "--buffers", "100B"],

@@ -53,8 +53,10 @@ fn a_plan_changes_nothing_and_a_trial_is_kept_or_taken_back() {
     let text = done(tune(&root, &[], &PATH));
     assert!(text.contains("tcp_wmem: 4096 16384 262144 -> 4096 16384 516096"), "{text}");
     assert!(
-        text.ends_with("Nothing was changed. To make these changes, add --apply; they are reverted after \
-                        120s unless confirmed.\n"),
+        text.ends_with(
+            "Nothing was changed. To make these changes, add --apply; they are reverted after \
+                        120s unless confirmed.\n"
+        ),
         "{text}"
     );
     assert_eq!(wmem(&root), before);
@@ -196,7 +198,9 @@ fn without_authority_it_prints_the_commands_and_exits_with_4() {
     );
     let stderr = String::from_utf8_lossy(&status.stderr);
     assert_eq!((status.status.code(), status.stdout.len()), (Some(4), 0), "{stderr}");
-    assert!(stderr.contains("error: no permission to read") && stderr.contains("hint: run fullpipe tune as root"));
+    assert!(
+        stderr.contains("error: no permission to read") && stderr.contains("hint: run fullpipe tune as root")
+    );
     let stderr = String::from_utf8_lossy(&plan.stderr);
     assert!(plan.status.success() && stderr.is_empty(), "{stderr}");
 }
@@ -248,7 +252,10 @@ fn a_damaged_journal_is_reverted_as_far_as_it_is_readable() {
     let damaged = whole.replace("\"former\": \"", "\"former\": \u{1}");
     fs::write(&journal, &damaged).unwrap();
     let text = done(tune(&root, &["rollback"], &[]));
-    let lost = format!("net.ipv4.tcp_wmem: not restored, because its former value is lost; it stays {}", tuned.trim());
+    let lost = format!(
+        "net.ipv4.tcp_wmem: not restored, because its former value is lost; it stays {}",
+        tuned.trim()
+    );
     assert!(text.contains(&lost) && text.contains("0001.json.damaged.2"), "{text}");
     assert!(
         !journal.exists() && !root.join("etc/sysctl.d/90-fullpipe.conf").exists(),
@@ -466,7 +473,10 @@ fn a_rollback_that_cannot_have_the_lock_says_who_holds_it() {
         error,
         format!("process {pid} (sleep) holds the lock {}; fullpipe waited 10s for it", lock.display())
     );
-    assert_eq!(hint, format!("wait until that process ends, or end it with kill {pid}, then run the command again"));
+    assert_eq!(
+        hint,
+        format!("wait until that process ends, or end it with kill {pid}, then run the command again")
+    );
     drop(held);
     done(tune(&root, &["rollback"], &[]));
     assert_eq!(wmem(&root), before);

@@ -244,8 +244,7 @@ mod tests {
         (arm.runs, arm.repeated, arm.late) = (58, 7, 2);
         report.cells[1].arms[1].repeated = 1;
         let text = RaceTable { report: &report }.to_string();
-        let line =
-            "rate=100mbit rtt=200ms loss=1% bytes=640kB: 2 of 60 downloads of bbr1+iw are not counted, \
+        let line = "rate=100mbit rtt=200ms loss=1% bytes=640kB: 2 of 60 downloads of bbr1+iw are not counted, \
              because the machine was too slow";
         assert!(text.lines().any(|found| found == line), "{text}");
         // Two cells with three arms and 60 downloads each, but CUBIC takes part in one of them only.

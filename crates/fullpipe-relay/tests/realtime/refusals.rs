@@ -33,10 +33,7 @@ fn a_client_that_is_not_allowed_is_refused() {
     let mut options = fixture.options(&source, "a", fixture.address);
     options.identity = Identity::load_or_create(&fixture.folder.path().join("other.key")).expect("a key");
     let error = copy(&options, None, &()).expect_err("not in the allow list");
-    assert_eq!(
-        (error.kind, error.message.ends_with("rejects the key of this host")),
-        (Kind::Rights, true)
-    );
+    assert_eq!((error.kind, error.message.ends_with("rejects the key of this host")), (Kind::Rights, true));
     assert_eq!(error.hint, format!("start the relay with --allow {}", options.identity.fingerprint()));
 }
 

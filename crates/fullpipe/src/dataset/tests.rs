@@ -161,8 +161,11 @@ fn another_data_set_is_refused_with_the_difference() {
     for (options, expected) in [
         (DatasetOptions { seed: Some(2), ..small() }, "first seed: 1 there, 2 here"),
         (DatasetOptions { repeat: Some(2), ..small() }, "seeds per point: 3 there, 2 here"),
-        (DatasetOptions { part_packets: None, ..small() }, "packets per part: 2500 in the data set, \
-            64000000 in this command"),
+        (
+            DatasetOptions { part_packets: None, ..small() },
+            "packets per part: 2500 in the data set, \
+            64000000 in this command",
+        ),
         (
             DatasetOptions { trace: Some(Duration::from_millis(10)), ..small() },
             "interval of the trace: none in the data set, 10 ms in this command",

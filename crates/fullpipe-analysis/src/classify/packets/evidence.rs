@@ -245,8 +245,8 @@ impl Time<'_> {
 
     fn ranks(&self) -> String {
         format!(
-            "the data in flight at the {} losses is more than that for {:.0} % of the data, on average \
-             (expected for random loss: 50 %)",
+            "at the {} losses, the data in flight is on average more than for {:.0} % of the data (expected \
+             for random loss: 50 %)",
             self.losses.episodes,
             100.0 * self.losses.rank
         )

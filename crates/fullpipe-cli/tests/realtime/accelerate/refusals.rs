@@ -54,8 +54,14 @@ fn a_start_that_is_refused_changes_nothing() {
     refused(&["env", &no_nft], &usual, 1, "nft", "nftables");
     // The kernel reports a version of 2.6 to this process.
     if Command::new("setarch").args(["--uname-2.6", "true"]).status().is_ok_and(|status| status.success()) {
-        refused(&["setarch", "--uname-2.6"], &usual, 1, "does not support nftables tables that belong to a \
-            process", "5.12");
+        refused(
+            &["setarch", "--uname-2.6"],
+            &usual,
+            1,
+            "does not support nftables tables that belong to a \
+            process",
+            "5.12",
+        );
     }
     let rules = "add table ip f; add chain ip f i { type filter hook input priority 0; }; \
                  add rule ip f i tcp dport 9000 numgen random mod 2 0 drop";
