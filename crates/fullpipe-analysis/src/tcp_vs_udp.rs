@@ -116,7 +116,7 @@ mod tests {
         let verdict = tests(70, 70, 70).verdict();
         assert!(verdict.contains("repeat it with a higher UDP rate (-b)"), "{verdict}");
         assert!(tests(95, 100, 94).verdict().contains("about the capacity of the path"));
-        assert!(tests(95, 100, 40).verdict().contains("treats UDP worse"));
+        assert!(tests(95, 100, 40).verdict().contains("gives UDP a lower priority"));
     }
 
     #[test]

@@ -129,11 +129,7 @@ fn forecast_text(forecast: &Forecast, world: &fullpipe::World) -> String {
         _ if threads == 1 => ("virtual", "on 1 core".into()),
         _ => ("virtual", format!("on {threads} cores")),
     };
-    format!(
-        "{runs}, {} s of {clock} time; takes about {} s {how}",
-        seconds(run_time_s),
-        seconds(wall_s)
-    )
+    format!("{runs}, {} s of {clock} time; takes about {} s {how}", seconds(run_time_s), seconds(wall_s))
 }
 
 /// Formats seconds with one to three significant digits below 10 s, and as a whole number above.

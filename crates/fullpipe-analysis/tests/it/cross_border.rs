@@ -138,8 +138,8 @@ fn bbr_is_not_held_by_cwnd() {
     assert!(found.measured.inflight_per_cwnd.is_some_and(|ratio| (0.3..0.36).contains(&ratio)));
     assert_eq!(limits(&found)[..3], [Limit::Rwnd, Limit::Sndbuf, Limit::Cap]);
     let rwnd = &found.findings[0];
-    assert_says(&rwnd.evidence, "not cwnd, certain");
-    assert_eq!(rwnd.what, "a receive window near 3 MiB holds it");
+    assert_says(&rwnd.evidence, "certainly not cwnd");
+    assert_eq!(rwnd.what, "a receive window near 3 MiB limits the rate");
     assert_eq!(rwnd.ceiling.map(|rate| rate.as_bps() / 100_000), Some(1198));
     // Six retransmissions are evidence against a policer; a rate cap without drops remains possible.
     let cap = &found.findings[2];
@@ -154,7 +154,7 @@ fn bbr_is_not_held_by_cwnd() {
     assert_eq!(found.cap, None);
     // BBR's Startup window, which was kept for 20 s, contradicts a receive window limit; the finding must
     // mention it.
-    assert_says(&found.findings[1].evidence, "BBR's start");
+    assert_says(&found.findings[1].evidence, "the end of Startup");
     assert_says(&rwnd.could_not_tell, "suggests the send buffer");
 }
 

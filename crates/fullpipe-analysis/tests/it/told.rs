@@ -74,7 +74,7 @@ fn a_full_receive_window_is_certain() {
     let found = Case::of(&log).explain().unwrap();
     let first = &found.findings[0];
     assert_eq!((first.limit, first.confidence), (Limit::Rwnd, Confidence::Certain));
-    assert_eq!(first.what, "a receive window of 3 MiB holds it");
+    assert_eq!(first.what, "a receive window of 3 MiB limits the rate");
     assert_eq!(first.ceiling, Some(Rate::from_bps(119_837_257)));
     assert_says(&first.evidence, "0.96 of the receiver's window");
     assert_eq!(limits(&found), [Limit::Rwnd]);
@@ -169,7 +169,7 @@ fn others_queue_is_no_more_than_a_hint() {
     let found = Case::of(&log_of(seconds, "cubic")).explain().unwrap();
     assert_eq!((found.findings[0].limit, found.findings[0].confidence), (Limit::Link, Confidence::Low));
     assert!(found.findings.len() > 1 && found.findings.iter().all(|f| f.confidence == Confidence::Low));
-    assert_says(&found.findings[0].could_not_tell, "whose queue");
+    assert_says(&found.findings[0].could_not_tell, "which flow fills the queue");
 }
 
 #[test]
@@ -249,7 +249,7 @@ fn drops_and_queue_tell_caps_apart() {
         (at, found.findings[at].what.clone(), found.findings[at].could_not_tell[0].clone())
     };
     let (policed, what, _) = cap(600, 215.0);
-    assert!(what.starts_with("a cap of one flow"), "{what}");
+    assert!(what.starts_with("a rate cap on one flow"), "{what}");
     let (shaped, what, open) = cap(0, 300.0);
     assert!(
         what.starts_with("a shaper or a bottleneck") && open.contains("what enforces it"),

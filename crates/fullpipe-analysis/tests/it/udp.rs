@@ -76,8 +76,8 @@ fn a_udp_test_that_fills_the_line_foretells_what_tcp_makes_of_it() {
     for part in [
         "78 of 15538 datagrams were lost",
         "jitter at the receiver is 20us",
-        "3 arrived out of order",
-        "much for TCP",
+        "3 datagrams arrived out of order",
+        "large for TCP",
     ] {
         assert_says(&first.evidence, part);
     }

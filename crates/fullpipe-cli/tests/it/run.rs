@@ -152,7 +152,10 @@ fn an_interrupted_campaign_keeps_what_is_finished() {
     child.stderr.take().expect("a pipe").read_to_string(&mut stderr).expect("what it says");
     assert_eq!(child.wait().expect("it ends").code(), Some(130), "{stderr}");
     let mut said = stderr.lines();
-    assert!(said.next().is_some_and(|line| line.starts_with("10000 runs, 200000 s of virtual time; takes about ")));
+    assert!(
+        said.next()
+            .is_some_and(|line| line.starts_with("10000 runs, 200000 s of virtual time; takes about "))
+    );
     assert!(said.next().is_some_and(|line| line.starts_with("interrupted: finishing the current runs;")));
 
     let document = fs::read_to_string(out.join("result.json")).expect("a result");

@@ -68,7 +68,7 @@ fn a_trace_is_told_by_content_and_climbed() {
     assert!(stdout.contains("whether a program set the send buffer of 64 KiB"), "{stdout}");
     assert!(stdout.contains("To reach "), "{stdout}");
     assert!(
-        stdout.contains("choose another with --point") && stdout.contains("choose with --seed"),
+        stdout.contains("choose another with --point") && stdout.contains("choose another with --seed"),
         "{stdout}"
     );
 }
@@ -96,7 +96,7 @@ fn point_seed_and_flow_are_chosen() {
     let said = document(&text, &["--point", "two", "--seed", "2", "--flow", "1", "--link", "20mbit"]);
     assert_eq!(said["findings"][0]["limit"], "rwnd");
     let notes = said["notes"].to_string();
-    assert!(!notes.contains("choose with"), "{notes}");
+    assert!(!notes.contains("choose another with"), "{notes}");
     let (error, hint) = refusal(1, diagnose(&text, &["--point", "three"]));
     assert!(error.contains("no point 'three'") && hint.contains("'one', 'two'"), "{error}; {hint}");
     let (error, hint) = refusal(1, diagnose(&text, &["--seed", "7"]));

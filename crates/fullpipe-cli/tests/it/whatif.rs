@@ -76,7 +76,7 @@ fn every_option_counts_and_every_default_is_stated() {
     let default = answer(&path);
     let assumed = default["assumptions"].to_string();
     for option in ["--flows", "--mss", "--queue", "--cap", "--buffers", "--kernel"] {
-        assert!(assumed.contains(&format!("{option} says otherwise")), "{option}: {assumed}");
+        assert!(assumed.contains(&format!("{option} overrides this")), "{option}: {assumed}");
     }
     let queues = assumed.matches("queue of 1 BDP").count() + assumed.matches("capacity of 1 BDP").count();
     assert_eq!(queues, 1, "the queue is stated once: {assumed}");

@@ -280,7 +280,7 @@ pub fn settle(place: &Target) -> Result<Vec<String>, Error> {
     let TakenBack { mut done, left, damage } = reverted.map_err(|error| lock.explain(error))?;
     done.insert(0, format!("{why}; reverting them:"));
     if let Some(holder) = passed_over {
-        done.insert(0, format!("the lock was replaced, because {holder} held it"));
+        done.insert(0, format!("{holder} held the lock, so the lock was replaced"));
     }
     done.extend(left.into_iter().chain(damage));
     Ok(done)

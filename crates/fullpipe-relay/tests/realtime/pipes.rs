@@ -96,7 +96,7 @@ fn a_pipe_needs_a_name_and_memory() {
     let pipe = Pipe::new(reader, MEMORY).expect("a size");
     let options = fixture.options(Path::new("a"), "dir/", fixture.address);
     let error = copy(&CopyOptions { sources: Sources::Pipe(pipe), ..options }, None, &Notes);
-    assert_eq!(error.expect_err("a folder").message, "a pipe has no name");
+    assert_eq!(error.expect_err("a folder").message, "the target is a folder, but a pipe has no file name");
 }
 
 /// Records the accepted offsets, and sends the first one to the producer.
