@@ -51,7 +51,7 @@ pub struct ParseFlowRangeError(String);
 
 impl fmt::Display for ParseFlowRangeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "'{}' is not a range of numbers of flows within 1 to {MOST}, for example 1..16", self.0)
+        write!(f, "'{}' is not a range of flow numbers within 1 to {MOST}, for example 1..16", self.0)
     }
 }
 
@@ -133,7 +133,7 @@ pub fn flow_counts(
     let mut assumptions = whatif::assumptions(&least);
     if is_simulated {
         assumptions.extend(ladder::assumptions(&models[models.len() - 1], Some("--queue")));
-        assumptions.push(lengths(&first, "their range is that of the seeds"));
+        assumptions.push(lengths(&first, "ranges show the variation between the seeds"));
     }
     Ok(FlowCounts {
         schema: SCHEMA,

@@ -149,7 +149,8 @@ pub(crate) fn climb(
     let shows_bbr = ladder.rungs.iter().any(|rung| rung.source == Source::Simulated);
     if by_rate != duration && shows_bbr {
         ladder.assumptions.push(format!(
-            "runs with BBR last {by_rate}, and the same time again for the steady state: its rate settles sooner"
+            "runs with BBR take {by_rate}, and as long again for the steady state, because the rate of BBR \
+             settles sooner"
         ));
     }
     if model.path.link.is_none() && model.path.cap.is_none() {
@@ -207,7 +208,9 @@ fn climb_after_udp(
     }
     let mut ladder = climb_model(&model, None, progress)?;
     ladder.assumptions = assumptions(&model, None);
-    ladder.assumptions.push(lengths(&model, "their range is that of the loss's interval"));
+    ladder
+        .assumptions
+        .push(lengths(&model, "ranges show the effect of the confidence interval of the loss rate"));
     Ok(ladder)
 }
 
@@ -293,7 +296,7 @@ fn climb_within<'m, P: Fn(Progress) + Sync>(
     {
         rung.scenario = Some(as_it_is.example(model));
         check = Some(format!(
-            "the fitted path, simulated as it is, gives {} over {} (steady state: {}); the log says {}",
+            "the simulation of the fitted path without changes gives {} over {} (steady state: {}); the log has {}",
             as_it_is.rate,
             model.duration(model.present()),
             as_it_is.steady,

@@ -133,10 +133,11 @@ impl Explanation<'_> {
         let Self { measurement, transfer, path, hosts, mut findings } = self;
         let facts = Facts { measurement, transfer: &transfer, path, hosts };
         let none = if measurement.is_snapshot() {
-            Some("no ladder: a single sample shows no steady rate from which to start")
+            Some("no ladder, because a single sample does not show a steady rate to start from")
         } else if hosts.same_host {
             Some(
-                "no ladder: both ends are on one host, so there is no path between them; with --link, the ladder is simulated anyway",
+                "no ladder, because both ends are on one host, without a path between them; with --link, \
+                 fullpipe simulates the ladder anyway",
             )
         } else {
             None

@@ -216,27 +216,27 @@ pub(crate) fn assumptions(question: &Question) -> Vec<String> {
         (question.sndbuf.unwrap_or(DEFAULT_WMEM), question.rcvbuf.unwrap_or(default_rmem(kernel)));
     let mut assumptions = Vec::new();
     if question.kernel.is_none() {
-        assumptions.push(format!("kernel {kernel} on both hosts; --kernel says otherwise"));
+        assumptions.push(format!("kernel {kernel} on both hosts; --kernel overrides this"));
     }
     match (question.sndbuf, question.rcvbuf) {
         (Some(_), Some(_)) => {}
         (None, None) => assumptions.push(format!(
-            "the kernel's default buffers, {sndbuf} to send and {rcvbuf} to receive; --buffers says otherwise"
+            "the kernel's default buffers, {sndbuf} to send and {rcvbuf} to receive; --buffers overrides this"
         )),
         (None, Some(_)) => {
-            assumptions.push(format!("the kernel's default send buffer, {sndbuf}; --sndbuf says otherwise"));
+            assumptions.push(format!("the kernel's default send buffer, {sndbuf}; --sndbuf overrides this"));
         }
         (Some(_), None) => assumptions
-            .push(format!("the kernel's default receive buffer, {rcvbuf}; --rcvbuf says otherwise")),
+            .push(format!("the kernel's default receive buffer, {rcvbuf}; --rcvbuf overrides this")),
     }
     let open = [
         ("one flow; --flows", question.path.flows.is_none()),
-        ("no cap on a flow below the link rate; --cap", question.path.cap.is_none()),
+        ("no cap on a flow below the rate of the link; --cap", question.path.cap.is_none()),
     ];
     let open = open.into_iter().filter(|(_, assumed)| *assumed);
-    assumptions.extend(open.map(|(what, _)| format!("{what} says otherwise")));
+    assumptions.extend(open.map(|(what, _)| format!("{what} overrides this")));
     if question.path.mss.is_none() {
-        assumptions.push(format!("segments of {} bytes; --mss says otherwise", DEFAULT_MSS.get()));
+        assumptions.push(format!("segments of {} bytes; --mss overrides this", DEFAULT_MSS.get()));
     }
     assumptions
 }
@@ -261,7 +261,7 @@ fn answer(
         let Climb { ladder, reached, .. } = climb_states(&model, None, progress)?;
         let Ladder { rungs, notes: others, .. } = ladder;
         assumptions.extend(ladder::assumptions(&model, Some("--queue")));
-        assumptions.push(lengths(&model, "their range is that of the seeds"));
+        assumptions.push(lengths(&model, "ranges show the variation between the seeds"));
         notes.extend(others);
         // The ladder chose the size, if it raised a buffer.
         if model.buffers(reached) != model.buffers(present) {

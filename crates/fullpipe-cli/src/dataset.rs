@@ -62,7 +62,10 @@ pub(crate) fn make(args: &RunArgs, dir: &Path) -> Result<ExitCode, Failure> {
     }
     output::print(&(text + "\n"))?;
     if missing > 0 {
-        eprintln!("interrupted: {} missing; the same command continues", counted(missing, "part"));
+        eprintln!(
+            "interrupted with {} missing; to continue, run the same command again",
+            counted(missing, "part")
+        );
         return Ok(ExitCode::from(INTERRUPTED));
     }
     Ok(ExitCode::SUCCESS)
@@ -102,8 +105,8 @@ fn checked(args: &DatasetCheckArgs) -> Result<ExitCode, Failure> {
     }
     let files = counted(report.problems.len() as u64, "file");
     Err(Failure::new(
-        format!("{}: {files} missing, damaged or foreign", args.dir.display()),
-        "delete damaged and foreign files, and make the missing ones with the command that made the data set",
+        format!("{}: {files} missing, damaged or not part of the data set", args.dir.display()),
+        "delete the damaged and the foreign files, then run the command that made the data set again",
     ))
 }
 

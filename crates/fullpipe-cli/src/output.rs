@@ -261,7 +261,8 @@ fn hosts(report: &Report) -> Option<String> {
     };
     let (woken, answered) = (worst(|run| run.woken_ms)?, worst(|run| run.answered_ms)?);
     Some(format!(
-        "hosts at worst, not judged: woken late by p99 {:.2} ms, at most {:.1}; answered after p99 {:.2} ms, at most {:.1}\n",
+        "hosts in the worst run (no limit applies): wake-up delay p99 {:.2} ms, max {:.1}; response delay \
+         p99 {:.2} ms, max {:.1}\n",
         woken.p99, woken.max, answered.p99, answered.max
     ))
 }

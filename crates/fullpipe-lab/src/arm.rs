@@ -87,8 +87,8 @@ impl UnknownArm {
     /// Returns a hint that lists the known names; one line.
     pub fn hint(&self) -> String {
         format!(
-            "{}; NAME+{WITH_LAUNCH} starts with a window of {LAUNCH_WINDOW} segments, \
-             NAME+PROFILE has a profile, {TCPA} is bbr1+{TCPA}",
+            "{}; NAME+{WITH_LAUNCH} has an initial window of {LAUNCH_WINDOW} segments, NAME+PROFILE has the \
+             settings of a profile, and {TCPA} is short for bbr1+{TCPA}",
             Algorithm::KNOWN
         )
     }

@@ -97,7 +97,7 @@ pub fn run(scenario: &Scenario, options: Options, sink: &mut impl Sink) -> Resul
 pub fn run_between(hosts: &mut Hosts, scenario: &Scenario, sink: &mut impl Sink) -> Result<EmuRun, Error> {
     if settings::ends(scenario)? != hosts.ends() {
         return Err(Error::settings(
-            "the flows of a run require other TCP stacks than those of the hosts",
+            "the flows of a run require TCP stacks that the hosts do not have",
             "remove stack from the [[flow]]",
         ));
     }

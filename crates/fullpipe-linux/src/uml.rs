@@ -175,7 +175,7 @@ pub fn check(kernel: &Kernel, point: &Point) -> Result<Vec<String>, Error> {
         && wanted != running
     {
         return refuse(
-            format!("requires kernel {wanted}, but the guest's is {running}"),
+            format!("requires kernel {wanted}, but the guest has kernel {running}"),
             "remove the setting kernel",
         );
     }
@@ -187,40 +187,46 @@ pub fn check(kernel: &Kernel, point: &Point) -> Result<Vec<String>, Error> {
             );
         }
         if flow.profile.is_some() {
-            return refuse("has a profile, which the kernel's TCP cannot have".into(), "remove the profile");
+            return refuse(
+                "has a profile, which the kernel's TCP does not support".into(),
+                "remove the profile",
+            );
         }
         let ours = matches!(flow.cc, Algorithm::Bbr3 | Algorithm::Surge);
         let name = kernel_name(flow.cc);
         if ours || !kernel.may_have(name) {
             return refuse(
                 format!("requires the congestion control '{name}', which the guest's kernel does not have"),
-                "choose another control",
+                "choose another congestion control",
             );
         }
     }
     if host.path_memory {
-        return refuse("has path_memory, which the kernel's TCP cannot have".into(), "remove path_memory");
+        return refuse(
+            "has path_memory, which the kernel's TCP does not support".into(),
+            "remove path_memory",
+        );
     }
     if host.tunables != Tunables::LINUX {
-        return refuse("has tunables, which the kernel's TCP cannot have".into(), "remove tunables");
+        return refuse("has tunables, which the kernel's TCP does not support".into(), "remove tunables");
     }
     if [&path.forward, &path.backward].iter().any(|way| way.loss_pattern == LossPattern::SuperPackets) {
         return refuse(
-            "loses whole super-packets, which do not reach the guest's devices".into(),
+            "drops whole super-packets, which the guest's devices do not have".into(),
             "remove unit = \"super-packet\"",
         );
     }
     let mut notes = Vec::new();
     for key in ["window_ratio", "adv_win_scale"] {
         if point.parameters.contains_key(key) {
-            notes.push(format!("{key} applies to the simulator only: the guest's kernel has its own rule"));
+            notes.push(format!("{key} applies only to the simulator; the guest's kernel uses its own rule"));
         }
     }
     if !host.rx_merge.is_zero() {
-        notes.push("rx_merge applies to the simulator only: the guest's devices merge no packets".into());
+        notes.push("rx_merge applies only to the simulator; the guest's devices do not merge packets".into());
     }
     if host.fair_queue {
-        notes.push("fair_queue: TCP paces by itself, as it would under fq".into());
+        notes.push("fair_queue has no effect, because TCP paces by itself, as it does with fq".into());
     }
     Ok(notes)
 }

@@ -376,7 +376,7 @@ pub(crate) fn read_at_most(most: u64, path: &Path) -> io::Result<String> {
     let mut text = String::new();
     File::open(path)?.take(most + 1).read_to_string(&mut text)?;
     if text.len() as u64 > most {
-        return Err(io::Error::other(format!("it is larger than {} MiB", most >> 20)));
+        return Err(io::Error::other(format!("the file is larger than {} MiB", most >> 20)));
     }
     Ok(text)
 }

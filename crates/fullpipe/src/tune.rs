@@ -40,7 +40,7 @@ const STATUS_SCHEMA: &str = "fullpipe.tune.status/1";
 pub fn local_host(place: &Target, peer: Option<IpAddr>) -> Result<LocalHost, Error> {
     if peer.is_some() && place.is_imitated() {
         return Err(Error::usage(
-            "--to requires routes, and the folder of --root has none",
+            "--to requires routes, which the folder of --root does not have",
             "remove --to or add --netns",
         ));
     }

@@ -84,13 +84,14 @@ impl fmt::Display for Fit {
         let loss = Probability::from_f64(self.loss);
         write!(
             f,
-            "the fitted path, simulated as it is with a loss of {loss}, gives {mean} ({seeds} seeds, 10th to 90th percentile {low} to {high}); the log \
-             says {log}: "
+            "the simulation of the fitted path without changes, with a loss of {loss}, gives {mean} \
+             ({seeds} seeds, 10th to 90th percentile {low} to {high}); the log has {log}: "
         )?;
         f.write_str(if self.met {
             "met"
         } else {
-            "not met, so the model lacks some property of this path, and the rungs above are less certain than their ranges suggest"
+            "not met, so the model lacks some property of this path, and the other rungs are less certain \
+             than their ranges suggest"
         })
     }
 }

@@ -74,7 +74,7 @@ fn sender(scenario: &Scenario) -> Result<Algorithm, InputError> {
     let pinned = host.window_clamp.is_some() || fixed(&host.sndbuf) || fixed(&host.rcvbuf);
     if pinned || first.max_pacing_rate.is_some() {
         return refuse(
-            "the ladder cannot lift limits that the application sets",
+            "the ladder cannot remove limits that the application sets",
             "remove window, max_pacing and fixed buffers",
         );
     }

@@ -119,7 +119,8 @@ pub fn plan(
         let own = here(which).then_some(of_host).flatten().map(|triple| triple[2]);
         let buffer = own.or(inputs.peer.buffer.filter(|_| !here(which))).unwrap_or_else(|| {
             let whose = if here(which) { "this host" } else { "the other host" };
-            assumptions.push(format!("{default} as the largest buffer of the {which}, {whose}: the default"));
+            assumptions
+                .push(format!("the maximum buffer of the {which}, {whose}, is {default}, the default"));
             default
         });
         End { buffer, room: if here(which) { room(host, role, flows) } else { Bytes::MAX } }
@@ -194,7 +195,7 @@ pub fn plan(
 fn algorithm(host: &LocalHost, inputs: &PlanInputs, assumptions: &mut Vec<String>) -> Algorithm {
     let own = inputs.role.is(Host::Sender).then(|| host.congestion_control()).flatten();
     let Some(name) = own.or(inputs.peer.congestion_control.as_deref()) else {
-        assumptions.push("cubic as the sender's congestion control: the default".into());
+        assumptions.push("the sender's congestion control is cubic, the default".into());
         return Algorithm::Cubic;
     };
     name.parse().unwrap_or_else(|_| {
@@ -240,7 +241,7 @@ impl Forecast {
             return Ok(Self::by_rule(model, ladder.notes));
         }
         let mut assumptions = assumptions(model, None);
-        assumptions.push(lengths(model, "their range is that of the seeds"));
+        assumptions.push(lengths(model, "ranges show the variation between the seeds"));
         // The rungs of a plan have no commands, because its items contain them.
         let without = |rung: Rung| Rung { remedies: rung.remedies.without_commands(), ..rung };
         let rungs = ladder.rungs.into_iter().map(without).collect();

@@ -346,7 +346,7 @@ fn a_race_shows_every_cell_and_a_chart_of_each_path() {
 
     let text = visible(&page);
     assert!(text.contains("a <b>: 2 of 2 bounds not met"), "{text}");
-    assert!(text.contains("The machine did not keep up with 2 downloads, which were made again."), "{text}");
+    assert!(text.contains("The machine did not keep up with 2 downloads, which were repeated."), "{text}");
     for cell in &report.cells {
         let ratio = cell.arm("bbr1+iw").and_then(|arm| arm.ratio).expect("a ratio");
         let [base, arm] = ["bbr1", "bbr1+iw"].map(|arm| cell.arm(arm).and_then(|arm| arm.from_syn));

@@ -109,7 +109,7 @@ fn unusable_options_are_refused_in_one_line() {
     for (options, code, expected) in [
         (&["--shard", "2/2"][..], 2, "'2/2' is not a shard"),
         (&["--points", &unknown], 1, "unknown column 'rtx'"),
-        (&["--points", &nan], 1, "'NaN' in the column of 'rtt' is not a number"),
+        (&["--points", &nan], 1, "'NaN' in column 'rtt' is not a number"),
         (&["--points", &damaged], 1, "not readable as Parquet"),
         (&["--points", &nowhere], 1, "cannot read"),
         (&["--trace", "1us"], 1, "sample interval 1us is out of range"),

@@ -54,7 +54,7 @@ fn a_guest_repeats_itself_and_agrees_with_the_simulator() {
     let second = document(&file, &["--world", "uml", "--pcapng", capture]).expect("a second time");
     assert_eq!(digests(&first), digests(&second));
     let packets = summary(capture);
-    let lost = packets.comments["dropped by the path: lost at random"];
+    let lost = packets.comments["dropped by the path: random loss"];
     assert_eq!(first["runs"][0]["path"]["random_drops"].as_u64(), Some(lost));
     assert_eq!(packets.resent, retransmits(&first["runs"][0]), "{packets:?}");
     assert!(packets.inbound > 100, "{packets:?}");
@@ -201,7 +201,7 @@ fn a_pair_names_the_first_packet_that_differs() {
     let file = file.to_str().expect("UTF-8");
     let (code, stdout, stderr) = fullpipe(&["pair", file, "--world", "sim", "--world", "sim"]);
     assert_eq!(code, 0, "{stderr}");
-    assert!(stdout.contains("The runs do not part: "), "{stdout}");
+    assert!(stdout.contains("The runs do not differ: "), "{stdout}");
 
     let (error, hint) = refusal(2, fullpipe(&["pair", file, "--world", "emu", "--world", "uml"]));
     assert!(error.contains("emu") && hint.contains("--world sim"), "{error} {hint}");
@@ -220,7 +220,7 @@ fn a_pair_names_the_first_packet_that_differs() {
     assert_eq!(code, 0, "{stderr}");
     // The timers of the guest's kernel have steps of 256 ns, so the runs differ at the first paced packet at the
     // latest.
-    let line = stdout.lines().find(|line| line.starts_with("The runs part at ")).expect("a difference");
+    let line = stdout.lines().find(|line| line.starts_with("The runs differ from ")).expect("a difference");
     let number = line.split_whitespace().find_map(|word| word.parse::<u32>().ok()).expect("a number");
     assert!(stdout.contains(&format!("\n* {number} ")), "the packet is marked: {stdout}");
 }

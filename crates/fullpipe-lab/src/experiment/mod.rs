@@ -288,7 +288,7 @@ impl Experiment {
     /// invalid.
     pub fn from_toml(text: &str) -> Result<Self, ExperimentError> {
         Self::from_toml_with(text, &|name| {
-            Err(format!("cannot read the trace '{name}' without the experiment's folder"))
+            Err(format!("cannot read the trace '{name}', because the folder of the experiment is not known"))
         })
     }
 
@@ -310,7 +310,10 @@ impl Experiment {
         if comparisons > MOST_COMPARISONS {
             return Err(ExperimentError::new(
                 format!("the experiment has {} expectations for {} points", file.expect.len(), points.len()),
-                format!("allowed: up to {MOST_COMPARISONS} expectations times points; split the experiment"),
+                format!(
+                    "the number of expectations times the number of points may be up to \
+                         {MOST_COMPARISONS}; split the experiment"
+                ),
             ));
         }
         let expectations = file.expect.into_iter().map(|expect| {
@@ -425,7 +428,7 @@ fn different(table: &str, arm: Arm, against: Arm) -> Result<(), ExperimentError>
     if arm == against {
         return Err(ExperimentError::new(
             format!("[[{table}]] compares {arm} with itself"),
-            "name another arm in against",
+            "name a different arm in against",
         ));
     }
     Ok(())
@@ -438,7 +441,7 @@ fn ratio_bound(file: RatioFile, points: &[Point]) -> Result<RatioBound, Experime
     let Some(min) = min else {
         return Err(ExperimentError::new(
             format!("min '{}' of [[ratio]] is not a ratio", file.min.text),
-            "allowed: 0 to 1000; above 1 if the arm has to be faster",
+            "allowed: 0 to 1000; a value above 1 requires the arm to be faster",
         ));
     };
     let (conditions, points) = selected(file.conditions, points)?;
@@ -451,8 +454,8 @@ fn harm_bound(file: HarmFile, points: &[Point]) -> Result<HarmBound, ExperimentE
     let max = file.max.text.parse::<f64>().ok().filter(|max| (-1.0..=1.0).contains(max));
     let Some(max) = max else {
         return Err(ExperimentError::new(
-            format!("max '{}' of [[harm]] is not a difference of two harms", file.max.text),
-            "allowed: -1 to 1; 0.05 if the arm may take a twentieth more than the other one",
+            format!("max '{}' of [[harm]] is not a difference between two harms", file.max.text),
+            "allowed: -1 to 1; 0.05 allows the arm to do 5 percentage points more harm than the other arm",
         ));
     };
     let (conditions, points) = selected(file.conditions, points)?;

@@ -482,7 +482,7 @@ impl Value for App {
             Some((_, Err(error))) => Err(of_unit(&error, "write 64KiB")),
         };
         let needs = |key: &str, other: &str| {
-            ExperimentError::new(format!("app has {key} without {other}"), Self::EXAMPLE)
+            ExperimentError::new(format!("app has {key}, but not {other}"), Self::EXAMPLE)
         };
         let (write, chunk, read, buffer) =
             (rate("write")?, size("chunk")?, rate("read")?, size("read_buffer")?);
@@ -533,7 +533,7 @@ impl Value for App {
 
 /// Type: text
 impl Value for KernelVersion {
-    const EXAMPLE: &'static str = "write it as text, kernel = \"6.10\"";
+    const EXAMPLE: &'static str = "write the version as text: kernel = \"6.10\"";
     // TOML would read the number 6.10 as 6.1.
     const TEXT_ONLY: bool = true;
 

@@ -97,7 +97,7 @@ impl HarmPlan {
         experiment.check_simulated()?;
         if experiment.seeds().len() < 2 {
             return Err(ExperimentError::new(
-                "a race needs at least two pairs, and the experiment has one seed",
+                "a race needs at least two pairs, but the experiment has only one seed",
                 "set repeat = 10, or pass --pairs 10",
             ));
         }

@@ -94,7 +94,7 @@ fn main() -> Result<(), Error> {
     sys::mount(c"hostfs", c"/tmp", RUN_ON_HOST).doing("mount the folder of the run")?;
     let order: Option<Order> = exchange::read(Path::new(RUN), ORDER);
     let Some(Order { scenario, .. }) = order else {
-        return Err(Error::settings("the order of the run cannot be read", ""));
+        return Err(Error::settings("the description of the run cannot be read", ""));
     };
     load_controls(&scenario)?;
     let report = run(&scenario)?;

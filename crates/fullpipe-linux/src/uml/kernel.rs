@@ -53,7 +53,7 @@ impl Kernel {
     pub fn find(options: &Options) -> Result<Self, Error> {
         if !cfg!(target_arch = "x86_64") {
             return Err(Error::settings(
-                format!("a guest in virtual time requires x86_64, and this host is {}", env::consts::ARCH),
+                format!("a guest in virtual time requires x86_64, but this host is {}", env::consts::ARCH),
                 "use the simulator: --world sim, or the emulator: --world emu",
             ));
         }
@@ -102,7 +102,7 @@ fn check_executable(path: &Path) -> Result<(), Error> {
     match elf(&head) {
         None => refuse("is not a program for x86_64"),
         Some(Linking::Static) => {
-            refuse("is statically linked, so it cannot be given virtual time by a preloaded library")
+            refuse("is statically linked, so a preloaded library cannot give the kernel virtual time")
         }
         Some(Linking::Dynamic) => Ok(()),
     }
@@ -180,10 +180,10 @@ fn library(code: &Path) -> Result<PathBuf, Error> {
     // In Cargo's folder, the file beside the program may be of an earlier build.
     first(code, &["deps", "", "../lib/fullpipe"], LIBRARY).ok_or_else(|| {
         Error::settings(
-            format!("{LIBRARY} is missing, which gives a kernel virtual time"),
+            format!("the library {LIBRARY}, which gives a kernel virtual time, is missing"),
             format!(
-                "build it (cargo build --release -p fullpipe-uml) into the folder of {}, or name it in \
-                 {LIBRARY_VARIABLE}",
+                "build the library into the folder of {} (cargo build --release -p fullpipe-uml), or set \
+                 {LIBRARY_VARIABLE} to its path",
                 code.display()
             ),
         )

@@ -230,8 +230,8 @@ fn wait(child: &mut Child, limit: Duration, goes_on: &dyn Fn() -> bool) -> Resul
         if since_boot() >= until {
             return Err(Error::settings(
                 format!("the guest did not end within {limit} of real time, and was killed"),
-                "allow more time with --time-limit; a guest that still does not end is a defect: report it with \
-                 the experiment",
+                "allow more time with --time-limit; if the guest still does not end, report this defect \
+                 with the experiment",
             ));
         }
     }

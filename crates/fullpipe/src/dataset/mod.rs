@@ -165,8 +165,12 @@ impl Dataset {
     /// # Errors
     /// Returns the same errors as [`plan`](Self::plan).
     pub fn from_text(text: &str, options: &DatasetOptions) -> Result<Self, Error> {
-        let load =
-            |name: &str| Err(format!("cannot read the trace '{name}' without the experiment's folder"));
+        let load = |name: &str| {
+            Err(format!(
+                "cannot read the trace '{name}', because the folder of the experiment \
+                                      is not known"
+            ))
+        };
         let rows = options.points.as_deref().map(points::read).transpose()?;
         Self::of(text.into(), &load, rows, options)
     }
@@ -227,8 +231,12 @@ impl Dataset {
         let here = env!("CARGO_PKG_VERSION");
         if manifest.version != here {
             return Err(Error::new(
-                format!("{} was made by fullpipe {}, and this is {here}", dir.display(), manifest.version),
-                format!("run fullpipe {}: another version may have other results", manifest.version),
+                format!(
+                    "{} was made by fullpipe {}, but this is fullpipe {here}",
+                    dir.display(),
+                    manifest.version
+                ),
+                format!("run fullpipe {}, because another version may have other results", manifest.version),
             ));
         }
         let input = |blake3: &str| {
@@ -302,7 +310,7 @@ impl Dataset {
     fn begin(&self, dir: &Path) -> Result<(), Error> {
         if dir.join("runs").join(part_name(0)).exists() {
             return Err(Error::new(
-                format!("{} contains parts, but no {MANIFEST_FILE}", dir.display()),
+                format!("{} contains parts of a data set, but no {MANIFEST_FILE}", dir.display()),
                 "choose an empty folder, or restore the manifest",
             ));
         }
@@ -379,7 +387,7 @@ fn fits(dir: &Path, existing: &Manifest, wanted: &Manifest) -> Result<(), Error>
         None => Ok(()),
         Some(difference) => Err(Error::new(
             format!("{} contains another data set; {difference}", dir.display()),
-            "choose another folder, or the experiment, options and version that made this one",
+            "choose another folder, or use the same experiment, options and version as for this data set",
         )),
     }
 }
@@ -396,7 +404,7 @@ fn read_manifest(dir: &Path) -> Result<Manifest, Error> {
     let text = read_at_most(LARGEST_MANIFEST, &path).map_err(|e| {
         Error::new(
             format!("cannot read {}: {e}", path.display()),
-            "pass a folder that run --dataset has made",
+            "pass a folder that fullpipe run --dataset has made",
         )
     })?;
     serde_json::from_str(&text).map_err(|e| {

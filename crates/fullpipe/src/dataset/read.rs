@@ -29,7 +29,7 @@ pub(super) fn table(dir: &Path, columns: &[ColumnSpec], parts: usize) -> Result<
         };
         // The Parquet reader validates its input, but may panic on damaged files.
         let read = catch_unwind(AssertUnwindSafe(|| part(file, columns)));
-        let part = read.map_err(|_| unreadable(&path, "it is damaged"))?;
+        let part = read.map_err(|_| unreadable(&path, "the file is damaged"))?;
         batches.extend(part.map_err(|e| unreadable(&path, e.to_string().replace('\n', " ")))?);
     }
     Ok(Table::new(columns.into(), batches.into_iter().map(Arc::new).collect()))
@@ -38,7 +38,7 @@ pub(super) fn table(dir: &Path, columns: &[ColumnSpec], parts: usize) -> Result<
 fn unreadable(path: &Path, problem: impl std::fmt::Display) -> Error {
     Error::new(
         format!("cannot read {}: {problem}", path.display()),
-        "fullpipe dataset check DIR names damaged parts; delete them, and make them again",
+        "list damaged parts with fullpipe dataset check DIR, delete these parts, and make them again",
     )
 }
 
@@ -47,7 +47,7 @@ fn part(file: File, columns: &[ColumnSpec]) -> Result<Vec<Batch>, ParquetError> 
     let reader = SerializedFileReader::new(file)?;
     let fields = reader.metadata().file_metadata().schema().get_fields();
     if !fields.iter().map(|field| field.name()).eq(columns.iter().map(|column| column.name.as_str())) {
-        return Err(ParquetError::General("it has other columns than the manifest".into()));
+        return Err(ParquetError::General("its columns differ from those in the manifest".into()));
     }
     (0..reader.num_row_groups()).map(|group| batch(&*reader.get_row_group(group)?, columns)).collect()
 }
@@ -74,7 +74,7 @@ fn batch(group: &dyn RowGroupReader, columns: &[ColumnSpec]) -> Result<Batch, Pa
             (ColumnReader::ByteArrayColumnReader(reader), "text") => {
                 values(reader, rows, data, |value| Ok(Cell::Text(value.as_utf8()?.to_owned().into())))
             }
-            _ => Err(ParquetError::General(format!("column {} has another type", column.name))),
+            _ => Err(ParquetError::General(format!("column {} has a different type", column.name))),
         }?;
         Ok(made)
     };

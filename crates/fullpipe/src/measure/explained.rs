@@ -37,12 +37,14 @@ pub struct TestContext<'a> {
 }
 
 /// Note on a test in which only the sending host was sampled.
-pub(super) const ONE_END: &str = "only the sending end was seen: whether a receive window is short of buffer or of a \
-                                  reader, only the receiving end can tell";
+pub(super) const ONE_END: &str = "fullpipe sampled only the sending host, which does not show whether a \
+                                  small buffer or a slow application limits a receive window";
 /// Note on a test in which only the receiving host was sampled.
-const RECEIVING_END: &str = "only the receiving end is this host: the sender's window, buffer and losses are not seen from here. Run \
-                             fullpipe iperf3 on the other host, without -R or as the server, to see them";
-const BOTH_ENDS: &str = "both ends were observed: the server, which sent, reported samples of its sockets";
+const RECEIVING_END: &str = "fullpipe sampled only the receiving host, which does not show the sender's \
+                             window, buffer and losses. To sample the sender, run fullpipe iperf3 on the \
+                             other host, without -R or as the server";
+const BOTH_ENDS: &str = "fullpipe sampled both hosts: the server, which was the sender, reported samples of \
+                         its sockets";
 const TOO_FEW: &str = "measure for longer: -t 10";
 
 /// A diagnosis, or the reason why no diagnosis is possible.

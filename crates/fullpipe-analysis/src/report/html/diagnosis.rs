@@ -48,7 +48,7 @@ fn of_rungs(ladder: &[Rung]) -> Result<Vec<Scene>, RunPanicked> {
     let job = |rung: &Rung| {
         let label = match rung.remedies.title() {
             Some(remedy) => format!("Simulated: after {remedy}"),
-            None => "Simulated: the fitted path as it is".into(),
+            None => "Simulated: the fitted path without changes".into(),
         };
         Some(Job { label, scenario: rung.scenario.clone()? })
     };
@@ -211,8 +211,10 @@ fn figures(diagnosis: &Diagnosis) -> Vec<(&'static str, String)> {
     let tcp = diagnosis.input.protocol == Protocol::Tcp;
     let rtt = match path.rtt_source {
         RttSource::Given => Some(format!("{} (given)", ms(path.rtt_ms))),
-        RttSource::Log => Some(format!("{} (the log's least)", ms(path.rtt_ms))),
-        RttSource::Bound => Some(format!("{} at most (bounded from the log's ramp)", ms(path.rtt_ms))),
+        RttSource::Log => Some(format!("{} (the smallest in the log)", ms(path.rtt_ms))),
+        RttSource::Bound => {
+            Some(format!("{} at most (upper bound from the ramp in the log)", ms(path.rtt_ms)))
+        }
         RttSource::Unknown => None,
     };
     let loss = path.loss.map(|loss| LossEstimate::from(loss).to_string());
@@ -230,7 +232,7 @@ fn figures(diagnosis: &Diagnosis) -> Vec<(&'static str, String)> {
         ("In flight, median", tcp.then(|| bytes(path.inflight_bytes))),
         ("Cwnd, median", path.cwnd_bytes.map(|cwnd| ratio(cwnd, path.inflight_per_cwnd))),
         ("Receiver's window, median", path.snd_wnd_bytes.map(|wnd| ratio(wnd, path.inflight_per_snd_wnd))),
-        ("Receive window to expect", tcp.then(|| bytes(path.window_bytes))),
+        ("Expected receive window", tcp.then(|| bytes(path.window_bytes))),
         ("Send buffer", tcp.then(|| bytes(path.sndbuf_bytes))),
         (
             "Congestion control",

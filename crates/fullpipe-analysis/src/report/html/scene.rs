@@ -124,11 +124,12 @@ impl Scene {
         Self {
             label: "Measured: the log".into(),
             note: format!(
-                "The reports in the log. {}A log does not show the limit over time; the findings apply to the whole test.",
+                "These are the reports in the log. {}A log does not show the limit over time, so the \
+                 findings apply to the whole test.",
                 match (known, sampled) {
-                    (true, true) => "In flight is rate x RTT of each report. ",
+                    (true, true) => "The data in flight is rate x RTT of each report. ",
                     (true, false) =>
-                        "The log has no RTT, so in flight is the rate times the RTT of the path. ",
+                        "The log has no RTT, so the data in flight is the rate times the RTT of the path. ",
                     (false, _) => "",
                 }
             ),
@@ -166,8 +167,9 @@ impl Scene {
         };
         Self {
             label: "Measured: the capture".into(),
-            note: "The packets of the capture, which contains neither Cwnd nor the send buffer. In flight is the data that \
-                   was sent and, as far as the sender knew, not acknowledged. The rate is that of the last round trip."
+            note: "These are the packets of the capture, which shows neither Cwnd nor the send buffer. The \
+                   data in flight is the data that the sender had sent and for which it had received no \
+                   ACK. The rate is that of the last round trip."
                 .into(),
             rate_bps: Curve::thinned(&rates),
             mean_bps: Curve::thinned(&means(&moments)),
