@@ -207,7 +207,7 @@ pub(crate) fn interruptible(bar: &ProgressBar) -> Result<Arc<AtomicU8>, Failure>
         bar.suspend(|| match number {
             1 => eprintln!("interrupted: finishing the current runs; press Ctrl-C again to abandon them"),
             _ => {
-                eprintln!("interrupted again: keeping the finished runs; press Ctrl-C again to exit at once")
+                eprintln!("interrupted again: keeping the finished runs; press Ctrl-C again to exit at once");
             }
         });
     })
