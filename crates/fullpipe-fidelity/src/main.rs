@@ -115,6 +115,7 @@ fn compare(args: &FidelityArgs) -> Result<ExitCode, Error> {
         experiment = experiment.with_repeat(repeat);
     }
     experiment.check_size()?;
+    experiment.check_simulated()?;
     // The tests of iperf3 leave signal handlers behind. Without this, only SIGKILL would end the campaign after
     // them.
     fullpipe::linux::command::end_at_signals()?;

@@ -158,7 +158,7 @@ fn make(
         End::Ours => Ok((None, BTreeMap::new())),
         End::Kernel => {
             impose(&scenario.host)?;
-            Ok((Some(listening(&scenario.host)?), Flow::clients(scenario, first_port)?))
+            Ok((Some(listening(&scenario.host, &scenario.flows)?), Flow::clients(scenario, first_port)?))
         }
     })?;
     let (flows, servers) = wan.sender.run(|| {

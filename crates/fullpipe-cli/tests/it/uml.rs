@@ -80,6 +80,24 @@ fn a_guest_answers_a_request() {
     assert!((80.0..83.0).contains(&from_syn), "two round trips of 40 ms, and not {from_syn} ms");
 }
 
+/// A guest has controls that fullpipe's TCP lacks. DCTCP requests ECN, and so does its receiver, although `ecn` is
+/// off; its marks replace losses. Westwood without ECN shares the queue.
+#[test]
+fn a_control_of_linux_alone_runs_on_a_guest() {
+    let points = "queue = { size = '4bdp', aqm = 'step', threshold = '0.5bdp' }\n\
+                  [[flow]]\ncc = 'dctcp'\n[[flow]]\ncc = 'westwood'";
+    let file = experiment("linux-alone", points);
+    let (error, hint) = refusal(1, fullpipe(&["run", file.to_str().expect("UTF-8")]));
+    assert!(error.ends_with("requires the congestion control 'dctcp', which only Linux has"), "{error}");
+    assert!(hint.starts_with("run it on a kernel: --world uml"), "{hint}");
+    let Some(document) = document(&file, &["--world", "uml"]) else { return };
+    let run = &document["runs"][0];
+    assert_eq!([&run["flows"][0]["cc"], &run["flows"][1]["cc"]], ["dctcp", "westwood"]);
+    assert!(run["path"]["marked"].as_u64() > Some(10), "{run}");
+    assert_eq!(run["flows"][0]["retransmits"], 0, "{run}");
+    assert!(run["flows"][1]["bytes"].as_u64() > Some(100_000), "{run}");
+}
+
 #[test]
 fn what_cannot_run_a_guest_is_refused_in_one_line() {
     let file = experiment("refused-guests", "[[flow]]\ncc = 'cubic'");

@@ -156,7 +156,7 @@ fn run(scenario: &Scenario) -> Result<GuestReport, Error> {
 
     let (listener, clients) = receiver.run(|| {
         impose(&scenario.host)?;
-        Ok((listening(&scenario.host)?, Flow::clients(scenario, FIRST_PORT)?))
+        Ok((listening(&scenario.host, &scenario.flows)?, Flow::clients(scenario, FIRST_PORT)?))
     })?;
     let clients: BTreeMap<_, _> = clients;
     let (flows, servers) = sender.run(|| {
