@@ -27,6 +27,7 @@ use fullpipe_lab::trace::{ReceiverInfo, SenderTruth, TcpInfo};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_tcp::stack::Stack;
 use fullpipe_units::Instant;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::Socket;
 
 use crate::error::{Doing, Error};
@@ -241,6 +242,20 @@ fn accept(
         return Ok(Some(number));
     }
     Ok(None)
+}
+
+/// Raises the limit on open files to two per flow plus 64, as runs with many flows require.
+pub(crate) fn allow_files(flows: u64) {
+    let wanted = 2 * flows + 64;
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_none_or(|current| current >= wanted) {
+        return;
+    }
+    let maximum = limit.maximum.map(|most| most.max(wanted));
+    if setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum }).is_err() {
+        // Only root may raise the hard limit. The system call that exceeds it will report the error.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    }
 }
 
 fn again(kind: ErrorKind) -> bool {

@@ -191,6 +191,18 @@ fn a_guest_ends_at_its_time_limit() {
     assert_eq!(fs::read_dir(&parent).expect("a folder").count(), 0, "the folder of the run is left");
 }
 
+/// A guest has as many flows as a simulated run. Two thousand sockets exceed the usual limit of open files.
+#[test]
+#[ignore = "takes seconds"]
+fn a_guest_has_many_flows() {
+    let points = "[[flow]]\ncc = 'cubic'\ncount = 1000\nevery = '1ms'\nbytes = '1kB'";
+    let file = experiment("many-flows", points);
+    let Some(document) = document(&file, &["--world", "uml"]) else { return };
+    let flows = document["runs"][0]["flows"].as_array().expect("flows");
+    let complete = flows.iter().filter(|flow| flow["bytes"] == 1_000).count();
+    assert!(flows.len() == 1_000 && complete > 900, "{complete} flows are complete");
+}
+
 /// Twenty cells, each twice: alone, and while all cores are busy. Takes two minutes of CPU time on one core.
 #[test]
 #[ignore = "takes minutes"]

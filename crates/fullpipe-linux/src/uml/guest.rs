@@ -29,7 +29,7 @@ use super::exchange::{self, GUEST_FAILURE, GUEST_REPORT, GuestReport, ORDER, Ord
 use crate::clock::Clock;
 use crate::error::{Doing, Error};
 use crate::flows::{
-    Ending, Flow, GreedyReads, Sampler, Servers, impose, kernel_name, listening, receive, send,
+    Ending, Flow, GreedyReads, Sampler, Servers, allow_files, impose, kernel_name, listening, receive, send,
 };
 use crate::namespace::{Namespace, set_sysctl};
 use crate::netlink::Netlink;
@@ -139,6 +139,7 @@ fn host(namespace: &Namespace, device: &str, address: Ipv4Addr, mtu: u64) -> Res
 }
 
 fn run(scenario: &Scenario) -> Result<GuestReport, Error> {
+    allow_files(scenario.flows.len() as u64);
     set_sysctl("net/ipv4/tcp_mem", TCP_MEM)?;
     let (sender, receiver) = (Namespace::new()?, Namespace::new()?);
     host(&sender, "vec0", SENDER, scenario.path.mtu)?;
