@@ -175,6 +175,15 @@ fn a_killed_command_leaves_no_guest() {
     signal(&child, "KILL");
     child.wait().expect("it ends");
     assert!(becomes(|| processes_in(&parent) == 0), "{} processes are left", processes_in(&parent));
+    // The next run, which is killed at once, removes the folder of the first.
+    let file = experiment("after-a-killed-command", "[[flow]]\ncc = 'cubic'");
+    let next = Command::new(crate::PROGRAM)
+        .args(["run", file.to_str().expect("UTF-8"), "--world", "uml", "--time-limit", "1ms"])
+        .env("TMPDIR", &parent)
+        .output();
+    assert_eq!(next.expect("it ends").status.code(), Some(1), "its guest takes longer");
+    let left: Vec<_> = fs::read_dir(&parent).expect("a folder").flatten().collect();
+    assert!(left.is_empty(), "{left:?}");
 }
 
 /// A guest that reaches its time limit is killed and named, and nothing of it is left.

@@ -66,7 +66,7 @@ pub fn run_if_guest() {
     }
     let failure = match catch_unwind(main) {
         Ok(Ok(())) => None,
-        Ok(Err(error)) => Some(error.message),
+        Ok(Err(Error { message, hint, .. })) => Some(format!("{message}\n{hint}")),
         Err(_) => Some("the guest's init panicked".into()),
     };
     if let Some(failure) = failure {
