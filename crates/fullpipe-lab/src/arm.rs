@@ -57,7 +57,7 @@ impl Arm {
 
     /// Returns `flow` with this sender, except for the initial window, which is a setting of the host.
     fn applied_to(self, flow: &FlowSpec, profile: Option<Profile>) -> FlowSpec {
-        FlowSpec { cc: self.cc, profile: profile.or(flow.profile), ..flow.clone() }
+        FlowSpec { cc: self.cc.into(), profile: profile.or(flow.profile), ..flow.clone() }
     }
 
     /// Returns `flow` with this sender, including its initial window. Other flows of the host are not affected.

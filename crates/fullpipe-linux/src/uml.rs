@@ -38,6 +38,7 @@ mod xstate;
 
 use std::path::PathBuf;
 
+use fullpipe_lab::algorithm::FlowAlgorithm;
 use fullpipe_lab::capture::{Capture, CapturedPacket};
 use fullpipe_lab::experiment::Point;
 use fullpipe_lab::outcome::Outcome;
@@ -165,9 +166,9 @@ pub fn simulated(kernel: &Kernel, scenario: &Scenario) -> Scenario {
 /// does not support.
 pub fn check(kernel: &Kernel, point: &Point) -> Result<Vec<String>, Error> {
     const SIM: &str = "or use the simulator: --world sim";
-    let refuse = |what: String, remedy: &str| {
-        Err(Error::settings(format!("point '{}' {what}", point.label), format!("{remedy}, {SIM}")))
-    };
+    let refuse_hinting =
+        |what: String, hint: String| Err(Error::settings(format!("point '{}' {what}", point.label), hint));
+    let refuse = |what: String, remedy: &str| refuse_hinting(what, format!("{remedy}, {SIM}"));
     let Scenario { host, flows, path, .. } = &point.scenario;
     let running: Option<KernelVersion> = kernel.release.parse().ok();
     let wanted = point.parameters.get("kernel").and_then(|text| text.parse::<KernelVersion>().ok());
@@ -192,13 +193,18 @@ pub fn check(kernel: &Kernel, point: &Point) -> Result<Vec<String>, Error> {
                 "remove the profile",
             );
         }
-        let ours = matches!(flow.cc, Algorithm::Bbr3 | Algorithm::Surge);
+        let ours = matches!(flow.cc, FlowAlgorithm::Fullpipe(Algorithm::Bbr3 | Algorithm::Surge));
         let name = kernel_name(flow.cc);
         if ours || !kernel.may_have(name) {
-            return refuse(
-                format!("requires the congestion control '{name}', which the guest's kernel does not have"),
-                "choose another congestion control",
-            );
+            let what =
+                format!("requires the congestion control '{name}', which the guest's kernel does not have");
+            const OTHER: &str = "choose another congestion control";
+            return match flow.cc {
+                FlowAlgorithm::Fullpipe(_) => refuse(what, OTHER),
+                FlowAlgorithm::Linux(_) => {
+                    refuse_hinting(what, format!("{OTHER}, or another kernel: --kernel FILE"))
+                }
+            };
         }
     }
     if host.path_memory {
@@ -214,6 +220,14 @@ pub fn check(kernel: &Kernel, point: &Point) -> Result<Vec<String>, Error> {
         return refuse(
             "drops whole super-packets, which the guest's devices do not have".into(),
             "remove unit = \"super-packet\"",
+        );
+    }
+    if let Some(flow) =
+        flows.iter().find(|flow| flow.slow_start.is_some() && flow.slow_start != flow.cc.slow_start())
+    {
+        return refuse(
+            format!("has slow_start, which the kernel's {} does not support", flow.cc),
+            "remove slow_start",
         );
     }
     let mut notes = Vec::new();

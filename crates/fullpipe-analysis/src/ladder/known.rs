@@ -3,6 +3,7 @@
 //! Nothing is fitted. The path, with all its elements, and the hosts are those of the run, and only the
 //! remedies change anything. A kernel can therefore reproduce each rung.
 
+use fullpipe_lab::algorithm::FlowAlgorithm;
 use fullpipe_lab::campaign::Progress;
 use fullpipe_lab::scenario::{DirectionSpec, HostSpec, LimiterSpec, PathSpec, Scenario};
 use fullpipe_lab::workload::Workload;
@@ -78,7 +79,16 @@ fn sender(scenario: &Scenario) -> Result<Algorithm, InputError> {
             "remove window, max_pacing and fixed buffers",
         );
     }
-    Ok(first.cc)
+    match first.cc {
+        FlowAlgorithm::Fullpipe(cc) => Ok(cc),
+        FlowAlgorithm::Linux(cc) => Err(InputError::new(
+            format!(
+                "the ladder is simulated, and the simulator does not have the congestion control '{}'",
+                cc.name()
+            ),
+            Algorithm::KNOWN,
+        )),
+    }
 }
 
 /// Returns the path model for the rules of the ladder: link rate, rate cap per flow, and loss.

@@ -97,6 +97,7 @@ pub use design::{Design, DesignPoint, FieldColumn, FieldColumns, Setting};
 pub use error::ExperimentError;
 use error::Source;
 use file::{ExpectFile, ExperimentFile, HarmFile, RatioFile};
+use fullpipe_tcp::cc::Algorithm;
 pub use number::Number;
 pub use point_table::PointTable;
 pub use profiles::{missing_profile, read_profiles};
@@ -106,7 +107,7 @@ pub use value::Amount;
 use crate::arm::Arm;
 use crate::metric::{Metric, Over};
 use crate::profile::Profiles;
-use crate::scenario::{Scenario, Stack};
+use crate::scenario::{FlowSpec, Scenario, Stack};
 use crate::victim::Victim;
 
 /// An experiment that has been validated and expanded into its points.
@@ -141,8 +142,19 @@ impl Point {
     /// Checks that every flow of the point can run in the simulator.
     ///
     /// # Errors
-    /// Returns an error if a flow requires the kernel TCP stack, which the simulator does not have.
+    /// Returns an error if a flow requires the kernel TCP stack, or a congestion control that only Linux has.
     pub fn check_simulated(&self) -> Result<(), ExperimentError> {
+        let ours = |flow: &&FlowSpec| flow.cc.of_fullpipe().is_some();
+        if let Some(flow) = self.scenario.flows.iter().find(|flow| !ours(flow)) {
+            let simulated = Algorithm::ALL.map(Algorithm::name).join(", ");
+            return Err(ExperimentError::new(
+                format!(
+                    "point '{}' requires the congestion control '{}', which only Linux has",
+                    self.label, flow.cc
+                ),
+                format!("run it on a kernel: --world uml; or choose one of the simulator: {simulated}"),
+            ));
+        }
         if self.scenario.flows.iter().all(|flow| flow.stack.is_none_or(|stack| stack == Stack::Fullpipe)) {
             return Ok(());
         }
@@ -276,7 +288,7 @@ impl Experiment {
     /// Checks that every flow of the experiment can run in the simulator.
     ///
     /// # Errors
-    /// Returns an error if a flow requires the kernel TCP stack, which the simulator does not have.
+    /// Returns an error if a flow requires the kernel TCP stack, or a congestion control that only Linux has.
     pub fn check_simulated(&self) -> Result<(), ExperimentError> {
         self.points.iter().try_for_each(Point::check_simulated)
     }

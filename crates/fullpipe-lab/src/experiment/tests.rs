@@ -381,9 +381,10 @@ fn mistakes_are_named_in_one_line() {
             "set window_ratio, or a kernel before 6.6",
         ),
         (
-            f(PATH, "", "cc = 'westwood'", ""),
-            "line 9, column 6: unknown congestion control 'westwood'",
-            "known: reno, bic, cubic, vegas, bbr1, bbr3, surge",
+            f(PATH, "", "cc = 'westwod'", ""),
+            "line 9, column 6: unknown congestion control 'westwod'",
+            "known: reno, bic, cubic, vegas, bbr1, bbr3, surge; with a kernel's TCP (--world uml) also cdg, dctcp, \
+             highspeed, htcp, hybla, illinois, lp, nv, scalable, veno, westwood, yeah",
         ),
         (
             f(PATH, "", "cc = 'reno'\nslow_start = 'quick'", ""),
@@ -673,5 +674,24 @@ fn a_kernels_tcp_is_not_simulated() {
     assert_eq!(
         error.message,
         "point 'stack=kernel' requires the kernel TCP stack, which the simulator does not have"
+    );
+}
+
+/// An experiment may have congestion controls that only Linux has. The simulator refuses it before the first run.
+#[test]
+fn a_control_of_linux_alone_is_not_simulated() {
+    let of = |flow| read("rate = '1gbit'\nrtt = '10ms'", "", flow, "");
+    let experiment = of("cc = ['reno', 'westwood']");
+    let controls: Vec<_> =
+        experiment.points().iter().map(|point| point.scenario.flows[0].cc.name()).collect();
+    assert_eq!(controls, ["reno", "westwood"]);
+    let error = experiment.check_simulated().expect_err("a control of Linux");
+    assert_eq!(
+        (error.message.as_str(), error.hint.as_str()),
+        (
+            "point 'cc=westwood' requires the congestion control 'westwood', which only Linux has",
+            "run it on a kernel: --world uml; or choose one of the simulator: reno, bic, cubic, vegas, bbr1, bbr3, \
+             surge"
+        )
     );
 }

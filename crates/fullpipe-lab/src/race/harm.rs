@@ -271,7 +271,7 @@ mod tests {
         assert_eq!(runs.arms[0].needed, 4 * 42);
         assert_ne!(runs.arms[0].beside, runs.arms[1].beside, "the window has an effect");
         let flow = plan.arms()[1].applied_to_one(&FlowSpec::plain(Algorithm::Reno), None);
-        assert_eq!((flow.cc, flow.initcwnd), (Algorithm::Cubic, Some(44)));
+        assert_eq!((flow.cc, flow.initcwnd), (Algorithm::Cubic.into(), Some(44)));
     }
 
     #[test]

@@ -47,7 +47,7 @@ pub(super) fn ends(scenario: &Scenario) -> Result<[End; 2], Error> {
 /// Returns an error of [`Kind::Settings`](crate::Kind::Settings) if the kernel does not have it, or an error
 /// if the process lacks the privileges.
 pub fn check_congestion_control(cc: Algorithm) -> Result<(), Error> {
-    Namespace::new()?.run(|| flows::check_congestion_control(cc))
+    Namespace::new()?.run(|| flows::check_congestion_control(cc.into()))
 }
 
 /// Returns a note for each setting of `point` that has a different effect on a real kernel than in the
@@ -75,6 +75,16 @@ pub fn check(point: &Point, datapath: Datapath) -> Result<Vec<String>, Error> {
         return Err(Error::settings(
             format!("point '{}' has {what}, which the kernel's TCP does not support", point.label),
             "set stack = \"fullpipe\" in [[flow]], or use the simulator: --world sim",
+        ));
+    }
+    let only_linux = point.scenario.flows.iter().find(|flow| flow.cc.of_fullpipe().is_none());
+    if let Some(flow) = only_linux.filter(|_| ends[0] == End::Ours) {
+        return Err(Error::settings(
+            format!(
+                "point '{}': fullpipe's TCP does not have the congestion control '{}'",
+                point.label, flow.cc
+            ),
+            "remove stack from the [[flow]], so that the kernel sends",
         ));
     }
     if point.scenario.host.path_memory {

@@ -230,6 +230,33 @@ mod tests {
         assert_eq!(elf(b"#!/bin/sh"), None);
     }
 
+    /// The library of an installed program lies in the prefix of the program, and that of a build beside it. Cargo's
+    /// own folder comes first, because the file beside the program may be of an earlier build.
+    #[test]
+    fn the_library_is_found_from_the_programs_folder() {
+        if env::var_os(LIBRARY_VARIABLE).is_some() {
+            eprintln!("skipped: {LIBRARY_VARIABLE} names the library");
+            return;
+        }
+        let prefix = tempfile::tempdir().expect("a folder");
+        let program = prefix.path().join("bin/fullpipe");
+        let error = library(&program).expect_err("there is none");
+        assert_eq!(error.message, format!("{LIBRARY} is missing, which gives a kernel virtual time"));
+        assert!(
+            error.hint.contains("cargo build") && error.hint.contains(LIBRARY_VARIABLE),
+            "{}",
+            error.hint
+        );
+        for folder in ["lib/fullpipe", "bin", "bin/deps"] {
+            let folder = prefix.path().join(folder);
+            std::fs::create_dir_all(&folder).expect("a folder");
+            let file = folder.join(LIBRARY);
+            std::fs::write(&file, "").expect("written");
+            std::fs::create_dir_all(prefix.path().join("bin")).expect("a folder");
+            assert_eq!(library(&program).expect("found"), file.canonicalize().expect("a file"));
+        }
+    }
+
     #[test]
     fn the_file_of_an_address_may_have_spaces_in_its_name() {
         let maps = b"55d0c0000000-55d0c0001000 r--p 00000000 fe:00 1234   /usr/bin/python3.11\n\

@@ -19,7 +19,8 @@ const MOST_POINTS: usize = 24;
 const MOST_FLOWS: usize = 4;
 
 /// Renders an experiment as a page, with all points and expectations in tables. Charts show the first seed of
-/// the first 24 points, which are simulated again for their timelines.
+/// the first 24 points, which are simulated again for their timelines. Points with a congestion control that only
+/// Linux has get no charts.
 ///
 /// # Errors
 /// Returns an error if a simulated run panicked, which is a defect of this library.
@@ -61,7 +62,8 @@ fn of_points(experiment: &Experiment, seed: u64) -> Result<Vec<Scene>, RunPanick
         label: if point.label.is_empty() { experiment.name().into() } else { point.label.clone() },
         scenario: Scenario { seed, ..point.scenario.clone() },
     };
-    let jobs: Vec<Job> = experiment.points().iter().take(MOST_POINTS).map(job).collect();
+    let ours = |point: &&Point| point.scenario.flows.iter().all(|flow| flow.cc.of_fullpipe().is_some());
+    let jobs: Vec<Job> = experiment.points().iter().take(MOST_POINTS).filter(ours).map(job).collect();
     replay(&jobs, &format!("Seed {seed}. RTT is the smoothed RTT."), MOST_FLOWS)
 }
 
