@@ -13,7 +13,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use fullpipe_lab::campaign::{self, Progress, RunResult, Watch};
+use fullpipe_lab::campaign::{self, JobWatch, Progress, RunResult, Watch};
 use fullpipe_lab::experiment::{Experiment, Point};
 use fullpipe_lab::results::{self, ResultTable, Run, Summary, TimedOutcome, TraceTable, summaries};
 use fullpipe_lab::scenario::Scenario;
@@ -234,6 +234,19 @@ impl Observer for () {}
 
 /// Result of a run; if traces were requested, also the trace of the run as CSV lines.
 pub(crate) type TracedRun = (TimedOutcome, String);
+
+/// Forwards the progress of simulated jobs to an [`Observer`], which can abandon them.
+pub(crate) struct JobRelay<'a, O>(pub(crate) &'a O);
+
+impl<O: Observer> JobWatch for JobRelay<'_, O> {
+    fn finished(&self, progress: Progress) {
+        self.0.progress(progress);
+    }
+
+    fn abandons(&self) -> bool {
+        self.0.abandons()
+    }
+}
 
 /// Forwards the progress reports of the lab to an [`Observer`].
 pub(crate) struct ObserverRelay<'a, O> {
