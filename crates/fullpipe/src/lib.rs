@@ -97,6 +97,7 @@ pub mod run;
 pub mod simulated_copy;
 #[cfg(feature = "tables")]
 pub mod table;
+mod trace_spool;
 #[cfg(target_os = "linux")]
 pub mod tune;
 #[cfg(target_os = "linux")]
