@@ -99,7 +99,7 @@ pub(crate) enum Command {
     Whatif(WhatifArgs),
     /// Run an experiment and print its results
     Run(RunArgs),
-    /// Check the data set of a sweep, or find the run of a row
+    /// Check or watch the data set of a sweep, or find the run of a row
     Dataset(DatasetArgs),
     /// Compare senders by the times of downloads
     Race(RaceArgs),

@@ -391,7 +391,7 @@ mod tests {
         let text = "name = 'x'\nduration = '1s'\n[path]\nrate = '1mbit'\nrtt = '1ms'\n[[flow]]\ncc = 'reno'";
         let short = Experiment::from_toml(text).expect("valid").points()[0].scenario.clone();
         // Its packets take hours of computing time.
-        let long = text.replace("'1s'", "'24h'").replace("1mbit", "100gbit");
+        let long = text.replace("'1s'", "'60min'").replace("1mbit", "100gbit");
         let long = Experiment::from_toml(&long).expect("valid").points()[0].scenario.clone();
         let job = |scenario: &Scenario| Job { label: "a job".into(), scenario: scenario.clone() };
         let jobs = [job(&short), job(&short), job(&long), job(&long)];

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from . import _figure, _fullpipe, _show
 from ._errors import MissingPackageError, UsageError
@@ -39,7 +39,9 @@ class _Document(dict[str, Any]):
     def __str__(self) -> str:
         return self.text()
 
-    def chart(self, kind: _figure.Kind = "ladder", run: int = 0, *, dark: bool = False) -> dict[str, Any]:
+    def chart(
+        self, kind: Literal["ladder", "rates", "trace", "phase"] = "ladder", run: int = 0, *, dark: bool = False
+    ) -> dict[str, Any]:
         """Return a chart as a document of Plotly (a dict with ``data`` and ``layout``), from the code that draws reports.
 
         :param kind: ``"ladder"`` for the rungs as bars; ``"rates"`` for the rates of all runs over time; ``"trace"`` for
@@ -63,7 +65,7 @@ class _Document(dict[str, Any]):
         return _figure.of_runs(self._charts, kind, run, dark)
 
     def figure(
-        self, kind: _figure.Kind = "ladder", run: int = 0, *, dark: bool = False
+        self, kind: Literal["ladder", "rates", "trace", "phase"] = "ladder", run: int = 0, *, dark: bool = False
     ) -> Any:
         """Return a :meth:`chart` as a figure of Plotly, which notebooks show.
 

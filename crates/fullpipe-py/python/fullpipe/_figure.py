@@ -2,14 +2,10 @@
 
 import importlib
 import json
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from ._errors import MissingPackageError, UsageError
 from ._fullpipe import Charts
-
-#: Kinds of charts: the ladder as bars; the rates of all runs over time; rate, window, RTT, queue and limit of one run
-#: over time; RTT and rate of one run against its data in flight.
-Kind: TypeAlias = Literal["ladder", "rates", "trace", "phase"]
 
 
 def of_runs(charts: Charts, kind: str, run: int, dark: bool) -> dict[str, Any]:
