@@ -9,7 +9,7 @@
 //!   1.22 / sqrt(p)         window of Reno under loss          the gain of a single remedy.
 //! ```
 
-use fullpipe_lab::campaign::{Progress, RunPanicked};
+use fullpipe_lab::campaign::{JobWatch, RunPanicked};
 use fullpipe_tcp::buffers::{DEFAULT_WMEM, KernelVersion, WindowRule, default_rmem};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Rate};
@@ -143,13 +143,13 @@ const LEAST_BUFFER: Bytes = Bytes::new(4096);
 /// The kernel stores sizes in an `int`.
 const LARGEST_BUFFER: Bytes = Bytes::new(i32::MAX as u64);
 
-/// Answers a question. `progress` is called from any thread as simulated runs finish.
+/// Answers a question. `watch` is called from any thread as simulated runs finish.
 ///
 /// # Errors
-/// Returns an error for an implausible or incomplete path, or for a defect of the simulator.
-pub fn whatif(question: &Question, progress: impl Fn(Progress) + Sync) -> Result<WhatIf, DiagnoseError> {
+/// Returns an error for an implausible or incomplete path, for abandoned runs, or for a defect of the simulator.
+pub fn whatif(question: &Question, watch: impl JobWatch) -> Result<WhatIf, DiagnoseError> {
     let path = check(question).map_err(DiagnoseError::Input)?;
-    answer(question, path, progress).map_err(DiagnoseError::Defect)
+    ladder::complete(&watch, |watch| answer(question, path, watch))
 }
 
 /// Checks a question and returns its path.
@@ -241,11 +241,7 @@ pub(crate) fn assumptions(question: &Question) -> Vec<String> {
     assumptions
 }
 
-fn answer(
-    question: &Question,
-    path: PathModel,
-    progress: impl Fn(Progress) + Sync,
-) -> Result<WhatIf, RunPanicked> {
+fn answer(question: &Question, path: PathModel, watch: &dyn JobWatch) -> Result<WhatIf, RunPanicked> {
     let PathModel { rtt, loss, mss, .. } = path;
     let flows = question.path.flows.unwrap_or(1);
     let model = model(question, path, effort(rtt, loss));
@@ -258,7 +254,7 @@ fn answer(
         notes.push(why);
         Vec::new()
     } else {
-        let Climb { ladder, reached, .. } = climb_states(&model, None, progress)?;
+        let Climb { ladder, reached, .. } = climb_states(&model, None, watch)?;
         let Ladder { rungs, notes: others, .. } = ladder;
         assumptions.extend(ladder::assumptions(&model, Some("--queue")));
         assumptions.push(lengths(&model, "ranges show the variation between the seeds"));

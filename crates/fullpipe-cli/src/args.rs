@@ -34,7 +34,7 @@ pub(crate) use copy::{CopyArgs, RelayArgs};
 #[cfg(all(target_os = "linux", feature = "copy"))]
 pub(crate) use copy::{RelayAction, RelayServeArgs};
 #[cfg(feature = "tables")]
-pub(crate) use dataset::{DatasetAction, DatasetCheckArgs, DatasetShowArgs};
+pub(crate) use dataset::{DatasetAction, DatasetCheckArgs, DatasetShowArgs, DatasetWatchArgs};
 pub(crate) use dataset::{DatasetArgs, RunDatasetArgs};
 pub(crate) use race::RaceArgs;
 #[cfg_attr(not(target_os = "linux"), allow(unused_imports, reason = "the command is for Linux"))]

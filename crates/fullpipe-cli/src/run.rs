@@ -112,7 +112,7 @@ fn world(args: &RunArgs) -> fullpipe::World {
             let datapath = args.datapath.unwrap_or_default().into();
             fullpipe::World::Emu(EmuOptions { datapath, traced, capture })
         }
-        RunWorld::Sim => fullpipe::World::Sim(SimOptions { traced, capture }),
+        RunWorld::Sim => fullpipe::World::Sim(SimOptions { traced, capture, spool: args.out.clone() }),
         RunWorld::Uml => {
             let (kernel, modules) = (args.kernel.clone(), args.modules.clone());
             fullpipe::World::Uml(UmlOptions { kernel, modules, limit: args.time_limit, traced, capture })

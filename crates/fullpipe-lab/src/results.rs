@@ -19,7 +19,7 @@ use crate::stats::mean;
 use crate::validity::{LatenessQuantiles, Validity};
 
 pub use columns::{FlowRow, RUN_COLUMNS, RunRecord};
-pub use tables::{ResultTable, TraceTable};
+pub use tables::{ResultTable, TraceTable, TraceText};
 
 /// Name and version of the format of the JSON document.
 pub const SCHEMA: &str = "fullpipe.run/1";

@@ -109,7 +109,7 @@ pub fn plan_inputs(request: PlanRequest) -> Result<PlanInputs, Error> {
 /// # Errors
 /// Returns an error if the path is not plausible, or if the simulator has a defect.
 pub fn plan(host: &LocalHost, inputs: &PlanInputs, observer: &impl Observer) -> Result<Plan, Error> {
-    Ok(fullpipe_analysis::tune::plan(host, inputs, |progress| observer.progress(progress))?)
+    Ok(fullpipe_analysis::tune::plan(host, inputs, crate::JobRelay(observer))?)
 }
 
 /// A tuning plan, and the results of applying and verifying it.

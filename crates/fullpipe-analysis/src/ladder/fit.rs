@@ -12,7 +12,7 @@
 
 use std::fmt;
 
-use fullpipe_lab::campaign::Job;
+use fullpipe_lab::campaign::{Job, JobWatch, Progress};
 use fullpipe_lab::cost::RunCost;
 use fullpipe_lab::outcome::Outcome;
 use fullpipe_lab::stats::{mean, quantile};
@@ -102,6 +102,7 @@ pub(super) fn fitted(
     model: &Model<'_>,
     findings: &Findings,
     budget: &mut Budget,
+    watch: &dyn JobWatch,
 ) -> Result<Option<(Fit, PathModel)>, Stop> {
     let first = findings.findings.first().map(|first| first.limit);
     let by_host = matches!(
@@ -123,7 +124,7 @@ pub(super) fn fitted(
     if work.saturating_mul(seeds) > PACKETS {
         return Ok(None);
     }
-    let mut runs = PresentRuns { model, log: &log, budget, rates: Vec::new() };
+    let mut runs = PresentRuns { model, log: &log, budget, watch, rates: Vec::new() };
     let estimate = runs.compared(model.path, seeds, &loss)?;
     let affordable = work.saturating_mul(SEEDS * TRIED as u64 + 2 * seeds) <= PACKETS;
     let Some(interval) = model.path.loss_interval.filter(|_| affordable && seeds > 1) else {
@@ -197,11 +198,23 @@ fn losses(estimate: Probability, (low, high): (Probability, Probability)) -> Vec
     tried
 }
 
+/// Observer that does not learn of the progress: the number of runs of a fit is not known at its beginning.
+struct Unreported<'w>(&'w dyn JobWatch);
+
+impl JobWatch for Unreported<'_> {
+    fn finished(&self, _: Progress) {}
+
+    fn abandons(&self) -> bool {
+        self.0.abandons()
+    }
+}
+
 /// Simulated rates of the present state. The present state with one loss rate and seed is simulated once.
 struct PresentRuns<'r, 'm> {
     model: &'r Model<'m>,
     log: &'r Log,
     budget: &'r mut Budget,
+    watch: &'r dyn JobWatch,
     rates: Vec<((Probability, u64), f64)>,
 }
 
@@ -217,7 +230,7 @@ impl PresentRuns<'_, '_> {
         };
         let jobs: Vec<Job> = new.iter().map(job).collect();
         self.budget.spend(&jobs)?;
-        let outcomes = simulated(&jobs, |_| ())?;
+        let outcomes = simulated(&jobs, &Unreported(self.watch))?;
         let rates = outcomes.iter().map(|run| self.log.rate(run));
         self.rates.extend(new.into_iter().zip(rates));
         Ok(())

@@ -1,6 +1,6 @@
 //! Builds the plan: the remedies of the ladder as items for this host and the other host.
 
-use fullpipe_lab::campaign::{Progress, RunPanicked};
+use fullpipe_lab::campaign::{JobWatch, RunPanicked};
 use fullpipe_lab::host::Change;
 use fullpipe_tcp::buffers::{DEFAULT_WMEM, WindowRule, default_rmem};
 use fullpipe_tcp::cc::Algorithm;
@@ -13,8 +13,8 @@ use super::inputs::{PlanInputs, Role};
 use super::item::{Item, What};
 use super::items::{Items, items};
 use crate::ladder::{
-    Climb, DiagnoseError, Hosts, Model, PathModel, Rung, SimulatedState, assumptions, climb_states, effort,
-    lengths,
+    Climb, DiagnoseError, Hosts, Model, PathModel, Rung, SimulatedState, assumptions, climb_states, complete,
+    effort, lengths,
 };
 use crate::remedy::{End, Host, HostCase, LocalHost, PAGE, State, Trials, Unsent, catalogue};
 use crate::whatif::ASSUMED_KERNEL;
@@ -94,15 +94,12 @@ impl Plan {
 /// to applications.
 const MEMORY_SHARE: u64 = 4;
 
-/// Builds the plan. `progress` is called from any thread as simulated runs finish.
+/// Builds the plan. `watch` is called from any thread as simulated runs finish.
 ///
 /// # Errors
-/// Returns an error for an implausible or incomplete path, or for a defect of the simulator.
-pub fn plan(
-    host: &LocalHost,
-    inputs: &PlanInputs,
-    progress: impl Fn(Progress) + Sync,
-) -> Result<Plan, DiagnoseError> {
+/// Returns an error for an implausible or incomplete path, for abandoned runs, or for a defect of the
+/// simulator.
+pub fn plan(host: &LocalHost, inputs: &PlanInputs, watch: impl JobWatch) -> Result<Plan, DiagnoseError> {
     let kernel = host.settings.kernel.or(inputs.peer.kernel).unwrap_or(ASSUMED_KERNEL);
     let mut assumptions = Vec::new();
     let cc = algorithm(host, inputs, &mut assumptions);
@@ -149,7 +146,7 @@ pub fn plan(
         room: (sender.room, receiver.room),
     };
     let model = Model::new(path, hosts, effort(rtt, loss));
-    let mut forecast = Forecast::of(&model, inputs, progress)?;
+    let mut forecast = Forecast::of(&model, inputs, watch)?;
     assumptions.append(&mut forecast.assumptions);
 
     let host_case = HostCase {
@@ -225,18 +222,17 @@ struct Forecast {
 }
 
 impl Forecast {
-    fn of(
-        model: &Model<'_>,
-        inputs: &PlanInputs,
-        progress: impl Fn(Progress) + Sync,
-    ) -> Result<Self, DiagnoseError> {
+    fn of(model: &Model<'_>, inputs: &PlanInputs, watch: impl JobWatch) -> Result<Self, DiagnoseError> {
         if let Some(why) = model.too_fast() {
             return Ok(Self::by_rule(model, vec![why]));
         }
-        let mut climbed = climb_states(model, None, progress).map_err(DiagnoseError::Defect)?;
-        climbed.simulate_gains().map_err(DiagnoseError::Defect)?;
-        let simulated = climbed.simulated();
-        let Climb { ladder, reached, .. } = climbed;
+        let (ladder, reached, simulated) = complete(&watch, |watch| {
+            let mut climbed = climb_states(model, None, watch)?;
+            climbed.simulate_gains()?;
+            let simulated = climbed.simulated();
+            let Climb { ladder, reached, .. } = climbed;
+            Ok((ladder, reached, simulated))
+        })?;
         if ladder.rungs.is_empty() {
             return Ok(Self::by_rule(model, ladder.notes));
         }

@@ -46,6 +46,7 @@ pub(crate) struct RunDatasetArgs {
 
 const DATASET_EXAMPLE: &str = "\
 Examples:
+  fullpipe dataset watch out
   fullpipe dataset show out --row 1234
   fullpipe dataset check out
 
@@ -69,6 +70,8 @@ pub(crate) enum DatasetAction {
     Show(DatasetShowArgs),
     /// List files that are missing, damaged, or not part of the data set
     Check(DatasetCheckArgs),
+    /// Show the progress of the processes that make the data set, until it is complete
+    Watch(DatasetWatchArgs),
 }
 
 #[derive(Debug, ClapArgs)]
@@ -79,6 +82,16 @@ pub(crate) struct DatasetShowArgs {
     /// Number of the row, counted from 0 over all parts in order
     #[arg(long, value_name = "N")]
     pub(crate) row: u64,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct DatasetWatchArgs {
+    /// Folder of the data set, which the processes may fill from other machines
+    pub(crate) dir: PathBuf,
+
+    /// Print the present progress and exit
+    #[arg(long)]
+    pub(crate) once: bool,
 }
 
 #[derive(Debug, ClapArgs)]

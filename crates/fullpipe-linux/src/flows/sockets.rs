@@ -204,7 +204,7 @@ fn set_congestion_control(socket: &Socket, cc: FlowAlgorithm) -> Result<(), Erro
             }
             FlowAlgorithm::Fullpipe(_) => format!("load the module tcp_{name}; {SIM}"),
             FlowAlgorithm::Linux(_) => {
-                format!("load the module tcp_{name} or build it into the kernel, or choose another control")
+                format!("load the module tcp_{name} or build it into the kernel, or choose another congestion control")
             }
         };
         Error::settings(format!("this kernel does not have the congestion control '{name}'"), hint)

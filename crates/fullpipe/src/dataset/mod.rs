@@ -30,7 +30,9 @@ mod make;
 mod manifest;
 mod part;
 mod points;
+mod ratio;
 mod read;
+mod watch;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -48,6 +50,8 @@ pub use check::{CheckReport, Problem, ProblemKind, check};
 pub use make::Made;
 pub(crate) use make::trace_columns;
 pub use manifest::{ColumnSpec, InputFile, Manifest, PART_PACKETS, Part, SCHEMA};
+pub use ratio::{Comparison, PairedRatio, Selection};
+pub use watch::{DatasetProgress, DatasetWatch};
 
 use crate::run::{LARGEST_EXPERIMENT, beside, read_at_most};
 use crate::table::Table;
@@ -333,7 +337,7 @@ impl Dataset {
     /// # Errors
     /// Returns an error if a part is damaged.
     pub fn table(&self, dir: &Path) -> Result<Table, Error> {
-        read::table(&dir.join("runs"), &self.manifest.columns, self.manifest.parts.len())
+        read::table(&dir.join("runs"), &self.manifest.columns, None, self.manifest.parts.len())
     }
 
     /// Reads the trace rows of all parts that exist in the folder `dir`; returns `None` if the data set has no
@@ -343,7 +347,35 @@ impl Dataset {
     /// Returns an error if a part is damaged.
     pub fn trace(&self, dir: &Path) -> Result<Option<Table>, Error> {
         let parts = self.manifest.parts.len();
-        self.manifest.trace_ns.map(|_| read::table(&dir.join("trace"), &trace_columns(), parts)).transpose()
+        self.manifest
+            .trace_ns
+            .map(|_| read::table(&dir.join("trace"), &trace_columns(), None, parts))
+            .transpose()
+    }
+
+    /// Compares two selections of rows, pair by pair, in the parts that exist in the folder `dir`.
+    ///
+    /// ```
+    /// use fullpipe::dataset::{Comparison, Dataset, DatasetOptions, Shard};
+    /// use fullpipe::lab::columns::Cell;
+    ///
+    /// let dir = std::env::temp_dir().join(format!("fullpipe-doc-ratio-{}", std::process::id()));
+    /// let text = "name = 'sweep'\nduration = '2s'\nrepeat = 8\n[path]\nrate = '10mbit'\nrtt = '80ms'\n\
+    ///             loss = '1%'\n[[flow]]\ncc = ['reno', 'bbr1']\n";
+    /// let dataset = Dataset::from_text(text, &DatasetOptions::default())?;
+    /// dataset.make(&dir, Shard::ALL, None, &())?;
+    /// let of = |cc: &'static str| vec![("cc".to_owned(), Cell::Text(cc.into()))];
+    /// let found = dataset.ratio(&dir, &Comparison { a: of("bbr1"), b: of("reno"), ..Comparison::default() })?;
+    /// assert!(found.pairs == 8 && found.low > 1.0, "BBR is faster under loss: {found:?}");
+    /// # std::fs::remove_dir_all(&dir).map_err(|e| fullpipe::Error::new(e.to_string(), ""))?;
+    /// # Ok::<(), fullpipe::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Returns an error if a column is unknown or not comparable, if fewer than two pairs have a ratio, or if a part
+    /// is damaged.
+    pub fn ratio(&self, dir: &Path, comparison: &Comparison) -> Result<PairedRatio, Error> {
+        ratio::ratio(self, dir, comparison)
     }
 
     /// Returns the origin of a row; rows are numbered from zero, over all parts of `runs`.

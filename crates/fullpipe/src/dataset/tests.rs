@@ -6,15 +6,15 @@ use fullpipe_lab::sim;
 
 use super::*;
 
-const SWEEP: &str = "name = 'sweep'\nduration = '1s'\nrepeat = 3\n[path]\nrate = '5mbit'\nrtt = ['10ms', '40ms']\n\
+pub(super) const SWEEP: &str = "name = 'sweep'\nduration = '1s'\nrepeat = 3\n[path]\nrate = '5mbit'\nrtt = ['10ms', '40ms']\n\
                      loss = ['0%', '1%']\n[[flow]]\ncc = ['reno', 'cubic', 'bbr1']\n[[flow]]\ncc = 'reno'";
 
-/// Returns options that divide the sweep into several parts.
-fn small() -> DatasetOptions {
+/// Options with which the sweep has several parts.
+pub(super) fn small() -> DatasetOptions {
     DatasetOptions { part_packets: Some(2_500), ..DatasetOptions::default() }
 }
 
-fn folder(name: &str) -> PathBuf {
+pub(super) fn folder(name: &str) -> PathBuf {
     let dir = std::env::temp_dir().join(format!("fullpipe-dataset-{name}-{}", std::process::id()));
     let _ = fs::remove_dir_all(&dir);
     dir

@@ -62,7 +62,8 @@ pub struct Explanations {
 /// Diagnoses a completed test from the data in its `recorder`.
 ///
 /// # Errors
-/// Returns an error if the simulator has a defect. It is not an error if a test cannot be diagnosed.
+/// Returns an error if the simulator has a defect. It is not an error if a test cannot be diagnosed, or if the
+/// observer abandons the ladder.
 pub fn explain(
     recorder: &Recorder,
     known: &TestContext<'_>,
@@ -85,6 +86,7 @@ fn answer(diagnosed: Result<Diagnosis, DiagnoseError>) -> Result<ExplainResult, 
         Err(DiagnoseError::Input(InputError { message, hint })) => {
             Ok(Err(if hint.is_empty() { message } else { format!("{message}; {hint}") }))
         }
+        Err(DiagnoseError::Abandoned) => Ok(Err("interrupted: the ladder is not complete".into())),
         Err(DiagnoseError::Defect(defect)) => Err(defect.into()),
     }
 }

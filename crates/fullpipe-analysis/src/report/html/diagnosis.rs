@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use askama::Template;
-use fullpipe_lab::campaign::{Job, RunPanicked};
+use fullpipe_lab::campaign::{Job, JobWatch, Progress, RunPanicked};
 use fullpipe_units::{Bytes, Duration, Rate};
 
 use super::scene::replay;
@@ -29,6 +29,17 @@ pub fn render_diagnosis(
     diagnosis: &Diagnosis,
     made: Provenance<'_>,
 ) -> Result<String, RunPanicked> {
+    let scenes = scenes(measurement, diagnosis, &|_: Progress| ())?.unwrap_or_default();
+    Ok(render(diagnosis, Frame::new(made, scenes)))
+}
+
+/// Returns the scenes of a diagnosis: the measurement, and each simulated rung. Returns `None` if `watch` abandons
+/// the runs.
+pub(super) fn scenes(
+    measurement: &Measurement,
+    diagnosis: &Diagnosis,
+    watch: &dyn JobWatch,
+) -> Result<Option<Vec<Scene>>, RunPanicked> {
     let held = |limit: &LimitPeriod| LimitSpan {
         from_s: limit.from.as_secs_f64(),
         to_s: limit.to.as_secs_f64(),
@@ -39,12 +50,12 @@ pub fn render_diagnosis(
         Some(packets) => Scene::of_capture(&packets.samples, &diagnosis.path),
         None => Scene::of_log(&measurement.transfer(), &diagnosis.path),
     };
-    let mut scenes = vec![measured.with_band(band)];
-    scenes.extend(of_rungs(&diagnosis.ladder)?);
-    Ok(render(diagnosis, Frame::new(made, scenes)))
+    let Some(simulated) = of_rungs(&diagnosis.ladder, watch)? else { return Ok(None) };
+    Ok(Some(std::iter::once(measured.with_band(band)).chain(simulated).collect()))
 }
 
-fn of_rungs(ladder: &[Rung]) -> Result<Vec<Scene>, RunPanicked> {
+/// Returns the scenes of the simulated rungs, or `None` if `watch` abandons the runs.
+pub(super) fn of_rungs(ladder: &[Rung], watch: &dyn JobWatch) -> Result<Option<Vec<Scene>>, RunPanicked> {
     let job = |rung: &Rung| {
         let label = match rung.remedies.title() {
             Some(remedy) => format!("Simulated: after {remedy}"),
@@ -53,7 +64,7 @@ fn of_rungs(ladder: &[Rung]) -> Result<Vec<Scene>, RunPanicked> {
         Some(Job { label, scenario: rung.scenario.clone()? })
     };
     let jobs: Vec<Job> = ladder.iter().filter_map(job).collect();
-    replay(&jobs, "One of the runs whose mean is on the ladder. RTT is the smoothed RTT.", 0)
+    replay(&jobs, "One of the runs whose mean is on the ladder. RTT is the smoothed RTT.", 0, watch)
 }
 
 #[derive(Template)]

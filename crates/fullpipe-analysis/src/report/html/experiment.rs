@@ -1,7 +1,7 @@
 //! HTML page of an experiment.
 
 use askama::Template;
-use fullpipe_lab::campaign::{Job, RunPanicked};
+use fullpipe_lab::campaign::{Job, JobWatch, Progress, RunPanicked};
 use fullpipe_lab::experiment::{Experiment, Point};
 use fullpipe_lab::metric::Metric;
 use fullpipe_lab::results::{Report, Spread, Summary};
@@ -31,7 +31,8 @@ pub fn render_experiment(
     made: Provenance<'_>,
 ) -> Result<String, RunPanicked> {
     let seeds = experiment.seeds();
-    let scenes = of_points(experiment, seeds.first().copied().unwrap_or_default())?;
+    let seed = seeds.first().copied().unwrap_or_default();
+    let scenes = of_points(experiment, seed, &|_: Progress| ())?.unwrap_or_default();
     let failed = report.failed();
     let all = report.expect.len();
     let page = ExperimentPage {
@@ -57,14 +58,19 @@ pub fn render_experiment(
     Ok(page.render().unwrap_or_default())
 }
 
-fn of_points(experiment: &Experiment, seed: u64) -> Result<Vec<Scene>, RunPanicked> {
+/// Returns the scenes of the first points, or `None` if `watch` abandons the runs.
+pub(super) fn of_points(
+    experiment: &Experiment,
+    seed: u64,
+    watch: &dyn JobWatch,
+) -> Result<Option<Vec<Scene>>, RunPanicked> {
     let job = |point: &Point| Job {
         label: if point.label.is_empty() { experiment.name().into() } else { point.label.clone() },
         scenario: Scenario { seed, ..point.scenario.clone() },
     };
     let ours = |point: &&Point| point.scenario.flows.iter().all(|flow| flow.cc.of_fullpipe().is_some());
     let jobs: Vec<Job> = experiment.points().iter().take(MOST_POINTS).filter(ours).map(job).collect();
-    replay(&jobs, &format!("Seed {seed}. RTT is the smoothed RTT."), MOST_FLOWS)
+    replay(&jobs, &format!("Seed {seed}. RTT is the smoothed RTT."), MOST_FLOWS, watch)
 }
 
 #[derive(Template)]
