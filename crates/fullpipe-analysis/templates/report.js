@@ -88,13 +88,34 @@
     if (value === null || typeof value !== "object") return value;
     return Object.fromEntries(Object.entries(value).map(([key, part]) => [key, coloured(part)]));
   };
+  const wrapped = (text, columns) => {
+    const rows = [""];
+    for (const word of text.split(" ")) {
+      const last = rows.length - 1, row = rows[last] ? `${rows[last]} ${word}` : word;
+      if (row.length <= columns || !rows[last]) rows[last] = row;
+      else rows.push(word);
+    }
+    return rows.join("<br>");
+  };
   const show = (id, figure) => {
     const element = document.getElementById(id);
     if (!element) return;
-    const layout = coloured(width(element) >= 600 ? figure.wide : figure.narrow);
+    const wide = width(element) >= 600;
+    const layout = coloured(wide ? figure.wide : figure.narrow), data = coloured(figure.data);
     layout.width = width(element);
     layout.font.family = getComputedStyle(document.body).fontFamily;
-    draw(element, coloured(figure.data), layout);
+    // In a narrow window, the library would cut off a long name in a legend below the chart.
+    if (!wide && layout.legend?.yanchor === "top") {
+      // A character of the legend is about 6 pixels wide, and the sample of the curve 46.
+      const columns = Math.floor((width(element) - 122) / 6);
+      for (const trace of data) {
+        trace.name = wrapped(trace.name ?? "", columns);
+        const added = 20 * (trace.name.split("<br>").length - 1);
+        layout.height += added;
+        layout.margin.b += added;
+      }
+    }
+    draw(element, data, layout);
   };
   const plane = ({ phase }) => {
     document.getElementById("phase").hidden = !phase;
