@@ -80,7 +80,7 @@ impl<'l, 'w> Compared<'l, 'w> {
         args: &FidelityArgs,
     ) -> Result<Self, Error> {
         let kernel = kernel::runs(wanted, args, RunDetail::Figures)?;
-        let (valid, sim) = (kernel.valid(), crate::simulated(wanted)?);
+        let (valid, sim) = (kernel.valid(), guest::paired(wanted, args)?);
         let rungs = ladders.iter().flat_map(|ladder| ladder.comparisons(&valid, &sim)).collect();
         Ok(Self { rungs, all: ladders.iter().map(|ladder| ladder.steps.len()).sum(), kernel })
     }

@@ -42,6 +42,7 @@ use fullpipe::files::write_to;
 use fullpipe::lab::campaign::{self, Job};
 use fullpipe::lab::experiment::{Experiment, Point};
 use fullpipe::lab::results::{Run, TimedOutcome};
+use fullpipe::lab::scenario::Scenario;
 use fullpipe::lab::sim;
 use fullpipe::{Error, ErrorKind};
 use fullpipe_fidelity::cells::{self, Verdict};
@@ -128,6 +129,12 @@ fn compare(args: &FidelityArgs) -> Result<ExitCode, Error> {
         _ => TABLE,
     };
     args.page.as_deref().map_or(Ok(()), |page| page::check(page, section))?;
+    if args.strict && args.world != KernelWorld::Uml {
+        return Err(Error::usage("--strict compares with a guest", "add --world uml"));
+    }
+    if args.again && args.world == KernelWorld::Uml {
+        return Err(Error::usage("a guest repeats a run exactly", "remove --again, or choose another --out"));
+    }
     let (title, comparison) = if args.golden {
         (LADDER, golden::table(&experiment, args)?)
     } else if args.logs {
@@ -140,7 +147,8 @@ fn compare(args: &FidelityArgs) -> Result<ExitCode, Error> {
         ("Situations on the kernel", situations::table(&experiment, args)?.into())
     } else if args.world == KernelWorld::Uml {
         let wanted = wanted(experiment.points(), &experiment.seeds());
-        let command = command(args.world_option(), args);
+        let strict = if args.strict { "--strict " } else { "" };
+        let command = command(&format!("{}{strict}", args.world_option()), args);
         ("The simulator compared with a guest", guest::table(&experiment, &wanted, &command, args)?.into())
     } else {
         ("Fidelity", cells(&experiment, args)?.into())
@@ -200,7 +208,12 @@ fn wanted(points: &[Point], seeds: &[u64]) -> Vec<RunRequest> {
 
 /// Runs the requested runs in the simulator, on all cores.
 fn simulated(wanted: &[RunRequest]) -> Result<Vec<Run>, Error> {
-    let job = |wanted: &RunRequest| Job { label: wanted.label().into(), scenario: wanted.scenario().clone() };
+    simulated_as(wanted, Scenario::clone)
+}
+
+/// Like [`simulated`], and changes each scenario with `as_run`.
+fn simulated_as(wanted: &[RunRequest], as_run: impl Fn(&Scenario) -> Scenario) -> Result<Vec<Run>, Error> {
+    let job = |wanted: &RunRequest| Job { label: wanted.label().into(), scenario: as_run(wanted.scenario()) };
     let jobs: Vec<Job> = wanted.iter().map(job).collect();
     let threads = available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let outcomes = campaign::run_jobs(threads, &jobs, sim::run, |_| ())?;
