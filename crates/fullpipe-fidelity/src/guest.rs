@@ -166,20 +166,27 @@ pub(crate) fn runs<'w>(
     Ok(Runs::of_guests(wanted, made, name))
 }
 
-/// Returns the table of all cells, and whether all of them agree.
+/// Returns the table of all cells, and whether all of them agree. Cells that a guest cannot run are named below
+/// the table.
 pub(crate) fn table(
     experiment: &Experiment,
-    wanted: &[RunRequest],
     command: &str,
     args: &FidelityArgs,
 ) -> Result<(String, Verdict), Error> {
     let options = Options { logged: true, ..options(args) };
-    let kernel = Kernel::find(&options)?;
+    let kernel = found(args)?;
+    let (mut points, mut refused) = (Vec::new(), String::new());
     for point in experiment.points() {
-        uml::check(&kernel, point)?;
+        match uml::check(&kernel, point) {
+            Ok(_) => points.push(point.clone()),
+            Err(error) => {
+                let _ = writeln!(refused, "\nNot run on a guest: {}.", error.message);
+            }
+        }
     }
-    let records = records(wanted, &kernel, &options, GuestDetail::Parting, args)?;
-    let simulated = simulated(wanted, &kernel)?;
+    let wanted = crate::wanted(&points, &experiment.seeds());
+    let records = records(&wanted, &kernel, &options, GuestDetail::Parting, args)?;
+    let simulated = simulated(&wanted, &kernel)?;
     let name = records.first().map_or("none", |record| &record.kernel);
     let mut text = format!("Guest: {name}; {} runs; `{command}` makes this table.\n\n", records.len());
     text.push_str(
@@ -187,7 +194,7 @@ pub(crate) fn table(
          first packet that differs | asked | |\n|---|---|---|---|---|---|---|---|---|\n",
     );
     let mut agreeing = 0;
-    for point in experiment.points() {
+    for point in &points {
         let bounds = if args.strict { Bounds::strict(point) } else { Bounds::of(point) };
         let pairs: Vec<_> = wanted
             .iter()
@@ -198,9 +205,14 @@ pub(crate) fn table(
         let holds = line(&mut text, point, bounds, &pairs);
         agreeing += usize::from(holds);
     }
-    let cells = experiment.points().len();
+    let cells = points.len();
     let _ = writeln!(text, "\n{agreeing} of {cells} cells agree.");
-    Ok((text, Verdict::from(agreeing == cells)))
+    let guests =
+        wanted.iter().zip(records).map(|(wanted, record)| Run { point: wanted.label().into(), ..record.run });
+    if let Some(published) = cells::published(experiment, &simulated, &guests.collect::<Vec<_>>()) {
+        let _ = write!(text, "\n{published}");
+    }
+    Ok((text + &refused, Verdict::from(agreeing == cells)))
 }
 
 /// Allowed deviations of the simulator in one cell, as shares of the guest's figures.
