@@ -4,6 +4,7 @@ use fullpipe::lab::experiment::{Experiment, Point};
 use fullpipe::lab::scenario::Scenario;
 use fullpipe::ladder::{Repeats, climb_known};
 use fullpipe::{DiagnoseError, Error, Rung};
+use fullpipe_fidelity::cells;
 use fullpipe_fidelity::ladder_validation::{self, RungComparison};
 use fullpipe_fidelity::rung_runs::{CellLadder, Period, Step};
 
@@ -63,6 +64,19 @@ pub(crate) fn points(ladders: &[CellLadder]) -> Vec<Point> {
     ladders.iter().flat_map(|ladder| &ladder.steps).map(|step| step.point.clone()).collect()
 }
 
+/// Returns the random points of `wanted` with further blocks of seeds, which no run of `wanted` has.
+fn blocks(wanted: &[RunRequest]) -> Vec<Vec<RunRequest>> {
+    let random: Vec<&RunRequest> = wanted.iter().filter(|wanted| cells::varies(wanted.point())).collect();
+    let mut seeds: Vec<u64> = random.iter().map(|wanted| wanted.scenario().seed).collect();
+    seeds.sort_unstable();
+    seeds.dedup();
+    let first = seeds.first().copied();
+    let points = random.iter().filter(|wanted| Some(wanted.scenario().seed) == first);
+    let points: Vec<Point> = points.map(|wanted| wanted.point().clone()).collect();
+    let blocks = cells::further_blocks(&seeds, crate::FURTHER_BLOCKS);
+    blocks.into_iter().map(|seeds| crate::wanted(&points, &seeds)).collect()
+}
+
 /// Rungs of several ladders with their kernel runs.
 pub(crate) struct Compared<'l, 'w> {
     /// Rungs that the kernel has run.
@@ -81,7 +95,9 @@ impl<'l, 'w> Compared<'l, 'w> {
     ) -> Result<Self, Error> {
         let kernel = kernel::runs(wanted, args, RunDetail::Figures)?;
         let (valid, sim) = (kernel.valid(), guest::paired(wanted, args)?);
-        let rungs = ladders.iter().flat_map(|ladder| ladder.comparisons(&valid, &sim)).collect();
+        let blocks = blocks(wanted).into_iter().map(|block| guest::paired(&block, args));
+        let blocks = blocks.collect::<Result<Vec<_>, _>>()?;
+        let rungs = ladders.iter().flat_map(|ladder| ladder.comparisons(&valid, &sim, &blocks)).collect();
         Ok(Self { rungs, all: ladders.iter().map(|ladder| ladder.steps.len()).sum(), kernel })
     }
 
@@ -98,5 +114,27 @@ impl<'l, 'w> Compared<'l, 'w> {
     /// Returns the table of rungs; `command` recreates it from the stored runs.
     pub(crate) fn table(&self, command: &str) -> String {
         self.kernel.heading(command) + &ladder_validation::table(&self.rungs) + &self.kernel.missing()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Only random points have further runs, with seeds that occur nowhere else.
+    #[test]
+    fn further_blocks_repeat_no_run() {
+        let text = "name = 'x'\nduration = '1s'\n[path]\nrate = '10mbit'\nrtt = '10ms'\nloss = ['0%', '1%']\n\
+                    [[flow]]\ncc = 'cubic'";
+        let experiment = Experiment::from_toml(text).expect("valid");
+        let wanted = crate::wanted(experiment.points(), &[7, 8]);
+        assert_eq!(wanted.len(), 3);
+        let blocks = blocks(&wanted);
+        let seeds = |block: &Vec<RunRequest>| {
+            assert!(block.iter().all(|wanted| cells::varies(wanted.point())));
+            block.iter().map(|wanted| wanted.scenario().seed).collect::<Vec<_>>()
+        };
+        let seeds: Vec<_> = blocks.iter().map(seeds).collect();
+        assert_eq!(seeds, [[9, 10], [11, 12], [13, 14], [15, 16]]);
     }
 }
