@@ -8,15 +8,13 @@ use fullpipe::units::Rate;
 const FIDELITY_EXAMPLE: &str = "\
 Examples:
   fullpipe-fidelity experiments/fidelity.toml --out fidelity --page docs/evidence/fidelity.md
-  fullpipe-fidelity --ladder --logs experiments/ladder-cells.toml --out ladder --page docs/evidence/ladder.md
   fullpipe-fidelity --ladder --logs experiments/ladder-cells.toml --out ladder --cell 5 --again
-  fullpipe-fidelity --ladder --golden experiments/ladder-golden.toml --out golden --page docs/evidence/ladder.md
-  fullpipe-fidelity --ladder experiments/ladder-cells.toml --out known --page docs/evidence/ladder.md
+  fullpipe-fidelity --ladder --golden --world uml experiments/ladder-golden.toml --out golden --page docs/evidence/ladder.md
   fullpipe-fidelity --situations experiments/kernel-situations.toml --out situations --page docs/evidence/situations.md
   fullpipe-fidelity --situations --live experiments/kernel-situations.toml --repeat 4 --out live --page docs/evidence/live.md
   fullpipe-fidelity experiments/fidelity-quick.toml --out quick --check
   fullpipe-fidelity --world uml experiments/fidelity.toml --out guests --page docs/evidence/guests.md
-  fullpipe-fidelity --ladder --world uml experiments/ladder-cells.toml --out guests --page docs/evidence/guests.md
+  fullpipe-fidelity --ladder --world uml experiments/ladder-cells.toml --out guests --page docs/evidence/ladder.md
   fullpipe-fidelity --ladder --logs --world uml experiments/ladder-cells.toml --out guests --page docs/evidence/ladder.md
 
 Kernel runs take real time and require an otherwise idle machine. Each run is stored in --out when it ends,

@@ -20,7 +20,7 @@ use crate::args::{FidelityArgs, KernelWorld};
 use crate::from_log::{diagnosed, kernel_seeds, of_seeds};
 use crate::guest;
 use crate::kernel::release;
-use crate::ladder::{Compared, climb, known, points};
+use crate::ladder::{Compared, climb, points, present};
 
 const NAME: &str = "cross-border log";
 const LOG: &str = include_str!("../../../examples/cross-border/cubic.iperf3.txt");
@@ -114,7 +114,7 @@ fn ten_connections(golden: &CellLadder, seeds: &[u64]) -> Result<Option<Step>, E
         duration: one.duration * 2,
         ..one.clone()
     };
-    let first = known(NAME, &scenario, seeds)?.into_iter().next();
+    let first = present(NAME, &scenario, seeds)?;
     let remedies = RungRemedies(vec![AppliedRemedy {
         title: format!("{CONNECTIONS} connections in place of all this"),
         connections: Some(CONNECTIONS as u64),

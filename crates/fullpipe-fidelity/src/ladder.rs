@@ -2,7 +2,7 @@
 
 use fullpipe::lab::experiment::{Experiment, Point};
 use fullpipe::lab::scenario::Scenario;
-use fullpipe::ladder::{Repeats, climb_known};
+use fullpipe::ladder::{Repeats, climb_known, present_known};
 use fullpipe::{DiagnoseError, Error, Rung};
 use fullpipe_fidelity::cells;
 use fullpipe_fidelity::ladder_validation::{self, RungComparison};
@@ -45,18 +45,33 @@ pub(crate) fn climb(cell: &Point, seeds: &[u64]) -> Result<CellLadder, Error> {
     Ok(CellLadder { cell: cell.label.clone(), steps: steps.collect() })
 }
 
-/// Returns the rungs of the ladder of `scenario`. The ladder's seeds begin after the last one of `seeds`,
-/// those of the kernel runs. With the same seeds, the ladder would see the losses that it must predict.
-pub(crate) fn known(label: &str, scenario: &Scenario, seeds: &[u64]) -> Result<Vec<Rung>, Error> {
+/// Returns the rungs of the ladder of `scenario`.
+fn known(label: &str, scenario: &Scenario, seeds: &[u64]) -> Result<Vec<Rung>, Error> {
+    let (scenario, repeats) = apart(scenario, seeds);
+    let climbed = with_ladder(|progress| climb_known(&scenario, repeats, progress));
+    Ok(climbed.map_err(|error| about(label, error))?.rungs)
+}
+
+/// Returns what the ladder of `scenario` predicts for it as it stands.
+pub(crate) fn present(label: &str, scenario: &Scenario, seeds: &[u64]) -> Result<Option<Rung>, Error> {
+    let (scenario, repeats) = apart(scenario, seeds);
+    with_ladder(|progress| present_known(&scenario, repeats, progress)).map_err(|error| about(label, error))
+}
+
+/// Returns `scenario` with the first seed of its ladder, and the runs of the ladder. The seeds begin after the
+/// last one of `seeds`, those of the kernel runs. With the same seeds, the ladder would see the losses that it
+/// must predict.
+fn apart(scenario: &Scenario, seeds: &[u64]) -> (Scenario, Repeats) {
     let seed = seeds.last().map_or(0, |last| last.wrapping_add(1));
     let repeats = Repeats { measurements: MEASUREMENTS, runs: seeds.len() as u64 };
-    let scenario = Scenario { seed, ..scenario.clone() };
-    let climbed = with_ladder(|progress| climb_known(&scenario, repeats, progress));
-    let ladder = climbed.map_err(|error| match error {
+    (Scenario { seed, ..scenario.clone() }, repeats)
+}
+
+fn about(label: &str, error: DiagnoseError) -> Error {
+    match error {
         DiagnoseError::Input(error) => Error::from(error).about(format_args!("point '{label}'")),
         defect @ DiagnoseError::Defect(_) => Error::from(defect),
-    })?;
-    Ok(ladder.rungs)
+    }
 }
 
 /// Returns the points that the kernel runs for the rungs of `ladders`.

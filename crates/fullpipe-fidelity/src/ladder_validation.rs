@@ -254,10 +254,10 @@ fn ends(of: &[f64]) -> String {
     if of.is_empty() { "-".into() } else { format!("{}-{}", mbit(low), mbit(high)) }
 }
 
-/// Returns the paired simulation as text. Without loss, the paired simulation is omitted, because the
-/// prediction for the only run is already that simulation.
+/// Returns the paired simulation as text. Where nothing is random, it is omitted: the prediction is already
+/// that simulation, or differs from it in the path.
 fn paired(held: &RungComparison<'_>) -> String {
-    if held.kernel.len() > 1 { mbit(mean(&held.paired)) } else { "-".into() }
+    if held.kernel.len() > 1 || !held.blocks.is_empty() { mbit(mean(&held.paired)) } else { "-".into() }
 }
 
 fn mbit(bps: f64) -> String {

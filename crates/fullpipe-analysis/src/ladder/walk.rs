@@ -315,15 +315,14 @@ impl Walker<'_, '_> {
     /// Notes what several connections take from another flow.
     fn note_the_share(&mut self, before: State, after: State) -> Result<(), Stop> {
         let (alone, beside) = (self.runs.left_to_another(before)?, self.runs.left_to_another(after)?);
-        let flows = |state| match self.model.flows(state) {
-            1 => "one connection".to_owned(),
-            flows => format!("{flows} connections"),
+        let leave = |state, rate: Rate| match self.model.flows(state) {
+            1 => format!("one connection leaves it {rate}"),
+            flows => format!("{flows} connections leave it {rate}"),
         };
         self.notes.push(format!(
-            "{} leave {beside} to one CUBIC flow with the same RTT and buffers on this path, {} leaves it {alone} \
-             (simulated)",
-            flows(after),
-            flows(before)
+            "{} connections leave {beside} to one CUBIC flow with the same RTT and buffers on this path, {} (simulated)",
+            self.model.flows(after),
+            leave(before, alone)
         ));
         Ok(())
     }
