@@ -6,11 +6,14 @@
 //! | [`ladder_validation`] | the prediction of each rung with kernel runs of the same state |
 //! | [`rung_runs`] | the kernel runs that correspond to the rungs of a ladder |
 //! | [`drawn`] | cells that a seed draws |
+//! | [`guest_log`] | the iperf3 log of a run whose sockets were sampled |
 //! | [`classifier_validation`] | the limit that the classifier names with the designed limit of the run |
 #![forbid(unsafe_code)]
 
 pub mod cells;
 pub mod classifier_validation;
 pub mod drawn;
+#[cfg(target_os = "linux")]
+pub mod guest_log;
 pub mod ladder_validation;
 pub mod rung_runs;
