@@ -109,7 +109,7 @@ fn the_rate_behind_a_window_says_nothing_about_the_loss() {
         let host = "sndbuf = '1MiB'\nrcvbuf = '512KiB'";
         let diagnosis = diagnosed(path, ("200mbit", 100), host, "cc = 'cubic'", seed);
         let (first, fit) = (diagnosis.findings[0].limit, diagnosis.fit.expect("a simulation"));
-        let told = diagnosis.loss.expect("a count");
+        let told = diagnosis.path.loss.expect("a count");
         println!("seed {seed}: {first:?}, {} events, {fit}", told.events);
         if first != Limit::Rwnd || told.events == 0 {
             continue;
