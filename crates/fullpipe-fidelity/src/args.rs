@@ -12,6 +12,7 @@ Examples:
   fullpipe-fidelity --ladder --golden --world uml experiments/ladder-golden.toml --out golden --page docs/evidence/ladder.md
   fullpipe-fidelity --situations experiments/kernel-situations.toml --out situations --page docs/evidence/situations.md
   fullpipe-fidelity --situations --live experiments/kernel-situations.toml --repeat 4 --out live --page docs/evidence/live.md
+  fullpipe-fidelity --situations --inputs experiments/kernel-situations.toml --out inputs --page docs/evidence/situations.md
   fullpipe-fidelity experiments/fidelity-quick.toml --out quick --check
   fullpipe-fidelity --world uml experiments/fidelity.toml --out guests --page docs/evidence/guests.md
   fullpipe-fidelity --ladder --world uml experiments/ladder-cells.toml --out guests --page docs/evidence/ladder.md
@@ -85,6 +86,24 @@ pub(crate) struct FidelityArgs {
     /// With --situations, measure each situation with fullpipe iperf3 -c against iperf3's own server
     #[arg(long, requires = "situations")]
     pub(crate) live: bool,
+
+    /// With --situations, record each situation and drawn variants of it in virtual time as trace, iperf3
+    /// JSON, iperf3 text, ss and capture, and diagnose all of them
+    #[arg(long, requires = "situations", conflicts_with_all = ["live", "parallel", "repeat"])]
+    pub(crate) inputs: bool,
+
+    /// Number of drawn variants of each situation
+    #[arg(long, value_name = "N", requires = "inputs", default_value_t = 11,
+          value_parser = clap::value_parser!(u64).range(0..=40))]
+    pub(crate) variants: u64,
+
+    /// With --inputs, compare the diagnosis with that of another build of fullpipe
+    #[arg(long, value_name = "PROGRAM", requires = "inputs")]
+    pub(crate) before: Option<PathBuf>,
+
+    /// Name of the other build in the table
+    #[arg(long, value_name = "NAME", requires = "before")]
+    pub(crate) before_name: Option<String>,
 
     /// Where the kernel runs: on an emulated path in real time (emu), or as a guest in virtual time (uml), which
     /// is compared with the simulator seed by seed

@@ -90,7 +90,7 @@ impl GuestRecord {
     }
 }
 
-fn options(args: &FidelityArgs) -> Options {
+pub(crate) fn options(args: &FidelityArgs) -> Options {
     Options { kernel: args.kernel.clone(), ..Options::default() }
 }
 

@@ -9,6 +9,7 @@
 //!                └──► kernel runs of each rung┴──► one line per rung, with --ladder      (ladder.md)
 //!   points ──► the limits in their tables ────┐
 //!      └─► kernel runs ─► the classifier ─────┴──► one line per point, with --situations (situations.md)
+//!      └─► every kind of input ─► diagnosis ──┴──► one line per kind, with --inputs      (situations.md)
 //!      └─► fullpipe iperf3 ─► iperf3 -s ──────┴──► one line per point, with --live       (live.md)
 //!   points ──► simulated ─────────────────────┐
 //!      └─► guests in virtual time ────────────┴──► one cell per point, with --world uml  (guests.md),
@@ -24,6 +25,7 @@ mod args;
 mod from_log;
 mod golden;
 mod guest;
+mod inputs;
 mod iperf3;
 mod kernel;
 mod ladder;
@@ -121,10 +123,13 @@ fn compare(args: &FidelityArgs) -> Result<ExitCode, Error> {
     // would end the campaign after such a test.
     fullpipe::linux::command::end_at_signals()?;
     const LADDER: &str = "The ladder against the kernel";
+    const SITUATIONS: &str = "Situations on the kernel";
     const TABLE: &str = "table";
     let section = match (args.golden, args.logs, args.world) {
         (true, ..) => "golden ladder",
         (_, true, _) => "ladders from logs",
+        (.., KernelWorld::Uml) if args.inputs => "answers for guests",
+        _ if args.inputs => "answers",
         (.., KernelWorld::Uml) if args.ladder => "ladders",
         (.., KernelWorld::Uml) if args.situations => "situations",
         (.., KernelWorld::Uml) if args.strict => "strict cells",
@@ -146,8 +151,10 @@ fn compare(args: &FidelityArgs) -> Result<ExitCode, Error> {
         (LADDER, ladder::table(&experiment, args)?)
     } else if args.live {
         ("Situations measured live", live::table(&experiment, args)?.into())
+    } else if args.inputs {
+        (SITUATIONS, inputs::table(&experiment, args)?.into())
     } else if args.situations {
-        ("Situations on the kernel", situations::table(&experiment, args)?.into())
+        (SITUATIONS, situations::table(&experiment, args)?.into())
     } else if args.world == KernelWorld::Uml {
         let strict = if args.strict { "--strict " } else { "" };
         let command = command(&format!("{}{strict}", args.world_option()), args);
