@@ -1,10 +1,10 @@
 //! Thresholds that two or more modules share, grouped by physical effect.
 //!
 //! A threshold used by only one rule is defined next to that rule. `docs/reference/thresholds.md` lists both
-//! kinds; a test generates it from the sources. In each comment `Source:` names the measurement behind the
-//! value, and `Unit:` names the unit of a value that is not a ratio. One effect may have several thresholds,
-//! because inputs differ in resolution: a log contains means over seconds, rows are instantaneous samples,
-//! and a simulated run has no noise.
+//! kinds; a test generates it from the sources. In each comment, `Source:` names the measurement that the
+//! value is based on, and `Unit:` names the unit of a value that is not a ratio. One effect may have several
+//! thresholds, because inputs differ in resolution: a log contains means over seconds, rows are instantaneous
+//! samples, and a simulated run has no noise.
 
 use fullpipe_units::Probability;
 
@@ -163,9 +163,9 @@ pub(crate) mod time {
     /// simulator's own record of one cycle; `HELD_SIMULATED` applies to the sum over a run.
     /// Source: chosen, not measured; checked by `experiments/situations` (`tests/it/situations.rs`).
     pub(crate) const FOLLOWED: f64 = 0.2;
-    /// A trace shows the size of a buffer if the buffer limited the flow for this share of the time. One
-    /// sample of a full buffer is enough to show its size, so the value is lower than the thresholds for a
-    /// limit.
+    /// A trace shows the size of a buffer if the buffer limited the flow for at least this share of the time.
+    /// One sample of a full buffer is enough to show its size, so the value is lower than the thresholds for
+    /// a limit.
     /// Source: chosen, not measured.
     pub(crate) const SHOWS_A_BUFFER: f64 = 0.05;
 }

@@ -28,8 +28,8 @@ fn interval(from: u64, to: u64, limit: Limit) -> LimitPeriod {
     LimitPeriod { from, to, limit, basis: Basis::Inferred, confidence: Confidence::High }
 }
 
-/// Retransmissions of BBR that the receiver reports as duplicates repaired no loss. More duplicates than
-/// retransmissions are those of the network.
+/// If the receiver reports a retransmission of BBR as a duplicate, it repaired no loss. If it reports more
+/// duplicates than there were retransmissions, the network duplicated segments.
 #[test]
 fn spurious_retransmissions_are_no_losses() {
     let loss = |cc: Algorithm, duplicates: fn(u64) -> u64| {
@@ -99,8 +99,8 @@ fn each_rule_has_its_column() {
     assert_eq!(main_limit(&rows(queued)), Limit::Link);
 }
 
-/// A full window is due to the buffer or to the reader; the receiver's columns decide which, or a window that
-/// shrank.
+/// A full window is due to the buffer or to the reader; the receiver's columns, or a window that has shrunk,
+/// decide which.
 #[test]
 fn a_window_is_small_for_two_reasons() {
     let small = |row: &mut Row| row.sender.rwnd = Bytes::new(100 * MSS);

@@ -19,13 +19,14 @@ use crate::thresholds::{
     window::{self, FREE_IN_LOG as FREE, FULL_IN_LOG as FULL},
 };
 
-/// Minimum queueing delay that counts; scheduling on the hosts can take as long.
+/// Minimum delay that counts as a queue; scheduling on the hosts can cause shorter delays.
 const LEAST_QUEUE: Duration = Duration::from_millis(1);
-/// iperf3 has reached its target rate (`-b`) if it sent at least this share of it.
+/// iperf3 has reached its target rate (`-b`) if it sent at no less than this share of that rate.
 const AS_ORDERED: f64 = 0.97;
 
-/// A processor is the limit if each thread of iperf3 that carries data uses at least this share of it.
-/// Source: chosen; a thread that waits now and then stays below.
+/// A processor is the limit if each thread of iperf3 that carries data uses at least this share of one
+/// processor.
+/// Source: chosen; a thread that waits from time to time uses less.
 /// Unit: percent
 const BUSY: u32 = 97;
 
@@ -237,8 +238,8 @@ impl Explainer<'_> {
         findings
     }
 
-    /// Returns whether the log shows that the receive window has room. Where data waits behind holes, the
-    /// window may be full although less than a window per round trip arrives.
+    /// Returns whether the log shows that the receive window has room. If data waits behind holes, the window
+    /// may be full although less than one window arrives per round trip.
     pub(super) fn window_has_room(&self) -> bool {
         self.measured.inflight_per_wnd.is_some_and(|ratio| ratio < FREE) && self.holes().is_none()
     }
@@ -258,16 +259,16 @@ impl Explainer<'_> {
         }
     }
 
-    /// Returns the rate at which a loss-based sender met most of its losses, if a policer may have caused
-    /// them, and the number of these losses.
+    /// Returns the rate at which most losses of a loss-based sender occurred, and the number of these losses,
+    /// if a policer may have caused them.
     pub(super) fn losses_at_one_rate(&self) -> Option<(Rate, usize)> {
         let loss_based = !self.sender.algorithm().is_rate_based() && self.measured.streams == 1;
         self.series.losses_at_one_rate(self.least_rtt()).filter(|_| loss_based)
     }
 
-    /// Returns the findings if the congestion window limits the flow: the cause is loss, possibly that of a
-    /// policer. A log with intervals of whole seconds cannot tell which, because a few random losses may
-    /// occur at one rate, too.
+    /// Returns the findings if the congestion window limits the flow: the cause is random loss or a policer.
+    /// A log with intervals of whole seconds does not show which of the two, because a few random losses may
+    /// also occur at one rate.
     pub(super) fn cwnd_or_policer(&mut self, ratio: f64) -> Vec<Finding> {
         let cwnd = self.cwnd(ratio);
         let Some((rate, alike)) = self.losses_at_one_rate() else { return vec![cwnd] };

@@ -1,5 +1,5 @@
-//! Candidates for a limit that the input does not decide, and the test that decides between them. A report
-//! shows them instead of a guess.
+//! Candidates for a limit that the input leaves open, and the test that decides between them. A report shows
+//! them instead of a guess.
 
 use std::fmt;
 
@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::classify::{Confidence, Finding, Limit};
 
-/// Candidates for a limit that a receiver does not observe. The receiver sees none of the sender's own
-/// limits, and on the path neither the congestion window nor a cap.
+/// Candidates for a limit that a receiver does not observe. The receiver observes none of the sender's own
+/// limits, and of the limits of the path neither the congestion window nor a cap.
 const UNOBSERVED: [(&[Limit], &str); MOST] = [
     (&[Limit::App, Limit::Pacing], "the sending application or its pacing rate"),
     (&[Limit::Sndbuf], "the send buffer"),
@@ -19,11 +19,11 @@ const UNOBSERVED: [(&[Limit], &str); MOST] = [
 /// Maximum number of candidates; a longer list would not help the user.
 const MOST: usize = 3;
 
-/// Test on the sending host that tells windows, buffers, application and path apart.
+/// Test on the sending host that distinguishes windows, buffers, application and path.
 const SOCKET_STATE: &str = "during the transfer, on the sender: ss -tmi dst RECEIVER; notsent 0 is the application, unacked x mss at \
      snd_wnd the receive window, skmem w at 0.67 of tb and above the send buffer, none of these the path";
 
-/// Candidates for a limit that the input does not decide.
+/// Candidates for a limit that the input leaves open.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Undecided {
     /// Two or three candidates, likeliest first.
@@ -32,10 +32,10 @@ pub struct Undecided {
     pub test: String,
 }
 
-/// Candidate for the limit: one limit, or several that only the test tells apart.
+/// Candidate for the limit: one limit, or several limits that only the test distinguishes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Candidate {
-    /// Limits of this kind, likeliest first.
+    /// Limits that the candidate stands for, likeliest first.
     pub limits: Vec<Limit>,
     /// The candidate as a noun phrase.
     pub what: String,
@@ -88,7 +88,8 @@ impl Undecided {
     }
 
     /// Returns the candidates for the limit of a trace or capture, whose findings cover different times: the
-    /// first limit, and those that look like it there. `None` if the first finding is decided.
+    /// first limit, and the limits that look the same in this input. Returns `None` if the first finding is
+    /// decided.
     pub(super) fn of_times(findings: &[Finding]) -> Option<Self> {
         let first = findings.first().filter(|first| first.confidence == Confidence::Low)?;
         let alike = alike(first.limit).iter().map(|limit| (*limit, name(*limit).to_owned()));
@@ -123,7 +124,7 @@ fn listed(names: &[&str]) -> String {
     }
 }
 
-/// Returns a number for limits between which the same observation decides.
+/// Returns a number that is equal for limits between which the same observation decides.
 const fn kind(limit: Limit) -> u8 {
     match limit {
         Limit::App | Limit::Pacing => 0,
@@ -171,7 +172,8 @@ const fn name(limit: Limit) -> &'static str {
     }
 }
 
-/// Returns a finding as a noun phrase: its description if that is one, otherwise the name of its limit.
+/// Returns a finding as a noun phrase: its description if that is a noun phrase, otherwise the name of its
+/// limit.
 fn noun(finding: &Finding) -> String {
     let what = finding.what.as_str();
     let noun = what.strip_suffix(" holds it").or_else(|| what.strip_suffix(" is full"));
@@ -215,7 +217,7 @@ mod tests {
         );
     }
 
-    /// Every limit that is a guess has one or two rivals, and never itself.
+    /// Every limit that is a guess has one or two alternatives, and the limit itself is never among them.
     #[test]
     fn a_guess_has_two_or_three_candidates() {
         for limit in Limit::ALL {

@@ -1,8 +1,8 @@
-//! Fits the path to a log until the simulated present state has the log's rate.
+//! Fits the path to a log, so that the simulated present state has the rate of the log.
 //!
 //! Only the loss rate is fitted, within the interval of its estimate, because the input does not state it.
-//! Buffers, kernel, congestion control, link and RTT stay as they are known. Every loss rate that meets the
-//! log belongs to the range of the later rungs.
+//! Buffers, kernel, congestion control, link and RTT stay as they are known. All loss rates that meet the log
+//! determine the range of the later rungs.
 //!
 //! ```text
 //!   loss:   low ├────x────x────o────o────o────x────┤ high      o  the simulated rate is the log's
@@ -30,23 +30,24 @@ use crate::loss_estimate::{LossBasis, LossEstimate};
 
 /// Number of loss rates that are tried, the estimate and both bounds included.
 const TRIED: usize = 7;
-/// Number of seeds for each of them. With two seeds, a range that contains the log's rate is often missed.
+/// Number of seeds for each loss rate that is tried. With two seeds, a range that contains the log's rate is
+/// often missed.
 const SEEDS: u64 = 3;
 /// Number of seeds for the comparison with the log.
 const SEEDS_SHOWN: u64 = 8;
-/// Smallest loss rate that is tried, as a share of the estimate, if the lower bound is far below it: a
-/// loss-based sender is then about ten times as fast.
+/// Smallest loss rate that is tried, as a share of the estimate, if the lower bound is far below the
+/// estimate. At this loss rate, a loss-based sender is about ten times as fast as at the estimate.
 const LEAST: f64 = 0.03;
 /// Quantiles of the simulated rates between which the log's rate must lie.
 const MIDDLE: (f64, f64) = (0.1, 0.9);
 /// The mean of the simulated rates meets the log if it differs by at most this share.
 /// Source: the project's bound for simulated goodput against a kernel's.
 const NEAR: f64 = 0.1;
-/// Number of loss events from which the mean must meet the log. With fewer events, the log itself is one draw
-/// of many.
+/// Minimum number of loss events for which the mean must meet the log. With fewer events, the log itself is
+/// only one random sample.
 const MANY_EVENTS: u64 = 20;
-/// Maximum work of all runs of a fit in data packets, a few seconds on two cores. A log on a faster path, or
-/// of more flows, is compared without a fit, or not at all.
+/// Maximum work of all runs of a fit in data packets, a few seconds on two cores. A log that would need more
+/// work is compared without a fit, or not at all.
 const PACKETS: u64 = 60_000_000;
 
 /// Comparison of a log with the simulation of its present state.
@@ -95,8 +96,9 @@ impl fmt::Display for Fit {
     }
 }
 
-/// Returns the comparison with the log, and the path with the loss rates that meet it; `None` if the
-/// simulation says nothing about the log or takes too long.
+/// Returns the comparison with the log, and the path with the loss rates that meet it; `None` if the path
+/// cannot be fitted to the limit of the log, if the log counts no losses, or if the simulation takes too
+/// long.
 pub(super) fn fitted(
     model: &Model<'_>,
     findings: &Findings,
@@ -152,7 +154,8 @@ pub(super) fn fitted(
 /// Rate of a log, and the part of a simulated run that corresponds to it.
 struct Log {
     rate: Rate,
-    /// Whether the run is as long as the log; otherwise steady-state rates are compared.
+    /// Whether the mean rate over the length of the log is compared; otherwise steady-state rates are
+    /// compared.
     whole: bool,
 }
 
@@ -163,15 +166,16 @@ impl Log {
         Self { rate: if whole { measured.mean } else { measured.steady }, whole }
     }
 
-    /// Returns whether some of the simulated rates are higher than the log's, and some lower, or nearly so.
+    /// Returns whether the rate of the log is between the lowest and the highest simulated rate, or close to
+    /// one of them.
     fn is_among(&self, rates: &[f64]) -> bool {
         let (least, most) = rates.iter().fold((f64::MAX, 0.0_f64), |(a, b), r| (a.min(*r), b.max(*r)));
         let rate = self.rate.as_bps() as f64;
         (1.0 - NEAR) * least <= rate && rate <= (1.0 + NEAR) * most
     }
 
-    /// Returns the rate of a run that the log's rate is compared with, in bit/s. The run lasts twice as long
-    /// as the log.
+    /// Returns the rate of a run, in bit/s, with which the rate of the log is compared. The run lasts twice
+    /// as long as the log.
     fn rate(&self, run: &Outcome) -> f64 {
         let sum = |of: fn(&fullpipe_lab::outcome::FlowOutcome) -> Rate| {
             run.flows.iter().map(|flow| of(flow).as_bps() as f64).sum::<f64>()
@@ -196,7 +200,7 @@ fn losses(estimate: Probability, (low, high): (Probability, Probability)) -> Vec
     tried
 }
 
-/// Simulated rates of the present state. The present state with one loss rate and seed is simulated once.
+/// Simulated rates of the present state. Each combination of a loss rate and a seed is simulated only once.
 struct PresentRuns<'r, 'm> {
     model: &'r Model<'m>,
     log: &'r Log,

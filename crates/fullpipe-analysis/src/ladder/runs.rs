@@ -37,7 +37,7 @@ pub(super) fn simulated(
     campaign::run_jobs(threads, jobs, sim::run, progress)
 }
 
-/// Runs made so far. Each run is made once.
+/// Runs made so far. No run is made twice.
 pub(super) struct Runs<'m, P> {
     model: &'m Model<'m>,
     budget: Budget,
@@ -110,7 +110,7 @@ impl<P: Fn(Progress) + Sync> Predict for Runs<'_, P> {
     fn left_to_another(&mut self, state: State) -> Result<Rate, Stop> {
         let model = self.model;
         let mut scenario = model.scenario(state, model.path.loss, model.first_seed());
-        // The shares settle long before the figures of a rung need to.
+        // The shares of the flows settle sooner than the figures of a rung, so half the duration is enough.
         scenario.duration = scenario.duration / 2;
         scenario.flows.push(FlowSpec::plain(Algorithm::Cubic));
         let outcomes = self.make(&[Job { label: "one more CUBIC flow".into(), scenario }])?;

@@ -73,8 +73,8 @@ pub(super) fn fair_queue() -> Command {
     replace("DEV", "fq", "replaces whatever queueing discipline DEV has: see tc qdisc show dev DEV")
 }
 
-/// Returns the command for CAKE. A queue forms in CAKE only if CAKE is the slowest hop, so its rate is below
-/// the link rate.
+/// Returns the command for CAKE. The queue forms in CAKE only if CAKE is the slowest hop, so the rate of CAKE
+/// must be below the link rate.
 fn cake() -> Command {
     let requires = "RATE is 95 % of the bottleneck link's, and DEV leads to it: on the sender or on the router before it; \
                     replaces whatever queueing discipline DEV has";
@@ -89,7 +89,8 @@ pub(super) fn propose_fair_queue(host: &HostCase<'_>, why: String, gain: &str) -
     let by_hand =
         replace(device, "fq", "the default is for devices that come up later: this one is changed by hand");
     let change = HostChange::Setting { key: DEFAULT_KEY.into(), value: "fq".into() };
-    // The key exists only in the initial network namespace.
+    // Do not plan the change without a present value, because the key exists only in the initial network
+    // namespace.
     let change = here.then_some(change).filter(|_| before.is_some());
     let default = Command::set(
         Host::Sender,

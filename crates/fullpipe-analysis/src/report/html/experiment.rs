@@ -19,7 +19,7 @@ const MOST_POINTS: usize = 24;
 const MOST_FLOWS: usize = 4;
 
 /// Renders an experiment as a page, with all points and expectations in tables. Charts show the first seed of
-/// the first 24 points, which are simulated again for their timelines.
+/// the first 24 points, which are simulated again to obtain their timelines.
 ///
 /// # Errors
 /// Returns an error if a simulated run panicked, which is a defect of this library.
