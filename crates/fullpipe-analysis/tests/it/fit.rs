@@ -15,7 +15,8 @@ fn diagnosed(path: &str, told: (&str, u64), host: &str, flow: &str, seed: u64) -
 
 const HOST: &str = "sndbuf = '4MiB'\nrcvbuf = '6MiB'";
 
-/// A log of CUBIC under loss, on several paths: the fitted loss contains the path's own, and rung 0 is met.
+/// For logs of CUBIC under loss on several paths, the range of the fitted loss contains the loss of the path,
+/// and the simulated present state meets the log.
 #[test]
 fn the_present_state_has_the_rate_of_the_log() {
     let mut met = 0;
@@ -38,7 +39,7 @@ fn the_present_state_has_the_rate_of_the_log() {
     assert!(met + 1 >= all, "{met} of {all}");
 }
 
-/// A path with a shaper that the input does not mention is not the fitted path, whatever its loss.
+/// If the path has a shaper that the input does not mention, no loss rate makes the fitted path meet the log.
 #[test]
 fn a_log_that_the_model_cannot_meet_is_said() {
     let path = "rate = '100mbit'\nrtt = '20ms'\nqueue = '1bdp'\nloss = '0.01%'\nshaper = { rate = '20mbit', burst = '8KiB' }";
