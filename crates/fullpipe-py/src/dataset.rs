@@ -56,13 +56,13 @@ impl Dataset {
         raised(py, fullpipe::json::document(self.0.manifest()))
     }
 
-    /// Writes the manifest to the folder `folder` if there is none, and checks it otherwise.
+    /// Writes the manifest to the folder `folder`; if the folder already contains one, checks that one.
     fn prepare(&self, py: Python<'_>, folder: PathBuf) -> PyResult<()> {
         raised(py, py.detach(|| self.0.prepare(&folder)))
     }
 
-    /// Makes the missing parts whose number leaves the remainder `index` when it is divided by `of`. Returns the
-    /// numbers of parts that were made, that existed, and that are missing.
+    /// Makes each missing part whose number leaves the remainder `index` when divided by `of`. Returns how
+    /// many parts were made, how many existed before, and how many are missing.
     #[pyo3(signature = (folder, *, index, of, threads, progress))]
     fn make(
         &self,
@@ -115,7 +115,7 @@ impl Dataset {
     }
 }
 
-/// Returns what is wrong with the files of the data set in the folder `folder`, and the name of each file.
+/// Returns the problems in the files of the data set in the folder `folder`, and the name of each file.
 #[pyfunction]
 pub(crate) fn check_dataset(py: Python<'_>, folder: PathBuf) -> PyResult<Vec<(&'static str, String)>> {
     let report = attended(py, AtSignal::Leave, None, move |_| check(&folder))?;
