@@ -262,7 +262,7 @@ impl Inputs {
         let (Some(Value::Table(table)), true) = (sections.pop(), sections.is_empty()) else {
             return Err(ConfigError::new(
                 "the file does not have exactly one [[listen]] section",
-                "start one fullpipe accelerate for each port",
+                "start one fullpipe accelerate per port",
             ));
         };
         let mut section = Section { name: "[[listen]]", table };
@@ -310,20 +310,20 @@ impl Inputs {
         let client_address = self.client_address.ok_or_else(|| {
             missing(
                 "--client-address",
-                "add --client-address proxy-v2 if the server accepts the PROXY protocol, otherwise transparent \
-                 or hidden",
+                "add --client-address proxy-v2 if the server accepts the PROXY protocol, otherwise \
+                 --client-address transparent or hidden",
             )
         })?;
         if listen.ip().is_unspecified() || listen.port() == 0 {
             return Err(ConfigError::new(
-                format!("{listen} is not one address and port"),
-                "start one fullpipe accelerate for each address, for example --listen 203.0.113.5:443",
+                format!("{listen} is not a specific address and port"),
+                "start one fullpipe accelerate per address, for example with --listen 203.0.113.5:443",
             ));
         }
         if upstream == Upstream::Tcp(listen) {
             return Err(ConfigError::new(
-                format!("the server's address {upstream} is the address to listen on"),
-                "let the server also listen on a loopback address, and pass that with --upstream",
+                format!("the address of the server, {upstream}, is the same as the address to listen on"),
+                "let the server also listen on a loopback address, and pass that address with --upstream",
             ));
         }
         if client_address == ClientAddress::Transparent {
@@ -334,9 +334,7 @@ impl Inputs {
             if !local {
                 let example = if listen.is_ipv4() { "127.0.0.1:8443" } else { "[::1]:8443" };
                 return Err(ConfigError::new(
-                    format!(
-                        "--client-address transparent does not work with the server's address {upstream}"
-                    ),
+                    format!("--client-address transparent does not work with a server at {upstream}"),
                     format!(
                         "pass a loopback address of the same family with --upstream, for example {example}"
                     ),
@@ -345,7 +343,10 @@ impl Inputs {
         }
         if let Some(matching) = &self.matching {
             steering::check_match(matching).map_err(|why| {
-                ConfigError::new(format!("--match cannot be used: {why}"), "write an nftables expression")
+                ConfigError::new(
+                    format!("the expression of --match is not valid: {why}"),
+                    "write an nftables expression",
+                )
             })?;
         }
         let connections = self.connections.unwrap_or(CONNECTIONS);
@@ -398,7 +399,7 @@ impl Section {
         let parsed = text.parse::<T>().map_err(|error| {
             ConfigError::new(
                 format!("{key} in {}: {error}", self.name),
-                "fullpipe accelerate --help has examples",
+                "see the examples in fullpipe accelerate --help",
             )
         });
         parsed.map(Some)
@@ -567,8 +568,13 @@ mod tests {
             assert!(refused(transparent(upstream)).contains("does not work with"), "{upstream}");
         }
         let any = "0.0.0.0:443".parse().ok();
-        assert_eq!(refused(Inputs { listen: any, ..whole() }), "0.0.0.0:443 is not one address and port");
+        assert_eq!(
+            refused(Inputs { listen: any, ..whole() }),
+            "0.0.0.0:443 is not a specific address and port"
+        );
         let matching = Some("accept; flush ruleset".into());
-        assert!(refused(Inputs { matching, ..whole() }).starts_with("--match cannot be used"));
+        assert!(
+            refused(Inputs { matching, ..whole() }).starts_with("the expression of --match is not valid")
+        );
     }
 }

@@ -56,11 +56,15 @@ impl fmt::Display for Objection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Redirects(rule) => write!(f, "the firewall redirects the port: {rule}"),
-            Self::Drops(rule) => write!(f, "the firewall drops packets that steering would let pass: {rule}"),
+            Self::Drops(rule) => write!(
+                f,
+                "new connections would bypass this firewall rule, which drops \
+                                            their packets: {rule}"
+            ),
             Self::Blocks(rule) => {
-                write!(f, "the kernel must route the worker's packets, and the firewall drops them: {rule}")
+                write!(f, "the firewall drops the worker's packets, which the kernel has to route: {rule}")
             }
-            Self::NotUnderstood(rule) => write!(f, "this firewall rule is not understood: {rule}"),
+            Self::NotUnderstood(rule) => write!(f, "fullpipe does not understand this firewall rule: {rule}"),
         }
     }
 }
@@ -85,7 +89,7 @@ pub fn judge_forwarding(ruleset: &str, listen: SocketAddr, tun: &str) -> Result<
 
 fn follow(ruleset: &str, listen: SocketAddr, direction: Direction<'_>) -> Result<Vec<Objection>, String> {
     let document: Value = serde_json::from_str(ruleset).map_err(|error| error.to_string())?;
-    let objects = document.get("nftables").and_then(Value::as_array).ok_or("there is no list of rules")?;
+    let objects = document.get("nftables").and_then(Value::as_array).ok_or("the list of rules is missing")?;
     let mut judge = Judge { objects, listen, direction, objections: Vec::new() };
     let hooks: &[&str] = if judge.is_out() { &HOOKS_OUT } else { &HOOKS_IN };
     for chain in objects.iter().filter_map(|object| object.get("chain")) {

@@ -35,7 +35,7 @@ const FORCE: &str = "force_forwarding";
 pub(crate) fn obstacle(ipv6: bool) -> Option<String> {
     let missing = ipv6 && !Path::new(IPV6).join("all").join(FORCE).exists();
     missing.then(|| {
-        "the kernel cannot forward the IPv6 packets of one device alone; the first that can is 6.17".into()
+        "this kernel cannot enable IPv6 forwarding for a single device; kernel 6.17 or newer can".into()
     })
 }
 

@@ -287,7 +287,7 @@ impl<'a> Keeper<'a> {
 
     fn start_worker(&mut self) -> Result<(), Error> {
         let failed = |error: io::Error| {
-            let hint = "every user must be permitted to execute the program fullpipe";
+            let hint = "give all users permission to execute the program fullpipe";
             Error { hint: hint.into(), ..system("start the worker", error) }
         };
         let (ours, theirs) = UnixStream::pair().map_err(failed)?;
@@ -388,14 +388,14 @@ impl<'a> Keeper<'a> {
         }
         // If the kernel has no listener, it would refuse the clients.
         let behind = !self.permissions.no_fallback && self.overload.lasts(self.clock.now());
-        behind.then_some("the worker does not read its packets in time, and most of them are SYNs")
+        behind.then_some("the worker does not keep up with its packets, and most of these are SYNs")
     }
 
     /// Reports that the kill switch of the path memory was activated after the report `before`.
     fn note_kill_switch(&self, before: &Beat) {
         let reason = |beat: &Beat| beat.paths.as_ref().and_then(|paths| paths.stopped.clone());
         if let (None, Some(reason)) = (reason(before), reason(&self.beat)) {
-            self.say(&format!("new connections start with bbr1 and ten segments: {reason}"));
+            self.say(&format!("new connections start with bbr1 and ten segments, because {reason}"));
         }
     }
 
@@ -412,9 +412,7 @@ impl<'a> Keeper<'a> {
         match (before, answers) {
             (Some(false), true) => self.say(&format!("the server at {upstream} answers again")),
             (None | Some(true), false) if self.phase.is_none() => {
-                self.say(&format!(
-                    "the server at {upstream} does not answer; {listen} is left to the kernel"
-                ));
+                self.say(&format!("the server at {upstream} does not answer; the kernel serves {listen}"));
             }
             (None | Some(true), false) => {
                 self.say(&format!("the server at {upstream} does not answer; new connections are refused"));
@@ -459,7 +457,7 @@ impl<'a> Keeper<'a> {
     fn set_aside(&mut self, why: &str) -> Result<(), Error> {
         self.nft.apply(&self.steering.switch(Phase::Aside, None))?;
         self.phase = Some(Phase::Aside);
-        self.say(&format!("{why}; new connections are left to the kernel"));
+        self.say(&format!("{why}; the kernel serves new connections"));
         Ok(())
     }
 
@@ -485,7 +483,7 @@ impl<'a> Keeper<'a> {
         }
         // The kernel has removed the table together with its owner, so packets of live connections have reached the
         // kernel.
-        self.say("nft has ended; the worker is restarted");
+        self.say("nft has ended, so the worker is restarted");
         self.worker_ended()
     }
 
@@ -499,9 +497,9 @@ impl<'a> Keeper<'a> {
             worker.silent += 1;
             let silent = worker.silent;
             if silent == SILENT && self.phase == Some(Phase::Steady) {
-                self.set_aside("the worker is silent")?;
+                self.set_aside("the worker does not respond")?;
             } else if silent >= DEAD {
-                self.say("the worker has been silent for 5 s; it is restarted");
+                self.say("the worker has not responded for 5 s and is restarted");
                 return self.worker_ended();
             }
         }
@@ -534,7 +532,7 @@ impl<'a> Keeper<'a> {
         if let Some(ended) = ended {
             // The clients' answers will reach the kernel, because the table is gone.
             let probes = self.probes.collect(self.clock.now())?;
-            self.say(&format!("the worker has ended: {ended}; {probes} clients are probed"));
+            self.say(&format!("the worker has ended: {ended}; fullpipe probes {probes} clients"));
         }
         Ok(())
     }
@@ -564,7 +562,7 @@ impl<'a> Keeper<'a> {
         }
         let unsupported = matches!(no_way, NoWay::Unsupported(_));
         self.no_way = Some(no_way.clone());
-        self.say(&format!("there is no way to the clients: {}", no_way.reasons().join("; ")));
+        self.say(&format!("there is no route to the clients: {}", no_way.reasons().join("; ")));
         // The kernel now receives the packets of live connections, and resets these connections.
         if unsupported { self.end_worker() } else { Ok(()) }
     }
@@ -574,7 +572,7 @@ impl<'a> Keeper<'a> {
         let routing = Routing::read()?;
         if let Some(path) = self.return_path.as_ref().filter(|path| !path.is_complete(&routing)) {
             path.complete()?;
-            self.say("the policy rule for the answers of the server was missing, and is there again");
+            self.say("the policy rule for packets from the server was missing and has been restored");
         }
         let way = match way_out(&routing, self.settings.listen.ip(), &self.steering.tun) {
             Ok(way) => way,
@@ -589,7 +587,7 @@ impl<'a> Keeper<'a> {
             forwarding::permit(tun, self.settings.listen.is_ipv6())?;
         }
         if self.no_way.take().is_some() {
-            self.say("there is a way to the clients again");
+            self.say("there is a route to the clients again");
         }
         if way == self.way {
             return Ok(());
@@ -601,11 +599,11 @@ impl<'a> Keeper<'a> {
             let theirs = self.kernels_connections()?;
             if let Err(error) = self.nft.apply(&steering.replace(&self.steering, phase, &theirs)) {
                 // A device may have disappeared again; the next examination tries again.
-                self.say(&format!("the steering could not follow a change of the routes: {error}"));
+                self.say(&format!("cannot update the steering after a change of routes: {error}"));
                 return Ok(());
             }
             self.theirs = theirs;
-            self.say("the steering has followed a change of devices or routes");
+            self.say("the steering was updated after a change of devices or routes");
         }
         let mtu = (way.mtu != self.way.mtu).then_some(way.mtu);
         (self.steering, self.way) = (steering, way);
@@ -620,7 +618,7 @@ impl<'a> Keeper<'a> {
             // it starts.
             let _ = worker.control.write_all(Order::Mtu(mtu).to_string().as_bytes());
         }
-        self.say(&format!("the MTU of the way to the clients is {mtu} bytes now"));
+        self.say(&format!("the MTU of the path to the clients is now {mtu} bytes"));
         Ok(())
     }
 
@@ -705,7 +703,7 @@ impl<'a> Keeper<'a> {
         if self.phase.take().is_some() {
             // If nft rejects the command, the table disappears when nft ends.
             let _ = self.nft.apply(&self.steering.remove());
-            self.say(&format!("new connections to {} are the kernel's again", self.settings.listen));
+            self.say(&format!("the kernel serves new connections to {} again", self.settings.listen));
         }
         while self.probes.are_waiting() {
             self.probes.send(self.clock.now(), &self.raw);

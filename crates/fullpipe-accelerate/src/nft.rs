@@ -170,7 +170,7 @@ fn failure(said: &str, fence: &str) -> Option<String> {
 fn not_installed(error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::NotFound => {
-            refused("there is no nft", "install nftables, for example apt install nftables")
+            refused("the program nft is not installed", "install nftables, for example apt install nftables")
         }
         _ => system("start nft", error),
     }

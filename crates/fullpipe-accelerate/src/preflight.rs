@@ -29,7 +29,7 @@ const MOST_DEVICES: u32 = 64;
 const LOCAL_PORTS: usize = 28_232;
 
 /// Hint for an objection to a firewall rule.
-const IGNORE: &str = "--firewall ignore permits it";
+const IGNORE: &str = "to start anyway, add --firewall ignore";
 
 /// Options of the user that permit a start despite certain objections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,10 +101,10 @@ impl fmt::Display for Report {
         list("Changes while the service runs:", &self.changes)?;
         list("Objections:", &self.objections.iter().map(ToString::to_string).collect::<Vec<_>>())?;
         list("Notes:", &self.notes)?;
-        list("Not examined, because that requires root:", &self.unexamined)?;
+        list("Not examined, because this requires root:", &self.unexamined)?;
         match (self.objections.is_empty(), self.unexamined.is_empty()) {
-            (true, true) => writeln!(f, "Nothing stands in the way."),
-            (true, false) => writeln!(f, "Nothing that was examined stands in the way."),
+            (true, true) => writeln!(f, "Nothing prevents a start."),
+            (true, false) => writeln!(f, "Nothing that was examined prevents a start."),
             (false, _) => Ok(()),
         }
     }
@@ -116,7 +116,7 @@ impl Report {
     /// # Errors
     /// Returns an error if there is an objection.
     pub fn into_plan(self) -> Result<Plan, Error> {
-        let general = "fullpipe accelerate --check lists all objections";
+        let general = "list all objections with fullpipe accelerate --check";
         let refuse = |what, hint: String| {
             let hint = if hint.is_empty() { general.to_owned() } else { hint };
             Error { kind: Kind::Settings, message: what, hint }
@@ -128,7 +128,7 @@ impl Report {
             }
             return Err(refuse(what, hint));
         }
-        self.plan.ok_or_else(|| refuse("there is no way out to the clients".into(), String::new()))
+        self.plan.ok_or_else(|| refuse("there is no route to the clients".into(), String::new()))
     }
 
     /// Returns the nftables commands of a start and a stop, one per line. Comments separate the transactions.
@@ -182,7 +182,7 @@ pub fn examine(settings: &Settings, permissions: Permissions) -> Result<Report, 
     }
     match ipsec::has_policies()? {
         Some(true) => report.objections.push(Objection::new(
-            "this host has IPsec policies, and the worker's packets would leave without them",
+            "this host has IPsec policies, which would not apply to the worker's packets",
             "",
         )),
         Some(false) => {}
@@ -225,16 +225,18 @@ fn changes(report: &mut Report, settings: &Settings, steering: &Steering) {
     let Steering { table, tun, listen, .. } = steering;
     report.changes = vec![
         format!("TUN device {tun}, without an address"),
-        format!("nftables table netdev {table}, which the kernel removes if this process ends"),
+        format!("nftables table netdev {table}, which the kernel removes when this process ends"),
         format!("new connections to {listen} on {} go to the worker", steering.incoming.join(", ")),
-        format!("the worker connects to {} for each of them", settings.upstream),
+        format!("the worker opens one connection to {} for each new connection", settings.upstream),
     ];
     if steering.routed {
-        report.changes.push(format!("the kernel forwards packets of {tun}, and of no other device"));
+        report
+            .changes
+            .push(format!("the kernel forwards packets that arrive on {tun}, but not on other devices"));
     }
     if settings.client_address == ClientAddress::Transparent {
         report.changes.push(format!(
-            "a policy rule and a local route return the answers of {} to the worker, whose sockets have the \
+            "a policy rule and a local route deliver packets from {} to the worker, whose sockets have the \
              addresses of the clients",
             settings.upstream
         ));
@@ -245,7 +247,7 @@ fn kernel(report: &mut Report) {
     let release = uname().release().to_string_lossy().into_owned();
     match release.parse::<KernelVersion>() {
         Ok(version) if version < OWNED_TABLES => report.objections.push(Objection::new(
-            format!("the kernel {release} has no tables that belong to a process"),
+            format!("kernel {release} does not support nftables tables that belong to a process"),
             format!("Linux {}.{} or later is required", OWNED_TABLES.major, OWNED_TABLES.minor),
         )),
         Ok(_) => {}
@@ -273,16 +275,14 @@ fn listener(report: &mut Report, listen: SocketAddr, permissions: Permissions) -
     if sockets.iter().any(|socket| socket.accepts(listen)) {
         let open = sockets.iter().filter(|socket| !socket.listens).count();
         if open > 0 {
-            report.notes.push(format!("{open} connections of the port stay with the kernel"));
+            report.notes.push(format!("{open} open connections to the port stay with the kernel"));
         }
     } else if permissions.no_fallback {
-        report
-            .notes
-            .push(format!("the kernel does not listen on {listen}: nothing answers without the worker"));
+        report.notes.push(format!("no server listens on {listen}, so nothing answers without the worker"));
     } else {
         report.objections.push(Objection::new(
             format!("no server listens on {listen}, so nothing would answer without the worker"),
-            "--no-fallback permits it",
+            "to start anyway, add --no-fallback",
         ));
     }
     Ok(())
@@ -292,8 +292,8 @@ fn running(report: &mut Report, listen: SocketAddr) {
     if let Some(other) = status::service_at(listen) {
         let keeper = other.keeper;
         report.objections.push(Objection::new(
-            format!("{listen} is accelerated already, by process {keeper}"),
-            "fullpipe accelerate status shows it; end it before another start",
+            format!("process {keeper} already accelerates {listen}"),
+            "end that process first; fullpipe accelerate status shows it",
         ));
     }
 }
@@ -311,7 +311,7 @@ fn rules(report: &mut Report, listen: SocketAddr, permissions: Permissions) -> R
         }
     };
     if let Some(tables) = legacy_tables(listen) {
-        let objection = format!("the rules of iptables-legacy are not read (tables {tables})");
+        let objection = format!("fullpipe cannot read the rules of iptables-legacy (tables {tables})");
         if permissions.ignore_firewall {
             report.notes.push(format!("{objection} (ignored)"));
         } else {
@@ -370,12 +370,12 @@ fn server(report: &mut Report, settings: &Settings) {
     match (settings.client_address, &settings.upstream) {
         (ClientAddress::ProxyV2, Upstream::Tcp(address)) if address.ip().is_loopback() => {
             report.notes.push(
-                "the server must accept the PROXY protocol, version 2, from all addresses of 127.0.0.0/8"
+                "the server must accept version 2 of the PROXY protocol from all addresses in 127.0.0.0/8"
                     .into(),
             );
         }
         (ClientAddress::ProxyV2, _) => {
-            report.notes.push("the server must accept the PROXY protocol, version 2, from this host".into());
+            report.notes.push("the server must accept version 2 of the PROXY protocol from this host".into());
         }
         (ClientAddress::Transparent, _) => {
             report.notes.push("the worker keeps the capability CAP_NET_RAW".into());
@@ -386,7 +386,9 @@ fn server(report: &mut Report, settings: &Settings) {
     }
     match &settings.upstream {
         Upstream::Unix(_) => report.notes.push(
-            "a Unix socket has no reset: if the worker is killed, an upload ends without an error".into(),
+            "Unix sockets cannot be reset: if the worker is killed, the server sees the end of an upload \
+             without an error"
+                .into(),
         ),
         Upstream::Tcp(address) => {
             let one_source = match address.ip() {
@@ -396,8 +398,8 @@ fn server(report: &mut Report, settings: &Settings) {
             let borrowed = settings.client_address == ClientAddress::Transparent;
             if one_source && !borrowed && settings.connections > LOCAL_PORTS {
                 report.notes.push(format!(
-                    "this host has about {LOCAL_PORTS} ports for connections to {address}; a server on \
-                     127.0.0.1 has no such limit"
+                    "this host has only about {LOCAL_PORTS} local ports for connections to {address}; a \
+                     server on 127.0.0.1 does not have this limit"
                 ));
             }
         }
@@ -454,13 +456,13 @@ mod tests {
         let mut report = Report { changes: vec!["a device".into()], ..Report::default() };
         assert_eq!(
             report.to_string(),
-            "Changes while the service runs:\n  a device\nNothing stands in the way.\n"
+            "Changes while the service runs:\n  a device\nNothing prevents a start.\n"
         );
         report.unexamined.push("firewall rules".into());
         assert_eq!(
             report.to_string(),
-            "Changes while the service runs:\n  a device\nNot examined, because that requires root:\n  \
-             firewall rules\nNothing that was examined stands in the way.\n"
+            "Changes while the service runs:\n  a device\nNot examined, because this requires root:\n  \
+             firewall rules\nNothing that was examined prevents a start.\n"
         );
     }
 

@@ -98,8 +98,8 @@ pub fn way_out(routing: &Routing, address: IpAddr, tun: &str) -> Result<WayOut, 
         let device = route.device.and_then(|index| routing.device(index));
         match device {
             Some(device) if device.loopback || device.name == tun => {}
-            _ if !route.unicast => obstacles.push(format!("the route to {to} does not forward")),
-            None => obstacles.push(format!("the route to {to} has several next hops, or a tunnel")),
+            _ if !route.unicast => obstacles.push(format!("the route to {to} is not a unicast route")),
+            None => obstacles.push(format!("the route to {to} has several next hops or a tunnel")),
             Some(_) if route.gateway.is_some() && route.prefix_len > 0 => {
                 obstacles.push(format!("the route to {to} has a gateway"));
             }
@@ -256,12 +256,12 @@ mod tests {
 
         let mut routing = host();
         routing.routes.push(Route { device: None, ..route("192.0.2.0", 24, None, 0, 0) });
-        assert_eq!(obstacles(&routing), ["the route to 192.0.2.0/24 has several next hops, or a tunnel"]);
+        assert_eq!(obstacles(&routing), ["the route to 192.0.2.0/24 has several next hops or a tunnel"]);
 
         let mut routing = host();
         let blackhole = Route { unicast: false, device: None, ..route("192.0.2.0", 24, None, 0, 0) };
         routing.routes.push(blackhole);
-        assert_eq!(obstacles(&routing), ["the route to 192.0.2.0/24 does not forward"]);
+        assert_eq!(obstacles(&routing), ["the route to 192.0.2.0/24 is not a unicast route"]);
 
         let mut routing = host();
         routing.devices.push(Device { vrf: true, ..device(4, "blue", 1_500) });

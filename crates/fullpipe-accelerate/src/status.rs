@@ -233,7 +233,7 @@ pub(crate) fn service_at(listen: SocketAddr) -> Option<Status> {
 /// Formats the state of a service as text.
 pub fn render(status: &Status) -> String {
     let Status { listen, upstream, report, .. } = status;
-    let phase = status.phase.as_deref().unwrap_or("nothing is steered");
+    let phase = status.phase.as_deref().unwrap_or("not steering");
     let steered = match status.steered {
         Some(true) => "in the kernel",
         Some(false) => "missing in the kernel",
@@ -241,7 +241,12 @@ pub fn render(status: &Status) -> String {
         None => "in another network namespace",
     };
     let worker = status.worker.map_or_else(|| "restarting".to_owned(), |pid| pid.to_string());
-    let server = if report.health == "unknown" { "not asked within the last second" } else { &report.health };
+    let server = if report.health == "unknown" {
+        "unknown, because there was no connection within the last \
+        second"
+    } else {
+        &report.health
+    };
     let total: f64 = report.limits.values().sum();
     let limits: Vec<String> = report
         .limits
@@ -282,7 +287,7 @@ pub fn render(status: &Status) -> String {
 fn render_paths(paths: &PathReport) -> String {
     let PathReport { prefixes, launches, over_budget, stopped } = paths;
     match stopped {
-        Some(reason) => format!("  launches     stopped, new connections start with bbr1: {reason}"),
+        Some(reason) => format!("  launches     stopped; new connections start with bbr1, because {reason}"),
         None => format!(
             "  launches     {launches} beyond ten segments, {over_budget} cut by a budget; {prefixes} prefixes \
              remembered"
@@ -343,9 +348,16 @@ mod tests {
             ),
             "{text}"
         );
-        let stopped = Some("1.20 bytes were sent per byte needed for 30s, more than 1.10".into());
+        let stopped =
+            Some("for 30s, connections sent 1.20 bytes per byte needed, which is more than 1.10".into());
         let text = with(PathReport { stopped, ..paths });
-        assert!(text.contains("stopped, new connections start with bbr1: 1.20 bytes were sent"), "{text}");
+        assert!(
+            text.contains(
+                "stopped; new connections start with bbr1, because for 30s, connections sent \
+                               1.20 bytes"
+            ),
+            "{text}"
+        );
         let json = serde_json::to_string(&status).expect("JSON");
         assert_eq!(serde_json::from_str::<Status>(&json).expect("the same"), status);
     }

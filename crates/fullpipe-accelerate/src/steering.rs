@@ -343,7 +343,7 @@ pub fn check_match(expression: &str) -> Result<(), String> {
         return Err("the expression is empty".into());
     }
     if let Some(found) = expression.chars().find(|c| forbidden(*c)) {
-        return Err(format!("the expression contains {found:?}, which ends a rule"));
+        return Err(format!("the expression contains {found:?}, which would end the nftables rule"));
     }
     let (mut open, mut quoted) = (0i32, false);
     for c in expression.chars() {
@@ -358,7 +358,7 @@ pub fn check_match(expression: &str) -> Result<(), String> {
         }
     }
     if open != 0 || quoted {
-        return Err("the expression has an unpaired brace or quotation mark".into());
+        return Err("the expression has an unbalanced brace or quotation mark".into());
     }
     Ok(())
 }

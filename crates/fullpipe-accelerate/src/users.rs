@@ -18,7 +18,10 @@ pub(crate) fn user(name: Option<&str>) -> Result<(u32, u32), Error> {
     };
     let name = name.unwrap_or(USERS[0]);
     let (user, group) = found.ok_or_else(|| {
-        refused(format!("there is no user {name}"), "create it, or set user = \"NAME\" in the configuration")
+        refused(
+            format!("there is no user {name}"),
+            "create this user, or set user = \"NAME\" in the configuration",
+        )
     })?;
     if user == 0 {
         return Err(refused(format!("the user {name} is root"), "choose a user without privileges"));

@@ -78,8 +78,8 @@ pub(crate) fn explain(facts: &Facts<'_>) -> Result<Findings, InputError> {
     let log = facts.transfer;
     let series = Series::of(log).ok_or_else(|| {
         InputError::new(
-            "this log contains no transferred data",
-            "repeat the measurement and check the messages from iperf3",
+            "this log contains no data transfer",
+            "repeat the measurement, and check the messages of iperf3",
         )
     })?;
     check_rates(facts)?;
@@ -91,9 +91,11 @@ pub(crate) fn explain(facts: &Facts<'_>) -> Result<Findings, InputError> {
     // If the RTT comes from the log, an inconsistent value is no error, because the user cannot correct it.
     if let Some(ratio) = ratio.filter(|ratio| *ratio > IMPOSSIBLE && series.mean_rtt().is_none()) {
         return Err(InputError::new(
-            format!("an RTT of {rtt} puts {ratio:.1} times Cwnd in flight, which is not possible"),
             format!(
-                "this log needs an RTT of at most {}; check --rtt",
+                "with an RTT of {rtt}, the data in flight would be {ratio:.1} times Cwnd, which is not possible"
+            ),
+            format!(
+                "check --rtt: the RTT in this log is at most {}",
                 series.rtt_by_cwnd().unwrap_or(Duration::ZERO)
             ),
         ));
@@ -101,10 +103,12 @@ pub(crate) fn explain(facts: &Facts<'_>) -> Result<Findings, InputError> {
     let inflight = series.inflight(rtt);
     if rtt_source == RttSource::Given && series.mean_rtt().is_none() && inflight < DEFAULT_MSS {
         return Err(InputError::new(
-            format!("an RTT of {rtt} puts less than one segment in flight at this rate"),
+            format!("with an RTT of {rtt}, less than one segment would be in flight at the measured rate"),
             match series.rtt_bound().filter(|bound| *bound > rtt) {
                 Some(bound) => {
-                    format!("the log's ramp fits an RTT of up to {bound}; check the unit of --rtt")
+                    format!(
+                        "check the unit of --rtt: the ramp at the start of the log fits an RTT of up to {bound}"
+                    )
                 }
                 None => "check the unit of --rtt".into(),
             },
@@ -186,16 +190,16 @@ fn round_trip(facts: &Facts<'_>, series: &Series) -> Result<(Duration, RttSource
             Err(InputError::new(format!("an RTT of {rtt} is out of range: at most {LONGEST_RTT}"), HINT))
         }
         (Some(rtt), Some(own)) if rtt > own.max * 2 => Err(InputError::new(
-            format!("an RTT of {rtt} contradicts the log, whose samples reach at most {}", own.max),
-            "remove --rtt: the log contains the RTT",
+            format!("an RTT of {rtt} contradicts the log, which has RTT samples of at most {}", own.max),
+            "remove --rtt, because the log contains the RTT",
         )),
         (Some(rtt), _) => Ok((rtt, RttSource::Given)),
         (None, Some(own)) => Ok((own.min, RttSource::Log)),
-        (None, None) => series
-            .rtt_bound()
-            .filter(|rtt| !rtt.is_zero())
-            .map(|rtt| (rtt, RttSource::Bound))
-            .ok_or_else(|| InputError::new("the RTT is missing, and this log gives no bound on it", HINT)),
+        (None, None) => {
+            series.rtt_bound().filter(|rtt| !rtt.is_zero()).map(|rtt| (rtt, RttSource::Bound)).ok_or_else(
+                || InputError::new("the RTT is missing, and cannot be estimated from this log", HINT),
+            )
+        }
     }
 }
 
@@ -264,7 +268,11 @@ impl<'a> Explainer<'a> {
             }
         }
         if self.series.steady_len() < FEWEST_STEADY {
-            self.notes.push("too few intervals follow the ramp, so the findings are guesses".into());
+            self.notes.push(
+                "the findings are guesses, because the log has too few intervals after the ramp \
+                             at its start"
+                    .into(),
+            );
             findings.iter_mut().for_each(|finding| finding.confidence = Confidence::Low);
         }
         let room = self.measured.inflight_per_cwnd.is_some_and(|ratio| ratio < FREE);
@@ -305,8 +313,8 @@ impl<'a> Explainer<'a> {
                 let mut unclear = self.cwnd(ratio);
                 unclear.confidence = Confidence::Low;
                 unclear.could_not_tell.push(format!(
-                    "a ratio of {ratio:.2} is between the thresholds of {FREE} and {FULL}: a window or buffer that is \
-                     about as large as Cwnd fits as well"
+                    "whether Cwnd or a window or buffer of about the same size is the limit, because a \
+                     ratio of {ratio:.2} is between the thresholds of {FREE} and {FULL}"
                 ));
                 let mut all = vec![unclear];
                 all.extend(self.candidates());
@@ -352,7 +360,7 @@ impl<'a> Explainer<'a> {
             confidence: Confidence::Certain,
             ceiling: Some(self.measured.steady),
             evidence: [format!(
-                "the rate after the ramp, {}, is {:.0} % of the payload rate of {link}",
+                "the rate after the ramp, {}, is {:.0} % of the payload rate of the {link} link",
                 self.measured.steady,
                 100.0 * self.measured.steady.as_bps() as f64 / link.as_bps() as f64
                     * (1.0 + 52.0 / self.measured.mss.get() as f64)
@@ -362,7 +370,7 @@ impl<'a> Explainer<'a> {
             .collect(),
             could_not_tell: match self.measured.mean_rtt {
                 Some(_) => Vec::new(),
-                None => vec![format!("the length of the queue at the bottleneck: {}", self.no_rtt())],
+                None => vec![format!("the length of the queue at the bottleneck, because {}", self.no_rtt())],
             },
             next_test: None,
         }
@@ -376,14 +384,14 @@ impl<'a> Explainer<'a> {
         let mut evidence = Vec::new();
         if measured.rtt_source != RttSource::Bound && ratio >= FREE {
             evidence.push(format!(
-                "in flight (rate x RTT) is {ratio:.2} of Cwnd, median after the ramp: {} of {} (above {FULL}: cwnd \
-                 limits)",
+                "data in flight (rate x RTT) is {ratio:.2} times Cwnd, median after the ramp: {} of {} \
+                 (cwnd is the limit above {FULL})",
                 measured.inflight,
                 measured.cwnd.unwrap_or_default()
             ));
         }
         if follows {
-            evidence.push(format!("the rate rises and falls with Cwnd, as with an RTT of {by_cwnd}"));
+            evidence.push(format!("the rate rises and falls with Cwnd, as it does at an RTT of {by_cwnd}"));
         }
         if let Some(collapse) = self.series.collapse() {
             evidence.push(collapse.to_string());
@@ -395,7 +403,7 @@ impl<'a> Explainer<'a> {
                 let model =
                     crate::throughput_models::loss_based_rate(measured.rtt, loss.rate.as_f64(), measured.mss);
                 evidence.push(format!(
-                    "the model of a loss-based sender gives {model} at this loss and RTT; measured {}",
+                    "the model of a loss-based sender predicts {model} at this loss and RTT; the measured rate is {}",
                     measured.mean
                 ));
             }
@@ -411,14 +419,15 @@ impl<'a> Explainer<'a> {
                         .push(format!("{}: the losses are {whose} that overflows", self.rtt_evidence(mean)));
                 }
                 None => could_not_tell.push(format!(
-                    "whether the losses are transmission errors or an overflowing queue: {}",
+                    "whether transmission errors or an overflowing queue cause the losses, because {}",
                     self.no_rtt()
                 )),
             }
         }
         if measured.mean_rtt.is_none() && (ratio > window::SUSPICIOUS_IN_LOG || (follows && ratio < FREE)) {
             self.notes.push(format!(
-                "rate and Cwnd vary together as with an RTT of {by_cwnd} instead of {}: a standing queue, or a wrong RTT (check --rtt)",
+                "rate and Cwnd vary together as they do at an RTT of {by_cwnd} instead of {}: either there \
+                 is a standing queue, or the RTT is wrong (check --rtt)",
                 measured.rtt
             ));
         }
@@ -468,7 +477,7 @@ impl<'a> Explainer<'a> {
     fn ramp(&self) -> Finding {
         Finding {
             limit: Limit::SlowStart,
-            what: "the start".into(),
+            what: "slow start".into(),
             share: self.ramp_share(),
             confidence: Confidence::High,
             ceiling: None,
@@ -490,7 +499,8 @@ impl<'a> Explainer<'a> {
     /// room in its congestion window.
     fn not_cwnd(&self, ratio: f64) -> String {
         format!(
-            "not cwnd, certain: in flight {} is {ratio:.2} of Cwnd {}, median after the ramp (below {FREE})",
+            "certainly not cwnd: data in flight, {}, is {ratio:.2} times the Cwnd of {}, median after the \
+             ramp (below {FREE})",
             self.measured.inflight,
             self.measured.cwnd.unwrap_or_default()
         )
@@ -502,7 +512,8 @@ impl<'a> Explainer<'a> {
         let control = self.facts.hosts.control?;
         if (control.as_bps() as f64) < rate::CONTROL_TOO_LOW * self.measured.mean.as_bps() as f64 {
             self.notes.push(format!(
-                "the control measurement of {control} is below the {} of this log, so it does not show a cap, and is ignored",
+                "the control measurement is ignored, because its rate of {control} is below the {} of this \
+                 log, so it does not show a cap",
                 self.measured.mean
             ));
             return None;

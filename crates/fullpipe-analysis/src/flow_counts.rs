@@ -12,7 +12,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-use fullpipe_lab::campaign::Progress;
+use fullpipe_lab::campaign::JobWatch;
 use fullpipe_units::Rate;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -51,7 +51,7 @@ pub struct ParseFlowRangeError(String);
 
 impl fmt::Display for ParseFlowRangeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "'{}' is not a range of numbers of flows within 1 to {MOST}, for example 1..16", self.0)
+        write!(f, "'{}' is not a range of flow numbers within 1 to {MOST}, for example 1..16", self.0)
     }
 }
 
@@ -102,15 +102,15 @@ impl FlowCounts {
     }
 }
 
-/// Simulates each number of flows of `range`. The number of flows in `question` is ignored. `progress` is
+/// Simulates each number of flows of `range`. The number of flows in `question` is ignored. `watch` is
 /// called from any thread as runs finish.
 ///
 /// # Errors
-/// Returns an error for an implausible or incomplete path, or for a defect of the simulator.
+/// Returns an error for an implausible or incomplete path, for abandoned runs, or for a defect of the simulator.
 pub fn flow_counts(
     question: &Question,
     range: &FlowRange,
-    progress: impl Fn(Progress) + Sync,
+    watch: impl JobWatch,
 ) -> Result<FlowCounts, DiagnoseError> {
     let of = |flows| Question { path: PathFacts { flows: Some(flows), ..question.path }, ..*question };
     let mut models = Vec::new();
@@ -126,14 +126,14 @@ pub fn flow_counts(
     let is_simulated = too_fast.is_none();
     notes.extend(too_fast);
     let counts: Vec<FlowCount> = match is_simulated {
-        true => counted(&models, progress).map_err(DiagnoseError::Defect)?,
+        true => ladder::complete(&watch, |watch| counted(&models, watch))?,
         false => Vec::new(),
     };
     let least = of(*range.0.start());
     let mut assumptions = whatif::assumptions(&least);
     if is_simulated {
         assumptions.extend(ladder::assumptions(&models[models.len() - 1], Some("--queue")));
-        assumptions.push(lengths(&first, "their range is that of the seeds"));
+        assumptions.push(lengths(&first, "ranges show the variation between the seeds"));
     }
     Ok(FlowCounts {
         schema: SCHEMA,

@@ -28,7 +28,7 @@ mod rung;
 mod runs;
 mod walk;
 
-use fullpipe_lab::campaign::{Progress, RunPanicked};
+use fullpipe_lab::campaign::{JobWatch, RunPanicked};
 use fullpipe_lab::stats::nearest_rank;
 use fullpipe_tcp::buffers::{DEFAULT_WMEM, OLDER_DEFAULT_RMEM, default_rmem};
 use fullpipe_tcp::cc::Algorithm;
@@ -86,6 +86,20 @@ pub enum DiagnoseError {
     Input(InputError),
     /// A simulated run panicked, which is a defect of this library.
     Defect(RunPanicked),
+    /// The observer abandoned the simulated runs.
+    Abandoned,
+}
+
+/// Calls `simulate`, whose result is incomplete if `watch` abandons the runs.
+///
+/// # Errors
+/// Returns an error for abandoned runs, and if a simulated run panicked.
+pub(crate) fn complete<T>(
+    watch: &dyn JobWatch,
+    simulate: impl FnOnce(&dyn JobWatch) -> Result<T, RunPanicked>,
+) -> Result<T, DiagnoseError> {
+    let made = simulate(watch).map_err(DiagnoseError::Defect)?;
+    if watch.abandons() { Err(DiagnoseError::Abandoned) } else { Ok(made) }
 }
 
 /// Rungs of the ladder, with the assumptions and notes of the simulation.
@@ -102,17 +116,17 @@ pub struct Ladder {
     pub fit: Option<Fit>,
 }
 
-/// Builds the ladder of a diagnosed run. `progress` is called from any thread as runs finish.
+/// Builds the ladder of a diagnosed run. `watch` is called from any thread as runs finish.
 ///
 /// # Errors
 /// Returns an error if a simulated run panicked, which is a defect of this library.
 pub(crate) fn climb(
     facts: &Facts<'_>,
     findings: &Findings,
-    progress: impl Fn(Progress) + Sync,
+    watch: impl JobWatch,
 ) -> Result<Ladder, RunPanicked> {
     if facts.transfer.protocol == Protocol::Udp {
-        return climb_after_udp(facts, findings, progress);
+        return climb_after_udp(facts, findings, watch);
     }
     let path = path_of_log(facts, findings);
     let hosts = hosts_of_log(facts, findings);
@@ -123,12 +137,12 @@ pub(crate) fn climb(
         return Ok(Ladder { rungs, notes: vec![why], ..Ladder::default() });
     }
     let mut budget = Budget::new(model.budget());
-    let (fit, path) = match Stop::allow(fit::fitted(&model, findings, &mut budget))?.flatten() {
+    let (fit, path) = match Stop::allow(fit::fitted(&model, findings, &mut budget, &watch))?.flatten() {
         Some((fit, path)) => (Some(fit), path),
         None => (None, model.path),
     };
     let model = model.on(path);
-    let Climb { mut ladder, check, .. } = climb_within(&model, Some(findings), budget, progress)?;
+    let Climb { mut ladder, check, .. } = climb_within(&model, Some(findings), budget, watch)?;
     let comparison = fit.as_ref().map(ToString::to_string).or(check);
     ladder.notes.splice(0..0, comparison);
     ladder.assumptions = assumptions(&model, None);
@@ -150,7 +164,8 @@ pub(crate) fn climb(
     let shows_bbr = ladder.rungs.iter().any(|rung| rung.source == Source::Simulated);
     if by_rate != duration && shows_bbr {
         ladder.assumptions.push(format!(
-            "runs with BBR last {by_rate}, and the same time again for the steady state: its rate settles sooner"
+            "runs with BBR take {by_rate}, and as long again for the steady state, because the rate of BBR \
+             settles sooner"
         ));
     }
     if model.path.link.is_none() && model.path.cap.is_none() {
@@ -189,7 +204,7 @@ fn effort_of_log(path: &PathModel, flows: u64, length: Duration) -> Effort {
 fn climb_after_udp(
     facts: &Facts<'_>,
     findings: &Findings,
-    progress: impl Fn(Progress) + Sync,
+    watch: impl JobWatch,
 ) -> Result<Ladder, RunPanicked> {
     let nothing = |notes| Ok(Ladder { notes, ..Ladder::default() });
     let (Some(link), Some(rtt), Ok(loss)) = (facts.path.link, facts.path.rtt, path_loss(facts)) else {
@@ -207,9 +222,11 @@ fn climb_after_udp(
     if let Some(why) = model.too_fast() {
         return nothing(vec![why]);
     }
-    let mut ladder = climb_model(&model, None, progress)?;
+    let mut ladder = climb_model(&model, None, watch)?;
     ladder.assumptions = assumptions(&model, None);
-    ladder.assumptions.push(lengths(&model, "their range is that of the loss's interval"));
+    ladder
+        .assumptions
+        .push(lengths(&model, "ranges show the effect of the confidence interval of the loss rate"));
     Ok(ladder)
 }
 
@@ -230,7 +247,7 @@ pub(crate) struct Climb<'m, P> {
     runs: Runs<'m, P>,
 }
 
-impl<P: Fn(Progress) + Sync> Climb<'_, P> {
+impl<P: JobWatch> Climb<'_, P> {
     /// Simulates the states that show the gain of each remedy: the last state of the ladder without the
     /// remedy or, if the ladder does not contain the remedy, with it. States over the budget are left out.
     ///
@@ -261,28 +278,28 @@ impl<P: Fn(Progress) + Sync> Climb<'_, P> {
 pub(crate) fn climb_model(
     model: &Model<'_>,
     measured: Option<&Findings>,
-    progress: impl Fn(Progress) + Sync,
+    watch: impl JobWatch,
 ) -> Result<Ladder, RunPanicked> {
-    climb_states(model, measured, progress).map(|climbed| climbed.ladder)
+    climb_states(model, measured, watch).map(|climbed| climbed.ladder)
 }
 
 /// Builds a ladder like [`climb_model`], and also returns the runs and the state after the last remedy.
-pub(crate) fn climb_states<'m, P: Fn(Progress) + Sync>(
+pub(crate) fn climb_states<'m, P: JobWatch>(
     model: &'m Model<'_>,
     measured: Option<&Findings>,
-    progress: P,
+    watch: P,
 ) -> Result<Climb<'m, P>, RunPanicked> {
-    climb_within(model, measured, Budget::new(model.budget()), progress)
+    climb_within(model, measured, Budget::new(model.budget()), watch)
 }
 
 /// Builds a ladder like [`climb_states`], with the budget that an earlier simulation has left.
-fn climb_within<'m, P: Fn(Progress) + Sync>(
+fn climb_within<'m, P: JobWatch>(
     model: &'m Model<'_>,
     measured: Option<&Findings>,
     budget: Budget,
-    progress: P,
+    watch: P,
 ) -> Result<Climb<'m, P>, RunPanicked> {
-    let mut runs = Runs::new(model, budget, progress);
+    let mut runs = Runs::new(model, budget, watch);
     // No host or path remedy lifts a limit that the application sets (its own rate, or the pacing rate of its
     // socket). The simulation of the present state cannot be compared with a log that has such a limit or an
     // unknown one.
@@ -295,7 +312,7 @@ fn climb_within<'m, P: Fn(Progress) + Sync>(
     {
         rung.scenario = Some(as_it_is.example(model));
         check = Some(format!(
-            "the fitted path, simulated as it is, gives {} over {} (steady state: {}); the log says {}",
+            "the simulation of the fitted path without changes gives {} over {} (steady state: {}); the log has {}",
             as_it_is.rate,
             model.duration(model.present()),
             as_it_is.steady,

@@ -82,14 +82,15 @@ impl fmt::Display for Latency {
         match (self.idle, self.loaded, self.longest, self.added()) {
             (Some(idle), Some(loaded), Some(longest), Some(added)) => write!(
                 f,
-                "idle {idle} (the handshakes), loaded {loaded} on average and {longest} at most (the sender's \
-                 smoothed RTT, {} samples): {added} added, grade {}",
+                "idle {idle} (from the handshakes), loaded {loaded} on average and {longest} at most (the \
+                 sender's smoothed RTT, {} samples): {added} added, grade {}",
                 self.samples,
                 Grade::of(added)
             ),
             (Some(idle), ..) => write!(
                 f,
-                "idle {idle} (the handshakes); loaded not measured: only a sending TCP socket sees round trips"
+                "idle {idle} (from the handshakes), loaded not measured, because only a sending TCP socket \
+                 measures round trips"
             ),
             _ => f.write_str("not measured"),
         }

@@ -69,7 +69,7 @@ pub use tcp_vs_udp::TcpVsUdp;
 pub use whatif::{Question, WhatIf, whatif};
 
 use explain::Facts;
-use fullpipe_lab::campaign::{Progress, RunPanicked};
+use fullpipe_lab::campaign::JobWatch;
 use measurement::Transfer;
 
 /// Findings about a transfer, with the facts from which its ladder can be built.
@@ -96,20 +96,20 @@ pub fn explain<'m>(
     Ok(Explanation { measurement, transfer, path: *path, hosts, findings })
 }
 
-/// Explains a measurement and builds its ladder. `progress` is called from any thread as simulated runs
+/// Explains a measurement and builds its ladder. `watch` is called from any thread as simulated runs
 /// finish.
 ///
 /// # Errors
-/// Returns an error if the given facts contradict each other or the measurement, or for a defect of the
-/// simulator.
+/// Returns an error if the given facts contradict each other or the measurement, for abandoned runs, or for
+/// a defect of the simulator.
 pub fn diagnose(
     measurement: &Measurement,
     path: &PathFacts,
     hosts: &HostFacts,
-    progress: impl Fn(Progress) + Sync,
+    watch: impl JobWatch,
 ) -> Result<Diagnosis, DiagnoseError> {
     let explanation = explain(measurement, path, hosts).map_err(DiagnoseError::Input)?;
-    explanation.climb(progress).map_err(DiagnoseError::Defect)
+    explanation.climb(watch)
 }
 
 impl Explanation<'_> {
@@ -125,25 +125,26 @@ impl Explanation<'_> {
     }
 
     /// Builds the ladder: lifts the present limit, simulates, lifts the next limit, and so on up to the link.
-    /// `progress` is called from any thread as simulated runs finish.
+    /// `watch` is called from any thread as simulated runs finish.
     ///
     /// # Errors
-    /// Returns an error for a defect of the simulator.
-    pub fn climb(self, progress: impl Fn(Progress) + Sync) -> Result<Diagnosis, RunPanicked> {
+    /// Returns an error for abandoned runs, and for a defect of the simulator.
+    pub fn climb(self, watch: impl JobWatch) -> Result<Diagnosis, DiagnoseError> {
         let Self { measurement, transfer, path, hosts, mut findings } = self;
         let facts = Facts { measurement, transfer: &transfer, path, hosts };
         let none = if measurement.is_snapshot() {
-            Some("no ladder: a single sample shows no steady rate from which to start")
+            Some("no ladder, because a single sample does not show a steady rate to start from")
         } else if hosts.same_host {
             Some(
-                "no ladder: both ends are on one host, so there is no path between them; with --link, the ladder is simulated anyway",
+                "no ladder, because both ends are on one host, without a path between them; with --link, \
+                 fullpipe simulates the ladder anyway",
             )
         } else {
             None
         };
         let Ladder { rungs, assumptions, notes, fit } = match none {
             Some(none) => Ladder { notes: vec![none.into()], ..Ladder::default() },
-            None => ladder::climb(&facts, &findings, progress)?,
+            None => ladder::complete(&watch, |watch| ladder::climb(&facts, &findings, watch))?,
         };
         findings.assumptions.extend(assumptions);
         if measurement.packets().is_some() {

@@ -81,19 +81,19 @@ fn backlog(demand: Demand, rung: &Rung, line: bool) -> Backlog {
 fn remedies(demand: Demand, ladder: &[Rung], rungs: &[Backlog], first: Option<usize>) -> Vec<Remedy> {
     let path = match first {
         Some(0) => Some(format!(
-            "the path carries {} as it is ({}): if the queue grows nevertheless, it has another cause, such as a pause of \
-             the receiver",
+            "the path already carries {} (its rate is {}); if the queue still grows, the cause is another \
+             one, such as a receiver that pauses",
             demand.rate, rungs[0].carried
         )),
         Some(index) => Some(carrying(demand, ladder, &rungs[index], index)),
         None if rungs.is_empty() => None,
         None => Some(match rungs.last() {
             Some(last) if last.carries == Carries::Unknown => format!(
-                "then the path: no remedy on this ladder carries {}, and the link is not known",
+                "then improve the path: no remedy on this ladder carries {}, and the rate of the link is not known",
                 demand.rate
             ),
             Some(last) => format!(
-                "the path cannot carry {}, not even the whole of it ({}): send less, compress, or add a link",
+                "the path cannot carry {}, only {}: send less, compress the data, or add a link",
                 demand.rate, last.carried
             ),
             None => String::new(),
@@ -114,16 +114,17 @@ fn carrying(demand: Demand, ladder: &[Rung], backlog: &Backlog, index: usize) ->
     let steps: Vec<String> = ladder[..=index].iter().filter_map(|rung| rung.remedies.title()).collect();
     if ladder[index].source == Source::Given {
         return format!(
-            "no remedy on this ladder carries {} on one connection; the link would ({}): several connections, or send less",
+            "no remedy on this ladder carries {} on one connection, but the link could carry it ({}): use \
+             several connections, or send less",
             demand.rate, backlog.carried
         );
     }
     let bad_times = match backlog.carries {
-        Carries::OnAverage => "; at the low end of its range the queue still grows",
+        Carries::OnAverage => "; at the low end of the simulated range, the queue still grows",
         _ => "",
     };
     format!(
-        "then the path: {}: that carries {} where {} are offered{bad_times}",
+        "then improve the path with {}, which carries {} (offered: {}){bad_times}",
         steps.join(", then "),
         backlog.carried,
         demand.rate
@@ -197,7 +198,8 @@ mod tests {
         assert!(kernel.commands.iter().any(|command| command.run.contains("TCP_NOTSENT_LOWAT")));
         assert_eq!(
             path.what,
-            "then the path: BBR on the sender, then larger buffers: that carries 830 Mbit/s where 150 Mbit/s are offered"
+            "then improve the path with BBR on the sender, then larger buffers, which carries 830 Mbit/s \
+             (offered: 150 Mbit/s)"
         );
         let fine = offered(60);
         assert!(fine.remedies[0].what == queue.what, "the bound is wanted all the same");
@@ -209,7 +211,11 @@ mod tests {
         let offered = offered(92);
         assert_eq!(carries(&offered)[1], Carries::OnAverage);
         assert_eq!(offered.first_that_carries, Some(1));
-        assert!(offered.remedies[2].what.ends_with("at the low end of its range the queue still grows"));
+        assert!(
+            offered.remedies[2]
+                .what
+                .ends_with("at the low end of the simulated range, the queue still grows")
+        );
     }
 
     #[test]
@@ -219,7 +225,7 @@ mod tests {
         assert!(of_line.remedies[2].what.contains("several connections"));
         let beyond = offered(2000);
         assert_eq!(beyond.first_that_carries, None);
-        assert!(beyond.remedies[2].what.contains("not even the whole of it (965 Mbit/s)"));
+        assert!(beyond.remedies[2].what.contains("only 965 Mbit/s"));
         let unknown = OfferedLoad::of(Demand { rate: mbit(2000), memory: Memory::Unknown }, &ladder(), false);
         assert_eq!(unknown.rungs[3].carries, Carries::Unknown);
         assert_eq!((unknown.memory_bytes, unknown.memory_source), (1 << 30, MemorySource::Example));

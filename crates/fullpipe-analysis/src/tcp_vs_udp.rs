@@ -45,12 +45,12 @@ impl TcpVsUdp {
         };
         let resent = match self.retransmits {
             Some(count) => format!("{count} segments retransmitted"),
-            None => "its sender is at the other end".into(),
+            None => "not known: the sender is the other host".into(),
         };
         let lost = format!("{:.2} %", 100.0 * self.lost);
         let jitter = format!("jitter {:.3} ms", self.jitter.as_millis_f64());
         row(["", "offered", "arrived", "lost", ""])
-            + &row(["TCP", "all it can", &self.tcp.to_string(), "-", &resent])
+            + &row(["TCP", "unlimited", &self.tcp.to_string(), "-", &resent])
             + &row(["UDP", &self.offered.to_string(), &self.udp.to_string(), &lost, &jitter])
     }
 
@@ -60,8 +60,8 @@ impl TcpVsUdp {
         let lost = 100.0 * self.lost;
         if udp > APART * tcp {
             return format!(
-                "UDP carries {:.1} times what TCP does ({} against {}): the path can carry more than TCP sends. What stops \
-                 TCP is its own: a window, a buffer, or its reaction to loss.",
+                "UDP carries {:.1} times as much as TCP ({} and {}), so the path can carry more than TCP \
+                 sends. The limit is one of TCP: a window, a buffer, or the reaction to loss.",
                 udp / tcp.max(1.0),
                 self.udp,
                 self.tcp
@@ -69,20 +69,20 @@ impl TcpVsUdp {
         }
         if tcp > APART * udp && self.lost > loss::CARRIED {
             return format!(
-                "UDP lost {lost:.2} % of {} and carried less than TCP ({} against {}): bursts overflow a queue, or a \
-                 device on the path treats UDP worse.",
+                "UDP lost {lost:.2} % of {} and carried less than TCP ({} and {}): bursts overflow a queue, \
+                 or a device on the path gives UDP a lower priority.",
                 self.offered, self.udp, self.tcp
             );
         }
         if self.lost > loss::CARRIED {
             return format!(
-                "UDP lost {lost:.2} % at {}: this is about what the path carries, and TCP gets it.",
+                "UDP lost {lost:.2} % at {}, which is about the capacity of the path, and TCP reaches that capacity.",
                 self.offered
             );
         }
         format!(
-            "UDP at {} lost {lost:.2} %: the path carries at least the rate of TCP. This rate does not show whether it \
-             carries more, and what stops TCP: give a higher one with -b.",
+            "UDP lost {lost:.2} % at {}, so the path carries at least the rate of TCP. The test does not \
+             show whether the path carries more, and what limits TCP; repeat it with a higher UDP rate (-b).",
             self.offered
         )
     }
@@ -108,15 +108,15 @@ mod tests {
     #[test]
     fn udp_that_carries_more_points_at_tcp_itself() {
         let verdict = tests(70, 900, 895).verdict();
-        assert!(verdict.contains("12.8 times") && verdict.contains("What stops TCP is its own"), "{verdict}");
+        assert!(verdict.contains("12.8 times") && verdict.contains("The limit is one of TCP"), "{verdict}");
     }
 
     #[test]
     fn udp_at_the_rate_of_tcp_says_nothing_of_more() {
         let verdict = tests(70, 70, 70).verdict();
-        assert!(verdict.contains("give a higher one with -b"), "{verdict}");
-        assert!(tests(95, 100, 94).verdict().contains("about what the path carries"));
-        assert!(tests(95, 100, 40).verdict().contains("treats UDP worse"));
+        assert!(verdict.contains("repeat it with a higher UDP rate (-b)"), "{verdict}");
+        assert!(tests(95, 100, 94).verdict().contains("about the capacity of the path"));
+        assert!(tests(95, 100, 40).verdict().contains("gives UDP a lower priority"));
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //!   1.22 / sqrt(p)         window of Reno under loss          the gain of a single remedy.
 //! ```
 
-use fullpipe_lab::campaign::{Progress, RunPanicked};
+use fullpipe_lab::campaign::{JobWatch, RunPanicked};
 use fullpipe_tcp::buffers::{DEFAULT_WMEM, KernelVersion, WindowRule, default_rmem};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Rate};
@@ -143,13 +143,13 @@ const LEAST_BUFFER: Bytes = Bytes::new(4096);
 /// The kernel stores sizes in an `int`.
 const LARGEST_BUFFER: Bytes = Bytes::new(i32::MAX as u64);
 
-/// Answers a question. `progress` is called from any thread as simulated runs finish.
+/// Answers a question. `watch` is called from any thread as simulated runs finish.
 ///
 /// # Errors
-/// Returns an error for an implausible or incomplete path, or for a defect of the simulator.
-pub fn whatif(question: &Question, progress: impl Fn(Progress) + Sync) -> Result<WhatIf, DiagnoseError> {
+/// Returns an error for an implausible or incomplete path, for abandoned runs, or for a defect of the simulator.
+pub fn whatif(question: &Question, watch: impl JobWatch) -> Result<WhatIf, DiagnoseError> {
     let path = check(question).map_err(DiagnoseError::Input)?;
-    answer(question, path, progress).map_err(DiagnoseError::Defect)
+    ladder::complete(&watch, |watch| answer(question, path, watch))
 }
 
 /// Checks a question and returns its path.
@@ -216,36 +216,32 @@ pub(crate) fn assumptions(question: &Question) -> Vec<String> {
         (question.sndbuf.unwrap_or(DEFAULT_WMEM), question.rcvbuf.unwrap_or(default_rmem(kernel)));
     let mut assumptions = Vec::new();
     if question.kernel.is_none() {
-        assumptions.push(format!("kernel {kernel} on both hosts; --kernel says otherwise"));
+        assumptions.push(format!("kernel {kernel} on both hosts; --kernel overrides this"));
     }
     match (question.sndbuf, question.rcvbuf) {
         (Some(_), Some(_)) => {}
         (None, None) => assumptions.push(format!(
-            "the kernel's default buffers, {sndbuf} to send and {rcvbuf} to receive; --buffers says otherwise"
+            "the kernel's default buffers, {sndbuf} to send and {rcvbuf} to receive; --buffers overrides this"
         )),
         (None, Some(_)) => {
-            assumptions.push(format!("the kernel's default send buffer, {sndbuf}; --sndbuf says otherwise"));
+            assumptions.push(format!("the kernel's default send buffer, {sndbuf}; --sndbuf overrides this"));
         }
         (Some(_), None) => assumptions
-            .push(format!("the kernel's default receive buffer, {rcvbuf}; --rcvbuf says otherwise")),
+            .push(format!("the kernel's default receive buffer, {rcvbuf}; --rcvbuf overrides this")),
     }
     let open = [
         ("one flow; --flows", question.path.flows.is_none()),
-        ("no cap on a flow below the link rate; --cap", question.path.cap.is_none()),
+        ("no cap on a flow below the rate of the link; --cap", question.path.cap.is_none()),
     ];
     let open = open.into_iter().filter(|(_, assumed)| *assumed);
-    assumptions.extend(open.map(|(what, _)| format!("{what} says otherwise")));
+    assumptions.extend(open.map(|(what, _)| format!("{what} overrides this")));
     if question.path.mss.is_none() {
-        assumptions.push(format!("segments of {} bytes; --mss says otherwise", DEFAULT_MSS.get()));
+        assumptions.push(format!("segments of {} bytes; --mss overrides this", DEFAULT_MSS.get()));
     }
     assumptions
 }
 
-fn answer(
-    question: &Question,
-    path: PathModel,
-    progress: impl Fn(Progress) + Sync,
-) -> Result<WhatIf, RunPanicked> {
+fn answer(question: &Question, path: PathModel, watch: &dyn JobWatch) -> Result<WhatIf, RunPanicked> {
     let PathModel { rtt, loss, mss, .. } = path;
     let flows = question.path.flows.unwrap_or(1);
     let model = model(question, path, effort(rtt, loss));
@@ -258,10 +254,10 @@ fn answer(
         notes.push(why);
         Vec::new()
     } else {
-        let Climb { ladder, reached, .. } = climb_states(&model, None, progress)?;
+        let Climb { ladder, reached, .. } = climb_states(&model, None, watch)?;
         let Ladder { rungs, notes: others, .. } = ladder;
         assumptions.extend(ladder::assumptions(&model, Some("--queue")));
-        assumptions.push(lengths(&model, "their range is that of the seeds"));
+        assumptions.push(lengths(&model, "ranges show the variation between the seeds"));
         notes.extend(others);
         // If the ladder raised a buffer, the ladder also chose the size.
         if model.buffers(reached) != model.buffers(present) {

@@ -6,5 +6,5 @@ use crate::args::AccelerateArgs;
 use crate::failure::Failure;
 
 pub(crate) fn accelerate(_: &AccelerateArgs) -> Result<ExitCode, Failure> {
-    Err(Failure::new("accelerate requires Linux", "run it on the Linux host of the server"))
+    Err(Failure::new("accelerate requires Linux", "run fullpipe accelerate on the Linux host of the server"))
 }

@@ -34,7 +34,7 @@ pub(crate) use copy::{CopyArgs, RelayArgs};
 #[cfg(all(target_os = "linux", feature = "copy"))]
 pub(crate) use copy::{RelayAction, RelayServeArgs};
 #[cfg(feature = "tables")]
-pub(crate) use dataset::{DatasetAction, DatasetCheckArgs, DatasetShowArgs};
+pub(crate) use dataset::{DatasetAction, DatasetCheckArgs, DatasetShowArgs, DatasetWatchArgs};
 pub(crate) use dataset::{DatasetArgs, RunDatasetArgs};
 pub(crate) use race::RaceArgs;
 #[cfg_attr(not(target_os = "linux"), allow(unused_imports, reason = "the command is for Linux"))]
@@ -72,7 +72,7 @@ Exit codes:
   0  done
   1  unusable input, or a failed run
   2  wrong usage
-  3  the server of a measurement is unreachable, refuses, or disconnects
+  3  the server of a measurement is unreachable, refuses the test, or disconnects
   4  missing permission: namespaces, TUN devices, sockets of other processes, changes to the host
   5  done, but an expectation of --check is not met
   6  tune: a change failed, and all changes were reverted
@@ -99,11 +99,11 @@ pub(crate) enum Command {
     Whatif(WhatifArgs),
     /// Run an experiment and print its results
     Run(RunArgs),
-    /// Check the data set of a sweep, or find the run of a row
+    /// Check a data set, or find the run that a row comes from
     Dataset(DatasetArgs),
-    /// Compare senders by the times of downloads
+    /// Compare senders by their download times
     Race(RaceArgs),
-    /// Find the first packet in which the simulator and a kernel differ
+    /// Find the first packet that differs between the simulator and a kernel
     Pair(PairArgs),
     /// Run a command behind an emulated path
     Emu(EmuArgs),
@@ -113,11 +113,11 @@ pub(crate) enum Command {
     Iperf3(Box<Iperf3Args>),
     /// Plan, try, confirm and roll back TCP tuning of a host
     Tune(TuneArgs),
-    /// Carry the connections to a server of this host with fullpipe's own TCP
+    /// Relay connections to a server on this host through fullpipe's own TCP
     Accelerate(AccelerateArgs),
-    /// Copy files to a relay over several connections, and continue after an interruption
+    /// Copy files between hosts over several connections, and resume interrupted copies
     Copy(CopyArgs),
-    /// Receive files from fullpipe copy, or print the key of this host
+    /// Receive files from fullpipe copy and send files to it, or print the key of this host
     Relay(RelayArgs),
     /// Print shell completions
     Completions(CompletionsArgs),
@@ -135,31 +135,31 @@ Examples:
   while sleep 0.1; do ss -tmi dst 192.0.2.7; done > ss.txt
   fullpipe diagnose ss.txt
 
-HOST[:PORT] is an iperf3 server; fullpipe sends one TCP stream to it for 10 to 30 s. A name is a
-file if the file exists, or if the name contains a / or has the extension of a log file.
+HOST[:PORT] is an iperf3 server; fullpipe sends one TCP stream to it for 10 to 30 s. fullpipe treats
+a name as a file if the file exists, or if the name contains a / or has the extension of a log file.
 
 With --pid, --dst or --watch, fullpipe samples the sockets of running applications without
-affecting them. Ctrl-C ends the sampling; the samples are then diagnosed.
+affecting them. After Ctrl-C, it stops sampling and diagnoses the samples.
 
 Exit codes:
   0  done
   1  unusable input, no connection to sample, or no kernel for --prove
   2  wrong usage
-  3  the iperf3 server is unreachable, refuses, or disconnects
+  3  the iperf3 server is unreachable, refuses the test, or disconnects
   4  missing permission to read the files of the process (--pid), or to trace processes (--prove)";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = DIAGNOSE_EXAMPLE)]
 pub(crate) struct DiagnoseArgs {
-    /// iperf3 output (from the sending host), ss -tmi output, a capture (pcap, pcapng), a trace of fullpipe
-    /// run, - for standard input, or HOST[:PORT] of an iperf3 server with which to run a new test
+    /// Input: iperf3 output (from the sending host), ss -tmi output, a capture (pcap, pcapng), a trace that
+    /// fullpipe run wrote, - for standard input, or HOST[:PORT] of an iperf3 server to test against
     #[arg(
         required_unless_present_any = ["pid", "dst", "watch", "example"],
         conflicts_with_all = ["pid", "dst", "watch", "example"]
     )]
     file: Option<String>,
 
-    /// Diagnose a log that is part of the program, and print the command for your own log
+    /// Diagnose a built-in example log, and print the command to diagnose your own log
     #[arg(
         long,
         value_name = "NAME",
@@ -177,7 +177,8 @@ pub(crate) struct DiagnoseArgs {
     #[arg(long, value_name = "RATE")]
     pub(crate) link: Option<Rate>,
 
-    /// Round-trip time of the idle path, for example 210ms [default: an upper bound from the log]
+    /// Round-trip time of the idle path, for example 210ms [default: the RTT in the log, or an upper bound
+    /// derived from the log]
     #[arg(long, value_name = "TIME")]
     pub(crate) rtt: Option<Duration>,
 
@@ -196,7 +197,7 @@ pub(crate) struct DiagnoseArgs {
     pub(crate) kernel: Option<KernelVersion>,
 
     /// Rate that one flow from the same host reaches on a local network, for example 940mbit; if FILE is an
-    /// iperf3 server, HOST may be a nearby iperf3 server with which to measure this rate
+    /// iperf3 server, you can pass HOST, a nearby iperf3 server, to measure this rate
     #[arg(long, value_name = "RATE|HOST", value_parser = control)]
     pub(crate) control: Option<Control>,
 
@@ -236,13 +237,13 @@ pub(crate) struct DiagnoseArgs {
     pub(crate) output: OutputArgs,
 }
 
-/// Reference rate that one flow reaches on a local network: a measured rate, or a server with which to
-/// measure it.
+/// Reference rate that one flow reaches on a local network: a measured rate, or a server to measure it
+/// against.
 #[derive(Clone, Debug)]
 pub(crate) enum Control {
     /// Reference rate that was measured earlier.
     Rate(Rate),
-    /// iperf3 server with which to measure the reference rate.
+    /// iperf3 server to measure the reference rate against.
     Host(String),
 }
 
@@ -280,7 +281,7 @@ impl DiagnoseArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct SocketArgs {
-    /// Sample the connections of the process with this ID instead of reading an input
+    /// Sample the connections of process PID instead of reading an input
     #[arg(long, value_name = "PID")]
     pub(crate) pid: Option<u32>,
 
@@ -297,7 +298,7 @@ pub(crate) struct SocketArgs {
     #[arg(long = "for", value_name = "TIME")]
     pub(crate) length: Option<Duration>,
 
-    /// With --watch, interval between two lines of the same connection
+    /// With --watch, interval between lines for the same connection
     #[arg(long, short, value_name = "TIME", default_value = "1s", requires = "watch")]
     pub(crate) interval: Duration,
 
@@ -362,7 +363,7 @@ impl DemandArgs {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ProveArgs {
     /// Also run each simulated rung on a Linux kernel in virtual time, and print both rates; the kernel is
-    /// FILE or the one in PATH (package user-mode-linux)
+    /// FILE, or linux.uml in PATH (package user-mode-linux)
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     prove: Option<Option<PathBuf>>,
 }
@@ -385,11 +386,11 @@ Examples:
 
 Exit codes:
   0  done
-  1  values that are not plausible for a path, or no kernel for --prove
+  1  implausible values for the path, or no kernel for --prove
   2  wrong usage
   4  missing permission to trace processes (--prove)";
 
-/// Number of parallel flows, or each number of a range.
+/// Number of parallel flows, or a range of such numbers to simulate one by one.
 #[derive(Clone, Debug)]
 pub(crate) enum Flows {
     Number(u64),
@@ -423,8 +424,8 @@ pub(crate) struct WhatifArgs {
     #[arg(long, value_name = "SHARE", default_value = "0")]
     pub(crate) loss: Probability,
 
-    /// Set the number of parallel flows, 1 to 1000, or simulate each number of a range within 1 to 64, for
-    /// example 1..16, in place of the ladder [default: 1]
+    /// Set the number of parallel flows, 1 to 1000; with a range within 1 to 64, for example 1..16, print a
+    /// table of the rates for each number instead of the ladder [default: 1]
     #[arg(long, value_name = "NUMBER|MIN..MAX")]
     pub(crate) flows: Option<Flows>,
 
@@ -436,7 +437,7 @@ pub(crate) struct WhatifArgs {
     #[arg(long, value_name = "SIZE")]
     pub(crate) queue: Option<Bytes>,
 
-    /// Cap each flow at this rate below the link's, for example 100mbit [default: no cap]
+    /// Cap each flow at a rate below the link rate, for example 100mbit [default: no cap]
     #[arg(long, value_name = "RATE")]
     pub(crate) cap: Option<Rate>,
 
@@ -477,9 +478,10 @@ Examples:
   fullpipe run experiments/weak-network.toml --repeat 3 --out results
   fullpipe run sweep.toml --dataset out --shard 0/4
 
-Before the first run, a line on standard error states the number of runs and the estimated time.
-The first Ctrl-C waits for the current runs, the second abandons them; both keep the finished runs.
-A third one exits at once. In FILE, duration and every field of path, host and flow may be a list or a range.
+Before the first run, fullpipe prints the number of runs and the estimated time to standard error.
+After the first Ctrl-C, it waits for the current runs; after the second, it abandons them. Both keep
+the finished runs. A third Ctrl-C exits at once. In FILE, duration and every field of path, host and
+flow may be a list or a range.
 
 Exit codes:
   0  done
@@ -509,8 +511,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) modules: Option<PathBuf>,
 
-    /// With --world uml, kill a guest that has not ended after this time, for example 10min
-    /// [default: 2min, and 1min per simulated second]
+    /// With --world uml, kill a guest that is still running after this time, for example 10min [default: 2min
+    /// plus 1min per simulated second]
     #[arg(long, value_name = "TIME")]
     pub(crate) time_limit: Option<Duration>,
 
@@ -518,7 +520,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_enum)]
     pub(crate) datapath: Option<DatapathName>,
 
-    /// Exit with code 5 unless every [[expect]] in FILE is met
+    /// Exit with code 5 if any [[expect]] in FILE is not met
     #[arg(long)]
     pub(crate) check: bool,
 
@@ -567,8 +569,8 @@ Examples:
   fullpipe pair experiments/slow-start.toml
   fullpipe pair experiments/fidelity.toml --point 29 --seed 3 --packets 10
 
-Both runs take virtual time, and have the same path and the same losses. The output names the first
-packet that one of them sends with another content, or at another time, and the state of both
+Both runs use virtual time, the same path and the same packet losses. The output shows the first
+packet that differs in content or time, or that only one of the runs sends, and the state of both
 senders around it.
 
 Exit codes:
@@ -580,10 +582,10 @@ Exit codes:
 #[derive(Debug, ClapArgs)]
 #[command(after_help = PAIR_EXAMPLE)]
 pub(crate) struct PairArgs {
-    /// Experiment with the point to run (TOML)
+    /// Experiment that contains the point to run (TOML)
     pub(crate) file: PathBuf,
 
-    /// Compare these two worlds: sim and uml [default: sim and uml]
+    /// World to compare; pass the option twice [default: sim and uml]
     #[arg(long, value_enum, value_name = "WORLD")]
     pub(crate) world: Vec<RunWorld>,
 
@@ -603,7 +605,7 @@ pub(crate) struct PairArgs {
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
 
-    /// Treat packets as equal if their times differ by at most this
+    /// Treat packets as equal if their times differ by at most TIME
     #[arg(long, value_name = "TIME", default_value = "1ms")]
     pub(crate) tolerance: Duration,
 
@@ -627,8 +629,8 @@ The command runs in a private network namespace with the address 198.18.0.1
 (FULLPIPE_ADDR). Its traffic crosses the emulated path to a second namespace with the
 address 198.18.0.2 (FULLPIPE_PEER), where --serve runs; no other host is reachable.
 --loss and --queue apply to the direction towards the peer. Under sudo, both commands
-run as the user who called sudo. Each command has a private PID namespace: its child
-processes are killed when it ends, and when fullpipe ends for any reason.
+run as the user who called sudo. Each command has a private PID namespace, so that all its
+child processes are killed when it ends, or when fullpipe ends for any reason.
 
 Exit codes:
   the exit code of the command; 128 + N if signal N ended it; or
@@ -677,9 +679,9 @@ const EXPORTER_EXAMPLE: &str = "\
 Example:
   fullpipe exporter --dst 192.0.2.7:443 --dst backup.example.com
 
-/metrics reports for each --dst: the time per limit (fullpipe_limit_seconds_total), bytes,
-connections, round-trip times and unsent data. /probe?target=HOST[:PORT] runs a short test to an
-iperf3 server, one at a time. The exporter runs until it is stopped.
+For each --dst, /metrics reports the time per limit (fullpipe_limit_seconds_total), bytes,
+connections, round-trip times and unsent data. /probe?target=HOST[:PORT] runs a short test against
+an iperf3 server, one test at a time. The exporter runs until it is stopped.
 
 Exit codes:
   1  cannot listen on the address, or the kernel does not report its sockets
@@ -727,7 +729,7 @@ Exit codes:
 #[derive(Debug, ClapArgs)]
 #[command(after_help = COMPLETIONS_EXAMPLE)]
 pub(crate) struct CompletionsArgs {
-    /// Shell for which to print completions
+    /// Shell to print completions for
     pub(crate) shell: Shell,
 }
 
@@ -744,7 +746,7 @@ Exit codes:
 #[derive(Debug, ClapArgs)]
 #[command(after_help = MAN_EXAMPLE)]
 pub(crate) struct ManArgs {
-    /// Command whose manual page to print [default: fullpipe]
+    /// Print the manual page of this command [default: fullpipe]
     #[arg(conflicts_with = "out")]
     pub(crate) command: Option<String>,
 

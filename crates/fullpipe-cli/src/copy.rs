@@ -36,8 +36,8 @@ pub(crate) fn copy(args: &CopyArgs, look: Look) -> Result<ExitCode, Failure> {
     let identity = match is_over_ssh {
         true if args.peer.is_some() || args.key.is_some() => {
             return Err(Failure::usage(
-                "--peer and --key belong to relay://, and the other host is reached over ssh",
-                "leave them out: copies over ssh make their own keys",
+                "--peer and --key apply only to relay://, but this copy uses ssh",
+                "remove these options: copies over ssh make their own keys",
             ));
         }
         true => Identity::temporary().map_err(fullpipe::Error::from)?,
@@ -117,7 +117,7 @@ fn descriptor(number: u32) -> Result<File, Failure> {
     fs::OpenOptions::new().append(true).custom_flags(flags).open(path).map_err(|error| {
         Failure::usage(
             format!("cannot write to the file descriptor {number}: {error}"),
-            format!("redirect it, for example {number}>progress"),
+            format!("redirect the descriptor, for example {number}>progress"),
         )
     })
 }
@@ -139,8 +139,8 @@ fn sources(args: &CopyArgs) -> Result<Sources, Failure> {
             Ok(Sources::Pipe(pipe.map_err(fullpipe::Error::from)?))
         }
         _ if args.stream.is_some() || args.progress_fd.is_some() => Err(Failure::usage(
-            "--stream, --spool and --progress-fd belong to a pipe, and the sources are files",
-            "leave them out: the same command continues an interrupted copy of files",
+            "--stream, --spool and --progress-fd apply only to standard input, but the sources are files",
+            "remove these options; to continue an interrupted copy of files, run the same command again",
         )),
         files => {
             let ends = files.iter().map(|source| End::parse(source)).collect::<Result<Vec<_>, _>>();
@@ -152,8 +152,8 @@ fn sources(args: &CopyArgs) -> Result<Sources, Failure> {
 /// Returns sources that are either all on this host or all on one other host.
 fn of_ends(ends: Vec<End>) -> Result<Sources, Failure> {
     if ends.contains(&End::Pipe) {
-        let hint = "copy the other files with another command";
-        return Err(Failure::usage("standard input is copied alone", hint));
+        let hint = "copy the other files with a separate command";
+        return Err(Failure::usage("standard input cannot be copied together with files", hint));
     }
     let local = |end: &End| match end {
         End::Local(path) => Some(path.clone()),
@@ -164,8 +164,8 @@ fn of_ends(ends: Vec<End>) -> Result<Sources, Failure> {
         0 => Ok(Sources::Remote(ends)),
         count if count == ends.len() => Ok(Sources::Files(paths)),
         _ => Err(Failure::usage(
-            "some of the sources are on this host, and some on another one",
-            "copy them with two commands",
+            "some of the sources are on this host, and others are on another host",
+            "copy the sources with two commands",
         )),
     }
 }

@@ -5,14 +5,18 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
 
 use fullpipe::Observer;
-use fullpipe::dataset::{Dataset, DatasetOptions, Made, Shard, check};
+use fullpipe::dataset::{Dataset, DatasetOptions, DatasetProgress, DatasetWatch, Made, Shard, check};
 use fullpipe::lab::campaign::Progress;
 use fullpipe::lab::experiment::Experiment;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::args::{DatasetAction, DatasetArgs, DatasetCheckArgs, DatasetShowArgs, RunArgs, RunWorld};
+use crate::args::{
+    DatasetAction, DatasetArgs, DatasetCheckArgs, DatasetShowArgs, DatasetWatchArgs, RunArgs, RunWorld,
+};
 use crate::failure::{Failure, INTERRUPTED};
 use crate::output::{self, quoted};
 use crate::run::interruptible;
@@ -21,6 +25,7 @@ pub(crate) fn dataset(args: &DatasetArgs) -> Result<ExitCode, Failure> {
     match &args.action {
         DatasetAction::Show(args) => show(args),
         DatasetAction::Check(args) => checked(args),
+        DatasetAction::Watch(args) => watch(args),
     }
 }
 
@@ -62,7 +67,10 @@ pub(crate) fn make(args: &RunArgs, dir: &Path) -> Result<ExitCode, Failure> {
     }
     output::print(&(text + "\n"))?;
     if missing > 0 {
-        eprintln!("interrupted: {} missing; the same command continues", counted(missing, "part"));
+        eprintln!(
+            "interrupted with {} missing; to continue, run the same command again",
+            counted(missing, "part")
+        );
         return Ok(ExitCode::from(INTERRUPTED));
     }
     Ok(ExitCode::SUCCESS)
@@ -102,9 +110,86 @@ fn checked(args: &DatasetCheckArgs) -> Result<ExitCode, Failure> {
     }
     let files = counted(report.problems.len() as u64, "file");
     Err(Failure::new(
-        format!("{}: {files} missing, damaged or foreign", args.dir.display()),
-        "delete damaged and foreign files, and make the missing ones with the command that made the data set",
+        format!("{}: {files} missing, damaged or not part of the data set", args.dir.display()),
+        "delete the damaged and the foreign files, then run the command that made the data set again",
     ))
+}
+
+/// Interval at which `watch` looks at the folder; a part takes at least some seconds.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Interval between the lines of `watch` if standard output is no terminal.
+const LINE_EVERY: Duration = Duration::from_secs(60);
+
+/// Shows the progress of a data set until it is complete.
+#[expect(clippy::disallowed_methods, reason = "other processes make the data set in real time")]
+fn watch(args: &DatasetWatchArgs) -> Result<ExitCode, Failure> {
+    let mut watch = DatasetWatch::open(&args.dir)?;
+    let is_terminal = io::stdout().is_terminal();
+    let mut printed: Option<(Instant, u64)> = None;
+    loop {
+        let progress = watch.progress(SystemTime::now());
+        let is_over = progress.is_complete() || args.once;
+        let text = progress_line(&progress);
+        // On a terminal, each line replaces the one before.
+        if is_terminal {
+            output::print(&format!("\r\x1b[K{text}{}", if is_over { "\n" } else { "" }))?;
+        } else if is_over
+            || printed.is_none_or(|(at, finished)| {
+                at.elapsed() >= LINE_EVERY && finished != progress.finished_parts
+            })
+        {
+            output::print(&format!("{text}\n"))?;
+            printed = Some((Instant::now(), progress.finished_parts));
+        }
+        if is_over {
+            return Ok(ExitCode::SUCCESS);
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// Formats progress: `12 of 40 parts, 3200 of 10000 runs, 520 runs/s, 3 min left`.
+fn progress_line(progress: &DatasetProgress) -> String {
+    let DatasetProgress { parts, finished_parts, runs, finished_runs, runs_per_second, left, idle } =
+        progress;
+    let mut text = format!(
+        "{finished_parts} of {}, {finished_runs} of {}",
+        counted(*parts, "part"),
+        counted(*runs, "run")
+    );
+    if progress.is_complete() {
+        return text + ": complete";
+    }
+    if let Some(rate) = runs_per_second {
+        text.push_str(&format!(", {} runs/s", rounded(*rate)));
+    }
+    match (left, idle) {
+        (Some(left), _) => text.push_str(&format!(", {} left", duration(*left))),
+        (None, Some(idle)) => text.push_str(&format!(", newest part {} ago", duration(*idle))),
+        (None, None) => {}
+    }
+    text
+}
+
+/// Formats a rate with three significant digits.
+fn rounded(rate: f64) -> String {
+    let decimals = if rate >= 100.0 {
+        0
+    } else if rate >= 10.0 {
+        1
+    } else {
+        2
+    };
+    format!("{rate:.decimals$}")
+}
+
+/// Formats a duration to about two digits: `45 s`, `12 min`, `3 h 20 min`.
+fn duration(duration: Duration) -> String {
+    match duration.as_secs() {
+        seconds @ 0..120 => format!("{seconds} s"),
+        seconds @ 120..7200 => format!("{} min", seconds / 60),
+        seconds => format!("{} h {} min", seconds / 3600, seconds / 60 % 60),
+    }
 }
 
 /// Formats a number with its noun, in the singular or the plural.
@@ -142,6 +227,38 @@ fn progress_bar() -> ProgressBar {
     }
     let style = ProgressStyle::with_template("{bar:40} {pos}/{len} runs, {per_sec}, {eta} left");
     let bar = ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    bar.enable_steady_tick(std::time::Duration::from_millis(500));
+    bar.enable_steady_tick(Duration::from_millis(500));
     bar
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_progress_line_has_what_is_known() {
+        let none = DatasetProgress {
+            parts: 40,
+            finished_parts: 0,
+            runs: 10_000,
+            finished_runs: 0,
+            runs_per_second: None,
+            left: None,
+            idle: None,
+        };
+        assert_eq!(progress_line(&none), "0 of 40 parts, 0 of 10000 runs");
+        let some = DatasetProgress {
+            finished_parts: 12,
+            finished_runs: 3_200,
+            runs_per_second: Some(52.0612),
+            left: Some(Duration::from_secs(185)),
+            idle: Some(Duration::from_secs(5)),
+            ..none
+        };
+        assert_eq!(progress_line(&some), "12 of 40 parts, 3200 of 10000 runs, 52.1 runs/s, 3 min left");
+        let stalled = DatasetProgress { left: None, idle: Some(Duration::from_secs(8000)), ..some };
+        assert!(progress_line(&stalled).ends_with("52.1 runs/s, newest part 2 h 13 min ago"));
+        let complete = DatasetProgress { finished_parts: 40, finished_runs: 10_000, ..stalled };
+        assert_eq!(progress_line(&complete), "40 of 40 parts, 10000 of 10000 runs: complete");
+    }
 }

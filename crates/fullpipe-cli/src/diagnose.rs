@@ -118,7 +118,7 @@ fn play(
         let message = format!("{name}: --tui replays traces, and this file is not a trace");
         return Err(Failure::new(
             message,
-            "create one: fullpipe run EXPERIMENT --out DIR writes DIR/trace.csv",
+            "create a trace with fullpipe run EXPERIMENT --out DIR, which writes DIR/trace.csv",
         ));
     };
     tui::replay(rows, &measurement.companion_rows(), hosts.of_sockets(measurement, path), look)?;

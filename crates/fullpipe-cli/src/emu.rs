@@ -26,8 +26,8 @@ pub(crate) fn emu(args: &EmuArgs) -> Result<ExitCode, Failure> {
     let (forward, backward) = (report.forward.counters, report.backward.counters);
     let (late, stalls) = (validity.lateness, validity.stalls);
     eprintln!(
-        "path: {} packets to the peer ({} lost, {} found the queue full), {} back; written late by p50 {}, p99 {}, \
-         p99.9 {}, at most {}; hosts: woken late by p99 {}, at most {}, answered after p99 {}, at most {}",
+        "path: {} packets to the peer ({} lost, {} dropped by the full queue), {} back; delay of writes p50 \
+         {}, p99 {}, p99.9 {}, max {}; hosts: wake-up delay p99 {}, max {}, response delay p99 {}, max {}",
         forward.offered,
         forward.random_drops,
         forward.queue_drops,

@@ -6,5 +6,8 @@ use crate::args::ExporterArgs;
 use crate::failure::Failure;
 
 pub(crate) fn exporter(_: &ExporterArgs) -> Result<ExitCode, Failure> {
-    Err(Failure::new("the exporter requires Linux", "run it on the Linux host that has the connections"))
+    Err(Failure::new(
+        "the exporter requires Linux",
+        "run the exporter on the Linux host that has the connections",
+    ))
 }

@@ -55,7 +55,7 @@ pub(crate) fn require_program(what: &str) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::new(
-        format!("{what} requires the program fullpipe, and this is the Python package"),
+        format!("{what} requires the program fullpipe, but this is the Python package"),
         "install the program: cargo install fullpipe-cli, or the .deb or the tarball of the release",
     ))
 }

@@ -75,6 +75,6 @@ pub(crate) fn diagnose(_: &DiagnoseArgs, _: Look) -> Option<Result<ExitCode, Fai
 fn no_linux() -> Failure {
     Failure::new(
         "measuring to a server requires Linux",
-        "run iperf3 here, and pass its log to fullpipe diagnose",
+        "run iperf3 on this host, and pass its log to fullpipe diagnose",
     )
 }

@@ -2,6 +2,8 @@
 
 use std::io::{self, IsTerminal};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use fullpipe::files::{AtomicFile, cannot_write, write_atomically, write_to};
 use fullpipe::lab::campaign::Progress;
@@ -62,6 +64,11 @@ pub(crate) fn with_progress<T>(work: impl FnOnce(&RunBar) -> T) -> T {
     with_bar("simulating the ladder {bar:30} {pos}/{len} runs", work)
 }
 
+/// Calls `work` like [`with_progress`]; the observer abandons the runs once `ended` is set.
+pub(crate) fn with_progress_until<T>(ended: Arc<AtomicBool>, work: impl FnOnce(&RunBar) -> T) -> T {
+    with_progress(|RunBar { bar, .. }| work(&RunBar { bar: bar.clone(), ended: Some(ended) }))
+}
+
 /// Runs the rungs of `ladder` on the kernel of `prover` if there is a prover, and shows the progress of the
 /// runs.
 pub(crate) fn prove(prover: Option<&Prover>, ladder: &mut [Rung]) -> Result<(), fullpipe::Error> {
@@ -78,7 +85,7 @@ pub(crate) fn with_bar<T>(template: &str, work: impl FnOnce(&RunBar) -> T) -> T 
         let style = ProgressStyle::with_template(template);
         ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
     });
-    let shown = RunBar { bar };
+    let shown = RunBar { bar, ended: None };
     let done = work(&shown);
     if let Some(bar) = &shown.bar {
         bar.finish_and_clear();
@@ -110,9 +117,15 @@ impl Observer for Notes {
 /// Observer that shows the progress of simulated runs.
 pub(crate) struct RunBar {
     bar: Option<ProgressBar>,
+    /// Flag that ends the runs; `None` for runs that are not ended early.
+    ended: Option<Arc<AtomicBool>>,
 }
 
 impl Observer for RunBar {
+    fn abandons(&self) -> bool {
+        self.ended.as_ref().is_some_and(|ended| ended.load(Ordering::Relaxed))
+    }
+
     fn progress(&self, progress: Progress) {
         if let Some(bar) = &self.bar {
             bar.set_length(progress.total as u64);
@@ -261,7 +274,8 @@ fn hosts(report: &Report) -> Option<String> {
     };
     let (woken, answered) = (worst(|run| run.woken_ms)?, worst(|run| run.answered_ms)?);
     Some(format!(
-        "hosts at worst, not judged: woken late by p99 {:.2} ms, at most {:.1}; answered after p99 {:.2} ms, at most {:.1}\n",
+        "hosts in the worst run (no limit applies): wake-up delay p99 {:.2} ms, max {:.1}; response delay \
+         p99 {:.2} ms, max {:.1}\n",
         woken.p99, woken.max, answered.p99, answered.max
     ))
 }

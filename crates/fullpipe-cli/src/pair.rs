@@ -42,8 +42,8 @@ fn worlds(given: &[RunWorld]) -> Result<[PairWorld; 2], Failure> {
         RunWorld::Sim => Ok(PairWorld::Sim),
         RunWorld::Uml => Ok(PairWorld::Uml),
         RunWorld::Emu => Err(Failure::usage(
-            "the packets of an emu run come at times that differ from run to run",
-            "compare --world sim with --world uml",
+            "packet times in an emu run differ from run to run",
+            "add --world sim --world uml",
         )),
     };
     match given {
@@ -92,7 +92,7 @@ fn text(label: &str, seed: u64, pair: &Pair, args: &PairArgs) -> String {
     let Some(parting) = &pair.parting else {
         let packets = pair.runs[0].packets.len();
         let _ =
-            writeln!(out, "\nThe runs do not part: {packets} packets are equal within {}.", args.tolerance);
+            writeln!(out, "\nThe runs do not differ: {packets} packets are equal within {}.", args.tolerance);
         return out;
     };
     let _ = writeln!(out, "\n{}\n", sentence(parting));
@@ -110,12 +110,12 @@ fn sentence(parting: &Parting) -> String {
         (false, _) => "data packet of the receiver",
     };
     let how = match (parting.left, parting.right) {
-        (Some(_), Some(_)) if parting.is_timing() => "comes at another time",
-        (Some(_), Some(_)) => "has another content",
-        _ => "is sent by one of them only",
+        (Some(_), Some(_)) if parting.is_timing() => "has a different time",
+        (Some(_), Some(_)) => "has different content",
+        _ => "is only in one of the runs",
     };
     let at = packet.at.as_secs_f64();
-    format!("The runs part at {at:.6} s: {kind} {} of flow {} {how}.", parting.number, packet.flow)
+    format!("The runs differ from {at:.6} s on: {kind} {} of flow {} {how}.", parting.number, packet.flow)
 }
 
 fn line(out: &mut String, label: &str, values: [String; 2]) {

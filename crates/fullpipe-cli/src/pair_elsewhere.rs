@@ -8,6 +8,6 @@ use crate::failure::Failure;
 pub(crate) fn pair(_: &PairArgs) -> Result<ExitCode, Failure> {
     Err(Failure::new(
         "pair requires Linux on x86_64",
-        "run the experiment in the simulator: fullpipe run FILE",
+        "run the experiment only in the simulator: fullpipe run FILE",
     ))
 }

@@ -27,7 +27,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let experiment = read(args)?;
     if args.check && experiment.expectations().is_empty() {
         return Err(Failure::new(
-            "--check requires an [[expect]], and the experiment has none",
+            "--check requires an [[expect]], but the experiment has none",
             "add an [[expect]] or remove --check",
         )
         .about(args.file.display()));
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     }
     if report.interrupted {
         let all = experiment.runs();
-        eprintln!("interrupted: {} of {all} runs were made", report.runs.len());
+        eprintln!("interrupted after {} of {all} runs", report.runs.len());
         return Ok(ExitCode::from(INTERRUPTED));
     }
     let failed = args.check && !report.holds();
@@ -112,7 +112,7 @@ fn world(args: &RunArgs) -> fullpipe::World {
             let datapath = args.datapath.unwrap_or_default().into();
             fullpipe::World::Emu(EmuOptions { datapath, traced, capture })
         }
-        RunWorld::Sim => fullpipe::World::Sim(SimOptions { traced, capture }),
+        RunWorld::Sim => fullpipe::World::Sim(SimOptions { traced, capture, spool: args.out.clone() }),
         RunWorld::Uml => {
             let (kernel, modules) = (args.kernel.clone(), args.modules.clone());
             fullpipe::World::Uml(UmlOptions { kernel, modules, limit: args.time_limit, traced, capture })
@@ -129,7 +129,7 @@ fn forecast_text(forecast: &Forecast, world: &fullpipe::World) -> String {
         _ if threads == 1 => ("virtual", "on 1 core".into()),
         _ => ("virtual", format!("on {threads} cores")),
     };
-    format!("{runs}, {} s of {clock} time; about {} s {how}", seconds(run_time_s), seconds(wall_s))
+    format!("{runs}, {} s of {clock} time; takes about {} s {how}", seconds(run_time_s), seconds(wall_s))
 }
 
 /// Formats seconds with one to three significant digits below 10 s, and as a whole number above.
@@ -205,8 +205,10 @@ pub(crate) fn interruptible(bar: &ProgressBar) -> Result<Arc<AtomicU8>, Failure>
     let bar = bar.clone();
     interrupt::counted(move |number| {
         bar.suspend(|| match number {
-            1 => eprintln!("interrupted: finishing the runs under way; Ctrl-C again to abandon them"),
-            _ => eprintln!("interrupted again: keeping the finished runs; Ctrl-C again to exit at once"),
+            1 => eprintln!("interrupted: finishing the current runs; press Ctrl-C again to abandon them"),
+            _ => {
+                eprintln!("interrupted again: keeping the finished runs; press Ctrl-C again to exit at once");
+            }
         });
     })
 }

@@ -31,7 +31,7 @@ pub(crate) fn diagnose(args: &DiagnoseArgs, look: Look) -> Result<ExitCode, Fail
         return Err(Failure::usage("--point and --seed apply to traces only", "remove them"));
     }
     if which.interval < SHORTEST_INTERVAL {
-        return Err(Failure::usage("--interval is too short for several samples", "pass at least 500ms"));
+        return Err(Failure::usage("--interval is too short to take several samples", "pass at least 500ms"));
     }
     let watch = Watch::begin(&Selection { dst: which.dst.clone(), process: which.pid })?;
     // The kernel settings of this host apply to the watched sockets only if both are in the same network
@@ -42,7 +42,7 @@ pub(crate) fn diagnose(args: &DiagnoseArgs, look: Look) -> Result<ExitCode, Fail
     let host = SocketFacts { link: args.link, ..host };
     let looking = WatchSession { watch, until: Until(interrupt::noted(|| ())?) };
     if args.tui && !which.watch {
-        return Err(Failure::usage("--tui needs --watch for running sockets", "add --watch"));
+        return Err(Failure::usage("for running sockets, --tui requires --watch", "add --watch"));
     }
     if which.watch && args.tui && tui::has_terminal() {
         return show(args, looking, host, look);
@@ -84,6 +84,8 @@ fn one_shot(
     let mut sockets = Sockets::new(host).keeping_rows();
     let length = args.sockets.length.unwrap_or(LENGTH);
     looking.watch.collect(&mut sockets, length, &looking.until)?;
+    // From here on, Ctrl-C ends the process: the ladder has no result before its end.
+    looking.until.0.store(true, Ordering::Relaxed);
     let demand = args.demand.demand(memory_left)?;
     let memory = demand.map_or_else(|| memory(args), |demand| demand.memory);
     let reports = sockets.whole(demand.map(|demand| demand.rate), memory);
@@ -141,7 +143,8 @@ fn follow(args: &DiagnoseArgs, mut looking: WatchSession, host: SocketFacts) -> 
         }
         if rarely > 0 && !crowded {
             eprintln!(
-                "note: {rarely} active connections are sampled only once per second, because others are busier"
+                "note: {rarely} active connections are sampled only once per second, because other \
+                 connections carry more data"
             );
         }
         crowded = rarely > 0;
@@ -150,7 +153,7 @@ fn follow(args: &DiagnoseArgs, mut looking: WatchSession, host: SocketFacts) -> 
         let memory = memory(args);
         let reports = sockets.interval(demand, memory);
         if reports.is_empty() && !quiet {
-            eprintln!("note: {what}: {} connections, none of which transfers data", sockets.len());
+            eprintln!("note: {what}: none of the {} connections transfers data", sockets.len());
         }
         quiet = reports.is_empty();
         // All lines of an interval are written in one call, because there may be a thousand lines.

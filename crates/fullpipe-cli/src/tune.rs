@@ -67,10 +67,10 @@ impl To {
             return Ok(Self { address, others: Vec::new() });
         }
         if host.contains('/') {
-            let message = format!("{host} is a network, but a plan applies to one host");
+            let message = format!("{host} is a network, but a plan applies to a single host");
             return Err(Failure::usage(message, "pass the address of a host in that namespace"));
         }
-        let hint = "pass its address";
+        let hint = "pass the address of the host";
         let found = (host, 0)
             .to_socket_addrs()
             .map_err(|error| Failure::new(format!("cannot resolve {host}: {error}"), hint))?;
@@ -93,7 +93,10 @@ impl To {
         let others: Vec<String> = self.others.iter().map(ToString::to_string).collect();
         let (address, others) = (self.address, others.join(", "));
         (!others.is_empty()).then(|| {
-            format!("the host's name also resolves to {others}: changes to the route apply only to connections to {address}")
+            format!(
+                "the name of the host also resolves to {others}, but changes to the route apply only to \
+                     connections to {address}"
+            )
         })
     }
 }
@@ -252,8 +255,11 @@ fn closing(args: &PlanArgs, changes: usize, wanted: bool) -> String {
     debug_assert!(!wanted);
     match args.revert_after.0 {
         Some(time) => {
-            format!("\nNothing was changed. --apply makes these changes, for {time} unless confirmed.\n")
+            format!(
+                "\nNothing was changed. To make these changes, add --apply; they are reverted after \
+                     {time} unless confirmed.\n"
+            )
         }
-        None => "\nNothing was changed. --apply makes these changes.\n".into(),
+        None => "\nNothing was changed. To make these changes, add --apply.\n".into(),
     }
 }

@@ -36,8 +36,8 @@ pub(crate) fn whatif(args: &WhatifArgs, look: Look) -> Result<ExitCode, Failure>
     if let Some(range) = range {
         if demand.is_some() || prover.is_some() {
             return Err(Failure::usage(
-                "--offered and --prove belong to the ladder of one number of flows, and --flows is a range",
-                "pass one number to --flows, or leave out --offered and --prove",
+                "--offered and --prove require a ladder for one number of flows, but --flows is a range",
+                "pass one number to --flows, or remove --offered and --prove",
             ));
         }
         return count(&question, range, args.output.format(), look);

@@ -51,7 +51,7 @@ pub(crate) fn run(point: &Point, seed: u64, dir: &Path, more: &str) -> Result<Te
     let document = fs::read_to_string(&path).map_err(|error| cannot("read", &path, &error))?;
     if !is_whole(scenario, &document) {
         let message = format!("'{}', seed {seed}: the test ended early", point.label);
-        return Err(Error::new(message, "run the same command again: it continues where it stopped"));
+        return Err(Error::new(message, "run the same command again to continue"));
     }
     // The files are no longer needed. It is not an error if one of the files does not exist.
     for file in [&path, &fifo] {

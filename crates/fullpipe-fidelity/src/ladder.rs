@@ -53,7 +53,7 @@ pub(crate) fn known(label: &str, scenario: &Scenario, seeds: &[u64]) -> Result<V
     let climbed = with_ladder(|progress| climb_known(&scenario, repeats, progress));
     let ladder = climbed.map_err(|error| match error {
         DiagnoseError::Input(error) => Error::from(error).about(format_args!("point '{label}'")),
-        defect @ DiagnoseError::Defect(_) => Error::from(defect),
+        other => Error::from(other),
     })?;
     Ok(ladder.rungs)
 }

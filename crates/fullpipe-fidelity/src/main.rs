@@ -115,6 +115,7 @@ fn compare(args: &FidelityArgs) -> Result<ExitCode, Error> {
         experiment = experiment.with_repeat(repeat);
     }
     experiment.check_size()?;
+    experiment.check_simulated()?;
     // iperf3 tests leave signal handlers behind. This call restores the default; otherwise, only SIGKILL
     // would end the campaign after such a test.
     fullpipe::linux::command::end_at_signals()?;

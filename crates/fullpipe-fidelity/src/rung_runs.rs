@@ -200,7 +200,7 @@ mod tests {
         let same = applied(&cell, &state("loss = '2%'", host, "cc = 'cubic'"), present);
         assert_eq!(same, Some(cell.clone()), "no remedy");
         let bbr = applied(&cell, &state("", host, "cc = 'bbr1'\ncount = 4"), present).expect("a run");
-        assert_eq!((bbr.flows.len(), bbr.flows[0].cc), (4, Algorithm::Bbr1));
+        assert_eq!((bbr.flows.len(), bbr.flows[0].cc), (4, Algorithm::Bbr1.into()));
         assert_eq!(Scenario { flows: cell.flows.clone(), ..bbr }, cell);
         let larger = "sndbuf = '1MiB'\nrcvbuf = '2MiB'";
         let large = applied(&cell, &state("", larger, "cc = 'cubic'"), present).expect("a run");

@@ -57,7 +57,7 @@ impl Arm {
 
     /// Returns `flow` with this sender, except for the initial window, which is a setting of the host.
     fn applied_to(self, flow: &FlowSpec, profile: Option<Profile>) -> FlowSpec {
-        FlowSpec { cc: self.cc, profile: profile.or(flow.profile), ..flow.clone() }
+        FlowSpec { cc: self.cc.into(), profile: profile.or(flow.profile), ..flow.clone() }
     }
 
     /// Returns `flow` with this sender, including its initial window. Other flows of the host are not affected.
@@ -87,8 +87,8 @@ impl UnknownArm {
     /// Returns a hint that lists the known names; one line.
     pub fn hint(&self) -> String {
         format!(
-            "{}; NAME+{WITH_LAUNCH} starts with a window of {LAUNCH_WINDOW} segments, \
-             NAME+PROFILE has a profile, {TCPA} is bbr1+{TCPA}",
+            "{}; NAME+{WITH_LAUNCH} has an initial window of {LAUNCH_WINDOW} segments, NAME+PROFILE has the \
+             settings of a profile, and {TCPA} is short for bbr1+{TCPA}",
             Algorithm::KNOWN
         )
     }

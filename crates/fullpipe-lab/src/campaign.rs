@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use crate::experiment::Point;
+use crate::outcome::Outcome;
 use crate::scenario::Scenario;
+use crate::sim;
 
 /// Result of one run of an experiment point with one seed.
 #[derive(Clone, Debug, PartialEq)]
@@ -144,6 +146,67 @@ pub fn run_jobs<T: Send>(
 ) -> Result<Vec<T>, RunPanicked> {
     let name = |index: usize| (jobs[index].label.clone(), jobs[index].scenario.seed);
     make(threads, jobs.len(), name, |index| runner(&jobs[index].scenario), NEVER, |at, _| progress(at))
+}
+
+/// Observer of jobs, which can abandon them. The worker threads call its methods.
+///
+/// A closure that receives the progress serves as an observer that never abandons the jobs.
+pub trait JobWatch: Sync {
+    /// Called after each job that has finished without a panic.
+    fn finished(&self, progress: Progress);
+
+    /// Returns whether to abandon the jobs in progress; called every few milliseconds. An observer that has
+    /// once returned `true` must not return `false` afterwards.
+    fn abandons(&self) -> bool {
+        false
+    }
+}
+
+impl<F: Fn(Progress) + Sync> JobWatch for F {
+    fn finished(&self, progress: Progress) {
+        self(progress);
+    }
+}
+
+impl JobWatch for &dyn JobWatch {
+    fn finished(&self, progress: Progress) {
+        (**self).finished(progress);
+    }
+
+    fn abandons(&self) -> bool {
+        (**self).abandons()
+    }
+}
+
+/// Simulates all `jobs` on the given number of threads, like [`run_jobs`], unless `watch` abandons them.
+/// Returns `None` for abandoned jobs.
+///
+/// # Errors
+/// Returns the same errors as [`run`].
+pub fn simulate_jobs(
+    threads: NonZeroUsize,
+    jobs: &[Job],
+    watch: &dyn JobWatch,
+) -> Result<Option<Vec<Outcome>>, RunPanicked> {
+    run_watched_jobs(threads, jobs, |scenario| sim::run_while(scenario, &|| !watch.abandons()), watch)
+}
+
+/// Executes all `jobs` on the given number of threads, like [`run_jobs`], unless `watch` abandons them.
+/// `runner` must return within milliseconds after that. Returns `None` for abandoned jobs.
+///
+/// # Errors
+/// Returns the same errors as [`run`].
+pub fn run_watched_jobs<T: Send>(
+    threads: NonZeroUsize,
+    jobs: &[Job],
+    runner: impl Fn(&Scenario) -> T + Sync,
+    watch: &dyn JobWatch,
+) -> Result<Option<Vec<T>>, RunPanicked> {
+    let name = |index: usize| (jobs[index].label.clone(), jobs[index].scenario.seed);
+    let run = |index: usize| runner(&jobs[index].scenario);
+    let ends = Ends { goes_on: || !watch.abandons(), abandons: || watch.abandons() };
+    let made = make(threads, jobs.len(), name, run, ends, |at, _| watch.finished(at))?;
+    Ok((made.len() == jobs.len()).then_some(made))
 }
 
 /// Conditions that end a campaign early or abandon a run.
@@ -308,5 +371,36 @@ mod tests {
             run_on(threads(1), &points(), &[5, 6, 7], |scenario| scenario.seed, two).expect("no panic");
         let order: Vec<_> = made.iter().map(|run| (run.point, run.seed)).collect();
         assert_eq!(order, [(0, 5), (0, 6)]);
+    }
+
+    /// Abandoned jobs have no results: the jobs in progress end within milliseconds, and no further one starts.
+    #[test]
+    fn abandoned_jobs_end_at_once() {
+        struct Abandoning {
+            finished: AtomicUsize,
+            after: usize,
+        }
+        impl JobWatch for Abandoning {
+            fn finished(&self, _: Progress) {
+                self.finished.fetch_add(1, Ordering::SeqCst);
+            }
+            fn abandons(&self) -> bool {
+                self.finished.load(Ordering::SeqCst) >= self.after
+            }
+        }
+        let text = "name = 'x'\nduration = '1s'\n[path]\nrate = '1mbit'\nrtt = '1ms'\n[[flow]]\ncc = 'reno'";
+        let short = Experiment::from_toml(text).expect("valid").points()[0].scenario.clone();
+        // Its packets take hours of computing time.
+        let long = text.replace("'1s'", "'60min'").replace("1mbit", "100gbit");
+        let long = Experiment::from_toml(&long).expect("valid").points()[0].scenario.clone();
+        let job = |scenario: &Scenario| Job { label: "a job".into(), scenario: scenario.clone() };
+        let jobs = [job(&short), job(&short), job(&long), job(&long)];
+        let watch = |after| Abandoning { finished: AtomicUsize::new(0), after };
+        let abandoning = watch(2);
+        assert_eq!(simulate_jobs(threads(2), &jobs, &abandoning), Ok(None));
+        assert_eq!(abandoning.finished.load(Ordering::SeqCst), 2);
+        let made = simulate_jobs(threads(2), &jobs[..2], &watch(3)).expect("no panic").expect("complete");
+        let expected = run_jobs(threads(1), &jobs[..2], sim::run, |_| {}).expect("no panic");
+        assert_eq!(made, expected);
     }
 }

@@ -56,7 +56,7 @@ mod tests {
     fn flow(mbit: u64, rtt_ms: Option<u64>) -> FlowOutcome {
         let ms = Duration::from_millis;
         FlowOutcome {
-            cc: Algorithm::Reno,
+            cc: Algorithm::Reno.into(),
             bytes: Bytes::new(1),
             goodput: Rate::from_bps(mbit * 1_000_000),
             goodput_second_half: Rate::from_bps(mbit * 2_000_000),

@@ -91,9 +91,9 @@ fn transferred(scenario: &Scenario, flow: &FlowSpec) -> f64 {
     let window = sendable(host.sndbuf.limit()).min(host.window_clamp.map_or(received, |w| w.min(received)));
     bytes = bytes.min(window.get() as f64 * round_trips);
     let loss = scenario.path.forward.loss.as_f64();
-    if loss > 0.0 && !flow.cc.is_rate_based() {
+    if let Some(cc) = flow.cc.of_fullpipe().filter(|cc| loss > 0.0 && !cc.is_rate_based()) {
         // Before its first loss, a flow in slow start can reach any rate.
-        let segments = mean_window(flow.cc, scenario.path.rtt(), loss) * round_trips + 1.0 / loss;
+        let segments = mean_window(cc, scenario.path.rtt(), loss) * round_trips + 1.0 / loss;
         bytes = bytes.min(segments * mtu);
     }
     flow.bytes.map_or(bytes, |size| bytes.min(size.get() as f64))

@@ -1,9 +1,9 @@
 //! The history of a running flow and the outcome computed from it, for simulated, emulated and live runs.
 
 use fullpipe_tcp::SendLimit;
-use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
+use crate::algorithm::FlowAlgorithm;
 use crate::outcome::{FlowOutcome, ResponseOutcome, RttOutcome, WireOutcome};
 use crate::trace::Row;
 
@@ -32,7 +32,7 @@ pub struct Moment {
 #[derive(Clone, Copy, Debug)]
 pub struct FinalState {
     /// Congestion control of the flow.
-    pub cc: Algorithm,
+    pub cc: FlowAlgorithm,
     /// State at the time when the flow completed or the run ended.
     pub last: Moment,
     /// Time at which a flow of limited size completed; `None` if it did not complete.

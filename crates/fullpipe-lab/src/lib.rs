@@ -34,6 +34,7 @@
 //! function of its scenario.
 #![forbid(unsafe_code)]
 
+pub mod algorithm;
 pub mod arm;
 pub mod bootstrap;
 pub mod campaign;

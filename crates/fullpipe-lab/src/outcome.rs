@@ -3,10 +3,11 @@
 use std::fmt;
 
 use fullpipe_path::Counters;
-use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::algorithm::FlowAlgorithm;
 
 /// Outcome of one run: totals of its flows and of the path.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,7 +27,7 @@ pub struct Outcome {
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowOutcome {
     /// Congestion control of the flow.
-    pub cc: Algorithm,
+    pub cc: FlowAlgorithm,
     /// Payload that the receiving application read, in bytes.
     pub bytes: Bytes,
     /// Goodput: `bytes` divided by the flow's lifetime, which lasts from the flow's start to its last byte or

@@ -243,19 +243,22 @@ pub static KEYS: [Key; 13] = [
 static REFUSED: [(&[&str], &str); 5] = [
     (
         &["wnd_extend", "extend_wnd", "probe_exwnd", "ignore_rwnd", "sndwnd"],
-        "firewalls drop data beyond the receive window (RFC 9293), and a slow reader loses it; diagnose shows \
-         whether the receive window is the limit",
+        "firewalls and slow receivers drop data beyond the receive window (RFC 9293); fullpipe diagnose \
+         shows whether the receive window is the limit",
     ),
     (
         &["file_thresh"],
-        "a sender cannot know the size of a response in advance; launch.window applies to all of them",
+        "a sender cannot know the size of a response in advance; launch.window applies to responses of any size",
     ),
     (
         &["retries", "retries1", "retries2", "tcp_retries1", "tcp_retries2"],
-        "a connection gives up after 15 timeouts; 120 of them, at most 1 s apart, would load a dead path",
+        "a connection gives up after 15 timeouts; 120 timeouts, at most 1 s apart, would load a path that is down",
     ),
-    (&["tcp_fack"], "RACK detects losses, also with reordering; see loss.reordering"),
-    (&["tcp_timestamps"], "timestamps are always on: they show whether a retransmission was needed"),
+    (&["tcp_fack"], "RACK detects losses, even with reordering; see loss.reordering"),
+    (
+        &["tcp_timestamps"],
+        "timestamps are always on, because they show whether a retransmission was necessary",
+    ),
 ];
 
 /// Profiles that are built into the program, by name and as TOML.

@@ -19,7 +19,7 @@ use crate::stats::mean;
 use crate::validity::{LatenessQuantiles, Validity};
 
 pub use columns::{FlowRow, RUN_COLUMNS, RunRecord};
-pub use tables::{ResultTable, TraceTable};
+pub use tables::{ResultTable, TraceTable, TraceText};
 
 /// Name and version of the format of the JSON document.
 pub const SCHEMA: &str = "fullpipe.run/1";
@@ -506,7 +506,7 @@ mod tests {
     pub(super) fn runs() -> Vec<RunResult<TimedOutcome>> {
         let ms = Duration::from_millis;
         let flow = |mbit: u64| FlowOutcome {
-            cc: Algorithm::Bbr1,
+            cc: Algorithm::Bbr1.into(),
             bytes: Bytes::new(1_000_000),
             goodput: Rate::from_bps(mbit * 1_000_000),
             goodput_second_half: Rate::from_bps(9_000_000),

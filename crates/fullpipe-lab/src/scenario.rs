@@ -6,9 +6,10 @@
 use fullpipe_path::{AggregatorConfig, DetourConfig, Discipline, JitterConfig, Opportunities, Scope};
 use fullpipe_tcp::Tunables;
 use fullpipe_tcp::buffers::{Buffer, DrsRule, KernelVersion, WindowRule};
-use fullpipe_tcp::cc::{Algorithm, SlowStart};
+use fullpipe_tcp::cc::SlowStart;
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
+use crate::algorithm::FlowAlgorithm;
 use crate::profile::Profile;
 use crate::workload::Workload;
 
@@ -251,7 +252,7 @@ impl HostSpec {
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowSpec {
     /// Congestion control of the flow.
-    pub cc: Algorithm,
+    pub cc: FlowAlgorithm,
     /// Slow-start variant of the flow; `None` for the default of the congestion control.
     pub slow_start: Option<SlowStart>,
     /// Time at which the flow opens its connection.
@@ -272,9 +273,9 @@ pub struct FlowSpec {
 
 impl FlowSpec {
     /// Creates a flow that lasts for the whole run and is never limited by its applications.
-    pub fn plain(cc: Algorithm) -> Self {
+    pub fn plain(cc: impl Into<FlowAlgorithm>) -> Self {
         Self {
-            cc,
+            cc: cc.into(),
             slow_start: None,
             start: Duration::ZERO,
             bytes: None,

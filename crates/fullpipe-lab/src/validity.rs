@@ -161,12 +161,13 @@ impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Late(p99, bound) => {
-                write!(f, "1 % of the packets were written more than {p99} late (bound {bound})")
+                write!(f, "1 % of the packets were written more than {p99} too late (limit {bound})")
             }
-            Self::TunDrops(n) => write!(f, "{n} packets dropped between the kernel and the path"),
+            Self::TunDrops(n) => write!(f, "{n} packets were dropped between the kernel and the path"),
             Self::Unexplained(retransmits, drops, duplicates) => write!(
                 f,
-                "{retransmits} retransmitted segments, {drops} dropped by the path and {duplicates} that arrived twice"
+                "{retransmits} segments were retransmitted, but the path dropped {drops}, and {duplicates} \
+                 arrived twice"
             ),
         }
     }

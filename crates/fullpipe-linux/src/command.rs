@@ -162,7 +162,7 @@ fn cannot_run(program: &OsString, error: io::Error) -> Error {
         io::ErrorKind::NotFound => Error {
             kind: Kind::NoCommand,
             hint:
-                "give a command after --, as in fullpipe emu --rate 10mbit --rtt 50ms -- ping -c 3 198.18.0.2"
+                "give a command after --, for example fullpipe emu --rate 10mbit --rtt 50ms -- ping -c 3 198.18.0.2"
                     .into(),
             ..Error::system(what, error)
         },
@@ -244,8 +244,8 @@ fn serving(text: &str, clock: Clock) -> Result<Child, Error> {
     while clock.now() < deadline && !somebody_listens() {
         if let Some(status) = child.try_wait().doing("wait for the server")? {
             return Err(Error::settings(
-                format!("the server '{text}' ended before it started to listen: {status}"),
-                "run it without fullpipe to see its error",
+                format!("the server '{text}' ended before it listened on a port: {status}"),
+                "run the server without fullpipe to see its error",
             ));
         }
         clock.sleep_until(clock.now() + LOOK);

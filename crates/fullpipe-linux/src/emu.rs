@@ -26,13 +26,13 @@ use fullpipe_lab::trace::Sink;
 use fullpipe_lab::validity::Validity;
 use fullpipe_tcp::stack::Stack;
 use fullpipe_units::{Duration, Instant};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::Datapath;
 use crate::clock::Clock;
 use crate::error::{Doing, Error};
 use crate::flows::{
-    Ending, Flow, GreedyReads, Receivers, Sampler, Senders, Servers, impose, listening, receive, send, stack,
+    Ending, Flow, GreedyReads, Receivers, Sampler, Senders, Servers, allow_files, impose, listening, receive,
+    send, stack,
 };
 use crate::link::{FlowNumbers, Log, PacketNote, Sampling, WAITING};
 use crate::outcome::{FlowEnd, Totals, outcome};
@@ -97,7 +97,7 @@ pub fn run(scenario: &Scenario, options: Options, sink: &mut impl Sink) -> Resul
 pub fn run_between(hosts: &mut Hosts, scenario: &Scenario, sink: &mut impl Sink) -> Result<EmuRun, Error> {
     if settings::ends(scenario)? != hosts.ends() {
         return Err(Error::settings(
-            "the flows of a run require other TCP stacks than those of the hosts",
+            "the flows of a run require TCP stacks that the hosts do not have",
             "remove stack from the [[flow]]",
         ));
     }
@@ -159,7 +159,7 @@ fn make(
         End::Ours => Ok((None, BTreeMap::new())),
         End::Kernel => {
             impose(&scenario.host)?;
-            Ok((Some(listening(&scenario.host)?), Flow::clients(scenario, first_port)?))
+            Ok((Some(listening(&scenario.host, &scenario.flows)?), Flow::clients(scenario, first_port)?))
         }
     })?;
     let (flows, servers) = wan.sender.run(|| {
@@ -226,18 +226,6 @@ fn make(
 
 fn joined<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-}
-
-/// Raises the limit on open files to two per flow plus 64, because runs with many flows need more than the
-/// default.
-fn allow_files(flows: u64) {
-    let wanted = 2 * flows + 64;
-    let limit = getrlimit(Resource::Nofile);
-    if limit.current.is_some_and(|current| current < wanted) {
-        // If the hard limit is lower, the system call that exceeds it will report the error.
-        let raised = limit.maximum.map_or(wanted, |most| most.min(wanted));
-        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(raised), ..limit });
-    }
 }
 
 /// Waits until all written data is acknowledged, or until the time `until`.

@@ -37,8 +37,8 @@ impl Error {
     }
 
     pub(crate) fn rights(message: impl Into<String>) -> Self {
-        let hint = "run it as root, or where /dev/net/tun may be opened by everybody and user namespaces are \
-                    allowed; the simulator (--world sim) needs no rights";
+        let hint = "run the command as root, or on a host where all users may open /dev/net/tun and create \
+                    user namespaces; the simulator (--world sim) needs no privileges";
         Self { kind: Kind::Rights, message: message.into(), hint: hint.into() }
     }
 

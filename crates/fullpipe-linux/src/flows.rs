@@ -27,6 +27,7 @@ use fullpipe_lab::trace::{ReceiverInfo, SenderTruth, TcpInfo};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_tcp::stack::Stack;
 use fullpipe_units::Instant;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::Socket;
 
 use crate::error::{Doing, Error};
@@ -40,7 +41,7 @@ pub(crate) use sampler::{Ending, Sampler};
 pub(crate) use sender::send;
 pub use sockets::kernel_name;
 pub(crate) use sockets::{Servers, check_congestion_control, impose, listening};
-use sockets::{connecting, requesting};
+use sockets::{connecting, requesting, set_receiver_algorithm};
 
 /// Both ends of a flow, shared by the threads that transfer the flow's data and the thread that samples the
 /// flow.
@@ -100,7 +101,9 @@ impl Flow {
     pub(crate) fn clients(scenario: &Scenario, first: u16) -> Result<BTreeMap<usize, Socket>, Error> {
         let numbered = scenario.flows.iter().enumerate();
         let clients = numbered.filter(|(_, spec)| Opener::of(spec) == Opener::Receiver);
-        clients.map(|(number, _)| Ok((number, requesting(&scenario.host, first + number as u16)?))).collect()
+        clients
+            .map(|(number, spec)| Ok((number, requesting(&scenario.host, spec, first + number as u16)?)))
+            .collect()
     }
 
     /// Creates both ends of every flow in `scenario`, without connecting them. The function must be called
@@ -168,11 +171,11 @@ impl Half {
             Self::Kernel(socket) => {
                 let paced = spec.cc.is_rate_based() || host.fair_queue || spec.max_pacing_rate.is_some();
                 let Some(socket) = socket.get() else {
-                    return Ok((TcpInfo { cc: Some(spec.cc), ..tcp_info::unconnected() }, None));
+                    return Ok((TcpInfo { cc: spec.cc.of_fullpipe(), ..tcp_info::unconnected() }, None));
                 };
                 let told = tcp_info::sender(socket.as_fd(), paced)?;
                 let bbr = if spec.cc == Algorithm::Bbr1 { tcp_info::bbr(socket.as_fd())? } else { None };
-                Ok((TcpInfo { cc: Some(spec.cc), bbr, ..told }, None))
+                Ok((TcpInfo { cc: spec.cc.of_fullpipe(), bbr, ..told }, None))
             }
         }
     }
@@ -217,11 +220,16 @@ fn connect(socket: &Socket, peer: SocketAddrV4) -> Result<(), Error> {
 }
 
 /// Accepts a connection, determines its flow from the peer's port, and watches it for data. `end` selects the
-/// accepting end of the flow.
-fn accept(flows: &[Flow], listener: &Socket, end: fn(&Flow) -> &Half, poll: &Poll) -> Result<(), Error> {
+/// accepting end of the flow. Returns the number of the flow; `None` if no connection of a flow was accepted.
+fn accept(
+    flows: &[Flow],
+    listener: &Socket,
+    end: fn(&Flow) -> &Half,
+    poll: &Poll,
+) -> Result<Option<usize>, Error> {
     let (socket, peer) = match listener.accept() {
         Ok(accepted) => accepted,
-        Err(error) if again(error.kind()) => return Ok(()),
+        Err(error) if again(error.kind()) => return Ok(None),
         Err(error) => return Err(Error::system("accept a flow", error)),
     };
     socket.set_nonblocking(true).doing("make a socket non-blocking")?;
@@ -231,8 +239,23 @@ fn accept(flows: &[Flow], listener: &Socket, end: fn(&Flow) -> &Half, poll: &Pol
     if let Some(Half::Kernel(accepted)) = flows.get(number).map(end) {
         poll.watch(socket.as_fd(), number as u64)?;
         let _ = accepted.set(socket);
+        return Ok(Some(number));
     }
-    Ok(())
+    Ok(None)
+}
+
+/// Raises the limit on open files to two per flow plus 64, as runs with many flows require.
+pub(crate) fn allow_files(flows: u64) {
+    let wanted = 2 * flows + 64;
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_none_or(|current| current >= wanted) {
+        return;
+    }
+    let maximum = limit.maximum.map(|most| most.max(wanted));
+    if setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum }).is_err() {
+        // Only root may raise the hard limit. The system call that exceeds it will report the error.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    }
 }
 
 fn again(kind: ErrorKind) -> bool {

@@ -21,6 +21,9 @@ use netlink_sys::{Socket, SocketAddr};
 
 use crate::error::{Doing, Error};
 
+/// Longest transmit queue in packets that every kernel accepts. Stable releases of 2026 refuse a longer one.
+const LONGEST_QUEUE: u32 = i16::MAX as u32;
+
 /// A netlink socket, which belongs to the network namespace in which it was created.
 pub(crate) struct Netlink {
     socket: Socket,
@@ -74,15 +77,26 @@ impl Netlink {
 
     /// Brings a device up. For a TUN device, also sets the MTU and the transmit queue length.
     pub(crate) fn up(&self, index: u32, tun: Option<(u32, u32)>) -> Result<(), Error> {
-        let mut message = LinkMessage::default();
-        message.header.index = index;
-        message.header.flags = LinkFlags::Up;
-        message.header.change_mask = LinkFlags::Up;
-        if let Some((mtu, queue)) = tun {
-            message.attributes.push(LinkAttribute::Mtu(mtu));
-            message.attributes.push(LinkAttribute::TxQueueLen(queue));
-        }
-        self.change(RouteNetlinkMessage::SetLink(message), 0).doing("bring a device up")
+        let up = |tun: Option<(u32, u32)>| {
+            let mut message = LinkMessage::default();
+            message.header.index = index;
+            message.header.flags = LinkFlags::Up;
+            message.header.change_mask = LinkFlags::Up;
+            if let Some((mtu, queue)) = tun {
+                message.attributes.push(LinkAttribute::Mtu(mtu));
+                message.attributes.push(LinkAttribute::TxQueueLen(queue));
+            }
+            self.change(RouteNetlinkMessage::SetLink(message), 0)
+        };
+        let done = match (up(tun), tun) {
+            (Err(error), Some((mtu, queue)))
+                if error.raw_os_error() == Some(libc::ERANGE) && queue > LONGEST_QUEUE =>
+            {
+                up(Some((mtu, LONGEST_QUEUE)))
+            }
+            (done, _) => done,
+        };
+        done.doing("bring a device up")
     }
 
     /// Sets the MTU of a device, in bytes.

@@ -257,7 +257,7 @@ fn refused(error: io::Error) -> Error {
     let (kind, hint) = match error.kind() {
         io::ErrorKind::PermissionDenied => (
             Kind::Rights,
-            "run it outside the sandbox, which blocks netlink, or pass ss -tmi output as input",
+            "run fullpipe outside the sandbox, which blocks netlink, or pass ss -tmi output as input",
         ),
         _ => (Kind::System, "load the kernel module tcp_diag, or pass ss -ti output as input"),
     };
@@ -434,11 +434,13 @@ pub fn inodes_of(process: u32) -> Result<BTreeSet<u32>, Error> {
         io::ErrorKind::PermissionDenied => Error {
             kind: Kind::Rights,
             message: format!("cannot read the open files of process {process}: permission denied"),
-            hint: "run it as root or as the owner of that process; --dst ADDR needs no rights".into(),
+            hint: "run fullpipe as root or as the owner of that process, or use --dst ADDR, which needs no \
+                   privileges"
+                .into(),
         },
         _ => Error::settings(
             format!("there is no process {process}"),
-            "ps -e lists the processes; --dst ADDR requires no process",
+            "list the processes with ps -e, or use --dst ADDR, which needs no process",
         ),
     };
     let mut inodes = BTreeSet::new();

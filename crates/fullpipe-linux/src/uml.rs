@@ -38,6 +38,7 @@ mod xstate;
 
 use std::path::PathBuf;
 
+use fullpipe_lab::algorithm::FlowAlgorithm;
 use fullpipe_lab::capture::{Capture, CapturedPacket};
 use fullpipe_lab::experiment::Point;
 use fullpipe_lab::outcome::Outcome;
@@ -165,9 +166,9 @@ pub fn simulated(kernel: &Kernel, scenario: &Scenario) -> Scenario {
 /// does not support.
 pub fn check(kernel: &Kernel, point: &Point) -> Result<Vec<String>, Error> {
     const SIM: &str = "or use the simulator: --world sim";
-    let refuse = |what: String, remedy: &str| {
-        Err(Error::settings(format!("point '{}' {what}", point.label), format!("{remedy}, {SIM}")))
-    };
+    let refuse_hinting =
+        |what: String, hint: String| Err(Error::settings(format!("point '{}' {what}", point.label), hint));
+    let refuse = |what: String, remedy: &str| refuse_hinting(what, format!("{remedy}, {SIM}"));
     let Scenario { host, flows, path, .. } = &point.scenario;
     let running: Option<KernelVersion> = kernel.release.parse().ok();
     let wanted = point.parameters.get("kernel").and_then(|text| text.parse::<KernelVersion>().ok());
@@ -175,7 +176,7 @@ pub fn check(kernel: &Kernel, point: &Point) -> Result<Vec<String>, Error> {
         && wanted != running
     {
         return refuse(
-            format!("requires kernel {wanted}, but the guest's is {running}"),
+            format!("requires kernel {wanted}, but the guest has kernel {running}"),
             "remove the setting kernel",
         );
     }
@@ -187,40 +188,59 @@ pub fn check(kernel: &Kernel, point: &Point) -> Result<Vec<String>, Error> {
             );
         }
         if flow.profile.is_some() {
-            return refuse("has a profile, which the kernel's TCP cannot have".into(), "remove the profile");
+            return refuse(
+                "has a profile, which the kernel's TCP does not support".into(),
+                "remove the profile",
+            );
         }
-        let ours = matches!(flow.cc, Algorithm::Bbr3 | Algorithm::Surge);
+        let ours = matches!(flow.cc, FlowAlgorithm::Fullpipe(Algorithm::Bbr3 | Algorithm::Surge));
         let name = kernel_name(flow.cc);
         if ours || !kernel.may_have(name) {
-            return refuse(
-                format!("requires the congestion control '{name}', which the guest's kernel does not have"),
-                "choose another control",
-            );
+            let what =
+                format!("requires the congestion control '{name}', which the guest's kernel does not have");
+            const OTHER: &str = "choose another congestion control";
+            return match flow.cc {
+                FlowAlgorithm::Fullpipe(_) => refuse(what, OTHER),
+                FlowAlgorithm::Linux(_) => {
+                    refuse_hinting(what, format!("{OTHER}, or another kernel: --kernel FILE"))
+                }
+            };
         }
     }
     if host.path_memory {
-        return refuse("has path_memory, which the kernel's TCP cannot have".into(), "remove path_memory");
+        return refuse(
+            "has path_memory, which the kernel's TCP does not support".into(),
+            "remove path_memory",
+        );
     }
     if host.tunables != Tunables::LINUX {
-        return refuse("has tunables, which the kernel's TCP cannot have".into(), "remove tunables");
+        return refuse("has tunables, which the kernel's TCP does not support".into(), "remove tunables");
     }
     if [&path.forward, &path.backward].iter().any(|way| way.loss_pattern == LossPattern::SuperPackets) {
         return refuse(
-            "loses whole super-packets, which do not reach the guest's devices".into(),
+            "drops whole super-packets, which the guest's devices do not have".into(),
             "remove unit = \"super-packet\"",
+        );
+    }
+    if let Some(flow) =
+        flows.iter().find(|flow| flow.slow_start.is_some() && flow.slow_start != flow.cc.slow_start())
+    {
+        return refuse(
+            format!("has slow_start, which the kernel's {} does not support", flow.cc),
+            "remove slow_start",
         );
     }
     let mut notes = Vec::new();
     for key in ["window_ratio", "adv_win_scale"] {
         if point.parameters.contains_key(key) {
-            notes.push(format!("{key} applies to the simulator only: the guest's kernel has its own rule"));
+            notes.push(format!("{key} applies only to the simulator; the guest's kernel uses its own rule"));
         }
     }
     if !host.rx_merge.is_zero() {
-        notes.push("rx_merge applies to the simulator only: the guest's devices merge no packets".into());
+        notes.push("rx_merge applies only to the simulator; the guest's devices do not merge packets".into());
     }
     if host.fair_queue {
-        notes.push("fair_queue: TCP paces by itself, as it would under fq".into());
+        notes.push("fair_queue has no effect, because TCP paces by itself, as it does with fq".into());
     }
     Ok(notes)
 }

@@ -11,6 +11,8 @@ use std::ptr::{null, null_mut};
 use std::sync::Arc;
 
 use fullpipe::table::{Batch, ColumnData, ColumnSpec, Table, Values};
+use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
 
 /// Flag of a field whose values may be null (`ARROW_FLAG_NULLABLE`).
 const NULLABLE: i64 = 2;
@@ -18,39 +20,39 @@ const NULLABLE: i64 = 2;
 /// `struct ArrowSchema`.
 #[repr(C)]
 pub(crate) struct ArrowSchema {
-    format: *const c_char,
-    name: *const c_char,
+    pub(crate) format: *const c_char,
+    pub(crate) name: *const c_char,
     metadata: *const c_char,
     flags: i64,
-    n_children: i64,
-    children: *mut *mut Self,
-    dictionary: *mut Self,
-    release: Option<unsafe extern "C" fn(*mut Self)>,
+    pub(crate) n_children: i64,
+    pub(crate) children: *mut *mut Self,
+    pub(crate) dictionary: *mut Self,
+    pub(crate) release: Option<unsafe extern "C" fn(*mut Self)>,
     private_data: *mut c_void,
 }
 
 /// `struct ArrowArray`.
 #[repr(C)]
-struct ArrowArray {
-    length: i64,
-    null_count: i64,
-    offset: i64,
-    n_buffers: i64,
-    n_children: i64,
-    buffers: *mut *const c_void,
-    children: *mut *mut Self,
-    dictionary: *mut Self,
-    release: Option<unsafe extern "C" fn(*mut Self)>,
+pub(crate) struct ArrowArray {
+    pub(crate) length: i64,
+    pub(crate) null_count: i64,
+    pub(crate) offset: i64,
+    pub(crate) n_buffers: i64,
+    pub(crate) n_children: i64,
+    pub(crate) buffers: *mut *const c_void,
+    pub(crate) children: *mut *mut Self,
+    pub(crate) dictionary: *mut Self,
+    pub(crate) release: Option<unsafe extern "C" fn(*mut Self)>,
     private_data: *mut c_void,
 }
 
 /// `struct ArrowArrayStream`.
 #[repr(C)]
 pub(crate) struct ArrowArrayStream {
-    get_schema: Option<unsafe extern "C" fn(*mut Self, *mut ArrowSchema) -> c_int>,
-    get_next: Option<unsafe extern "C" fn(*mut Self, *mut ArrowArray) -> c_int>,
-    get_last_error: Option<unsafe extern "C" fn(*mut Self) -> *const c_char>,
-    release: Option<unsafe extern "C" fn(*mut Self)>,
+    pub(crate) get_schema: Option<unsafe extern "C" fn(*mut Self, *mut ArrowSchema) -> c_int>,
+    pub(crate) get_next: Option<unsafe extern "C" fn(*mut Self, *mut ArrowArray) -> c_int>,
+    pub(crate) get_last_error: Option<unsafe extern "C" fn(*mut Self) -> *const c_char>,
+    pub(crate) release: Option<unsafe extern "C" fn(*mut Self)>,
     private_data: *mut c_void,
 }
 
@@ -86,6 +88,18 @@ impl Drop for ArrowArray {
             // SAFETY: as for a schema.
             unsafe { release(self) }
         }
+    }
+}
+
+/// Moves the stream out of a capsule, so that the capsule no longer releases it.
+pub(crate) fn taken_stream(capsule: &Bound<'_, PyCapsule>) -> PyResult<ArrowArrayStream> {
+    let pointer = capsule.pointer_checked(Some(c"arrow_array_stream"))?;
+    // SAFETY: a capsule with this name contains a stream. The copy is released instead of the original.
+    unsafe {
+        let stream = pointer.cast::<ArrowArrayStream>().as_ptr();
+        let taken = stream.read();
+        (*stream).release = None;
+        Ok(taken)
     }
 }
 

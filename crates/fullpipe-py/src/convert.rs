@@ -48,7 +48,7 @@ fn text(name: &str, value: &Bound<'_, PyAny>) -> PyResult<String> {
     match value.cast::<PyString>() {
         Ok(text) => text.extract(),
         Err(_) => {
-            let message = format!("{name} is {}, and a text is expected", value.repr()?.to_string_lossy());
+            let message = format!("{name} is {}, but a str is expected", value.repr()?.to_string_lossy());
             Err(usage(
                 value.py(),
                 message,
@@ -68,7 +68,7 @@ pub(crate) fn toml_of_json(py: Python<'_>, json: &str) -> PyResult<String> {
         let problem = problem.replace('\n', " ");
         exception(
             py,
-            &Error::usage(format!("not an experiment: {problem}"), "use texts, numbers, lists and dicts"),
+            &Error::usage(format!("not an experiment: {problem}"), "use str, numbers, lists and dicts"),
         )
     })
 }

@@ -4,9 +4,13 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use fullpipe::dataset::{DatasetOptions, Made, ProblemKind, RowOrigin, Shard, check};
+use fullpipe::dataset::{
+    Comparison, DatasetOptions, Made, PairedRatio, ProblemKind, RowOrigin, Selection, Shard, check,
+};
+use fullpipe::lab::columns::Cell;
 use fullpipe::units::Duration;
 use pyo3::prelude::*;
+use pyo3::types::PyBool;
 
 use crate::convert::unit;
 use crate::errors::usage;
@@ -106,6 +110,25 @@ impl Dataset {
         Ok(read.map(Table::from))
     }
 
+    /// Compares the rows of two selections: each is a list of columns and values. Returns the median of the ratios,
+    /// both ends of its interval, and the numbers of pairs and of rows that were left out.
+    #[pyo3(signature = (folder, a, b, *, column, seed))]
+    fn ratio(
+        &self,
+        py: Python<'_>,
+        folder: PathBuf,
+        a: Vec<(String, Bound<'_, PyAny>)>,
+        b: Vec<(String, Bound<'_, PyAny>)>,
+        column: String,
+        seed: u64,
+    ) -> PyResult<(f64, f64, f64, u64, u64)> {
+        let comparison = Comparison { a: selection(a)?, b: selection(b)?, column, seed };
+        let dataset = Arc::clone(&self.0);
+        let found = attended(py, AtSignal::Leave, None, move |_| dataset.ratio(&folder, &comparison))?;
+        let PairedRatio { median, low, high, pairs, left_out } = found;
+        Ok((median, low, high, pairs, left_out))
+    }
+
     /// Returns the label of the point, the settings, the seed, the run and the flow of a row.
     #[expect(clippy::type_complexity, reason = "the Python sources give the values names")]
     fn origin(&self, py: Python<'_>, row: u64) -> PyResult<(String, Vec<(String, String)>, u64, u64, u64)> {
@@ -113,6 +136,28 @@ impl Dataset {
         let settings = settings.into_iter().map(|setting| (setting.key, setting.text)).collect();
         Ok((label, settings, seed, run, flow))
     }
+}
+
+fn selection(values: Vec<(String, Bound<'_, PyAny>)>) -> PyResult<Selection> {
+    let cell = |name: &str, value: &Bound<'_, PyAny>| {
+        // A Boolean value of Python is also an integer.
+        if let Ok(flag) = value.cast::<PyBool>() {
+            return Ok(Cell::Bool(flag.is_true()));
+        }
+        if let Ok(number) = value.extract::<u64>() {
+            return Ok(Cell::U64(number));
+        }
+        if let Ok(number) = value.extract::<f64>() {
+            return Ok(Cell::F64(number));
+        }
+        if let Ok(text) = value.extract::<String>() {
+            return Ok(Cell::Text(text.into()));
+        }
+        let message =
+            format!("{name} is {}, and a number, a text or a Boolean value is expected", value.repr()?);
+        Err(usage(value.py(), message, "select rows by values as in the column: {\"cc\": \"bbr1\"}"))
+    };
+    values.into_iter().map(|(name, value)| Ok((name.clone(), cell(&name, &value)?))).collect()
 }
 
 /// Returns the problems in the files of the data set in the folder `folder`, and the name of each file.

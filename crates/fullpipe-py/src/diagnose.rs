@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fullpipe::host::{LOCAL, memory_left, settings};
 use fullpipe::input::trace::Choice;
-use fullpipe::report::html::{Provenance, render_diagnosis};
+use fullpipe::report::html::{Provenance, figure, render_diagnosis};
 use fullpipe::tcp::buffers::KernelVersion;
 use fullpipe::tcp::cc::Algorithm;
 use fullpipe::units::{Bytes, Duration, Probability, Rate};
@@ -13,10 +13,14 @@ use fullpipe::{
     WhatIf, render_brief, render_text, render_whatif,
 };
 use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
 
+use crate::charts::{Charts, theme};
 use crate::convert::{name, unit};
 use crate::errors::{exception, usage};
+use crate::run::raised;
 use crate::work::{AtSignal, attended};
+use crate::{arrow, arrow_read};
 
 /// Result of `diagnose` or `whatif`, in several forms.
 #[pyclass(frozen, module = "fullpipe._fullpipe")]
@@ -51,6 +55,28 @@ impl Answer {
             }
             Content::WhatIf(_) => self.text(width),
         }
+    }
+
+    /// Returns the charts of the measurement and of the simulated rungs, which are simulated again.
+    fn charts(&self, py: Python<'_>) -> PyResult<Charts> {
+        let content = Arc::clone(&self.content);
+        Charts::made(py, move |attendance| {
+            Ok(match &*content {
+                Content::Diagnosis { measurement, diagnosis } => {
+                    figure::Charts::of_diagnosis(measurement, diagnosis, attendance)?
+                }
+                Content::WhatIf(answer) => figure::Charts::of_ladder(&answer.ladder, attendance)?,
+            })
+        })
+    }
+
+    /// Returns the ladder as a document of Plotly.
+    fn ladder(&self, dark: bool) -> String {
+        let (ladder, link) = match &*self.content {
+            Content::Diagnosis { diagnosis, .. } => (&diagnosis.ladder, diagnosis.path.link),
+            Content::WhatIf(answer) => (&answer.ladder, Some(answer.path.link)),
+        };
+        figure::ladder(ladder, link).document(theme(dark)).to_string()
     }
 
     /// Returns the report of a diagnosis as one page of HTML with charts.
@@ -110,7 +136,7 @@ pub(crate) fn diagnose(
     let kernel = kernel_version(kernel.as_ref())?;
     let control = unit::<Rate>("control", control.as_ref())?;
     let demand = DemandArguments::of(py, offered.as_ref(), memory.as_ref())?;
-    let content = attended(py, AtSignal::Leave, None, move |_| {
+    let content = attended(py, AtSignal::Leave, None, move |attendance| {
         let choice = Choice { point: point.as_deref(), seed, flow };
         let input = match content {
             Some(bytes) => Input::from_bytes(&source, &bytes, &choice)?,
@@ -138,7 +164,7 @@ pub(crate) fn diagnose(
         })?;
         let explanation =
             fullpipe::explain(&measurement, &path, &hosts).map_err(|error| error.about(&input.name))?;
-        let diagnosis = explanation.climb(&())?;
+        let diagnosis = explanation.climb(attendance)?;
         let diagnosis = match demand {
             Some(demand) => diagnosis.against(demand),
             None => diagnosis,
@@ -146,6 +172,17 @@ pub(crate) fn diagnose(
         Ok(Content::Diagnosis { diagnosis: Box::new(diagnosis), measurement: Box::new(measurement) })
     })?;
     Answer::new(py, content)
+}
+
+/// Returns the rows of a trace in a table as CSV. The table implements `__arrow_c_stream__`; `run` selects the rows of
+/// one run.
+#[pyfunction]
+#[pyo3(signature = (table, *, run))]
+pub(crate) fn trace_csv(py: Python<'_>, table: &Bound<'_, PyAny>, run: Option<u64>) -> PyResult<Vec<u8>> {
+    let capsule = table.call_method0("__arrow_c_stream__")?;
+    let capsule = capsule.cast::<PyCapsule>()?;
+    let mut stream = arrow::taken_stream(capsule)?;
+    raised(py, arrow_read::trace_csv(&mut stream, run))
 }
 
 /// Builds the ladder of a path that the arguments describe.
@@ -185,9 +222,9 @@ pub(crate) fn whatif(
         cc: name::<Algorithm>("cc", Some(&cc), known)?.unwrap_or(Algorithm::Cubic),
     };
     let demand = DemandArguments::of(py, offered.as_ref(), memory.as_ref())?;
-    let content = attended(py, AtSignal::Leave, None, move |_| {
+    let content = attended(py, AtSignal::Leave, None, move |attendance| {
         let demand = demand.demand(|| None)?;
-        let answer = fullpipe::whatif(&question, &())?;
+        let answer = fullpipe::whatif(&question, attendance)?;
         let answer = match demand {
             Some(demand) => answer.against(demand),
             None => answer,

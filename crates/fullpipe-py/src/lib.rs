@@ -10,6 +10,8 @@
 #![deny(unsafe_code)]
 
 mod arrow;
+mod arrow_read;
+mod charts;
 mod command;
 mod convert;
 mod dataset;
@@ -24,13 +26,15 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _fullpipe {
     #[pymodule_export]
+    use crate::charts::{Charts, experiment_charts};
+    #[pymodule_export]
     use crate::command::{command, version};
     #[pymodule_export]
     use crate::convert::toml_of_json;
     #[pymodule_export]
     use crate::dataset::{Dataset, check_dataset};
     #[pymodule_export]
-    use crate::diagnose::{Answer, diagnose, whatif};
+    use crate::diagnose::{Answer, diagnose, trace_csv, whatif};
     #[pymodule_export]
     use crate::run::simulate;
     #[pymodule_export]

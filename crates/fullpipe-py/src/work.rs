@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-use fullpipe::lab::campaign::Progress;
+use fullpipe::lab::campaign::{JobWatch, Progress};
 use fullpipe::{Error, Observer};
 use pyo3::prelude::*;
 
@@ -39,12 +39,21 @@ impl Observer for Attendance {
     }
 }
 
+impl JobWatch for Attendance {
+    fn finished(&self, _: Progress) {}
+
+    fn abandons(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
+    }
+}
+
 /// What happens to the work when a signal handler raises an exception.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AtSignal {
     /// The work stops within milliseconds, and the exception is raised after it has ended.
     Wait,
-    /// The work cannot be stopped. It continues in the background, and its result is dropped.
+    /// The work may read a large input before it notices the request to stop. It ends in the background, and
+    /// its result is dropped.
     Leave,
 }
 

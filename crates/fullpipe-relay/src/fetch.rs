@@ -47,7 +47,10 @@ pub(crate) fn fetch(
     observer: &dyn CopyObserver,
 ) -> Result<CopyReport, Error> {
     let End::Local(target) = &options.target else {
-        return Err(Error::usage("neither end is on this host", "run fullpipe copy on one of the two hosts"));
+        return Err(Error::usage(
+            "neither the source nor the target is on this host",
+            "run fullpipe copy on one of the two hosts",
+        ));
     };
     let mut plan = Plan::new(sources, target, options.verify)?;
     let (least, most) = options.connections.range();
@@ -95,13 +98,16 @@ impl Plan {
     fn new(sources: &[End], target: &Path, verify: bool) -> Result<Self, Error> {
         if sources.len() > MOST_SOURCES {
             let message = format!("{} sources are too many; the limit is {MOST_SOURCES}", sources.len());
-            return Err(Error::usage(message, "copy the folder that contains them, or use several commands"));
+            return Err(Error::usage(
+                message,
+                "copy the folder that contains the sources, or use several commands",
+            ));
         }
         let first = sources.first().and_then(place);
         if sources.iter().any(|source| place(source) != first) {
             return Err(Error::usage(
                 "the sources are on different hosts",
-                "copy from each host with a command of its own",
+                "copy from each host with a separate command",
             ));
         }
         let is_folder = target.as_os_str().as_bytes().ends_with(b"/") || target.file_name().is_none();
@@ -126,13 +132,13 @@ impl Plan {
             let target = PathBuf::from(name.or(own).ok_or_else(|| {
                 Error::usage(
                     "the source has no name",
-                    "write the name of the target at its end, without a slash",
+                    "write a name at the end of the target, without a slash",
                 )
             })?);
             if expected.contains(&target) {
                 return Err(Error::usage(
                     format!("two sources have the target {}", target.display()),
-                    "copy them with two commands, to different folders",
+                    "copy the two sources with separate commands, to different folders",
                 ));
             }
             pairs.push((PathText::from(path), PathText::from(target.as_path())));

@@ -136,7 +136,7 @@ impl Header {
                 Err(refused(format!("the peer announced a block of {length} bytes; the limit is {BLOCK}")))
             }
             DATA if !offset.is_multiple_of(BLOCK) || offset.checked_add(BLOCK).is_none() => {
-                Err(refused(format!("the offset of a block is {offset}, which is not valid")))
+                Err(refused(format!("the offset of a block is not valid: {offset}")))
             }
             DATA => Ok(Self::Data(DataHeader { stream, offset, length, storage })),
             WHOLE if length < HASH || length as u64 > BLOCK + HASH as u64 => {
@@ -144,7 +144,7 @@ impl Header {
             }
             WHOLE if offset != 0 => Err(refused("the header of a file is not valid")),
             WHOLE => Ok(Self::Whole { stream, length, sparse: storage == Storage::Sparse }),
-            kind => Err(refused(format!("the peer sent a frame of the unknown kind {kind}"))),
+            kind => Err(refused(format!("the peer sent a frame of unknown type {kind}"))),
         }
     }
 

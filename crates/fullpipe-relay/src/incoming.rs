@@ -12,7 +12,7 @@ use crate::locked;
 use crate::store::{FileStore, READ_BACK, Unfinished};
 
 /// Error message for a file whose hash differs from the sender's hash.
-pub(crate) const DIFFERS: &str = "its content differs from that of the source";
+pub(crate) const DIFFERS: &str = "the received content differs from that of the source";
 
 /// A file that is being received.
 #[derive(Debug)]

@@ -58,7 +58,7 @@ impl FromStr for Fingerprint {
         digits.map(Self).ok_or_else(|| {
             Error::usage(
                 format!("'{text}' is not a fingerprint"),
-                "fullpipe relay key prints the fingerprint of a host's key",
+                "print the fingerprint of a host's key with fullpipe relay key",
             )
         })
     }
@@ -148,7 +148,7 @@ impl Identity {
 fn not_a_key(path: &Path) -> Error {
     Error::runtime(
         format!("{} does not contain an ed25519 key", path.display()),
-        "name another file with --key; fullpipe relay key creates one",
+        "pass another file with --key; fullpipe relay key creates the key if the file does not exist",
     )
 }
 
@@ -224,13 +224,13 @@ impl AllowList {
                     None if ["write-only", "read-only"].contains(&word) => {
                         return Err(Error::usage(
                             format!("line {number}: a client is either read-only or write-only"),
-                            "without either, it may read and write",
+                            "to permit both, remove both words",
                         ));
                     }
                     _ => {
                         return Err(Error::usage(
-                            format!("line {number}: the right '{word}' is not known"),
-                            "the rights are root=FOLDER, read-only and write-only",
+                            format!("line {number}: unknown right '{word}'"),
+                            "known: root=FOLDER, read-only, write-only",
                         ));
                     }
                 }

@@ -33,7 +33,7 @@ impl TryFrom<String> for StreamName {
 
     fn try_from(text: String) -> Result<Self, NameError> {
         if text.is_empty() || text.len() > MOST_NAME || text.chars().any(char::is_control) {
-            return Err(NameError("the name of a stream has 1 to 255 bytes without control characters"));
+            return Err(NameError("the name of a stream must have 1 to 255 bytes and no control characters"));
         }
         Ok(Self(text))
     }
@@ -98,7 +98,7 @@ impl RelativePath {
         let checked = Self(checked);
         let name = checked.name().as_bytes();
         if name.starts_with(TEMPORARY.0.as_bytes()) && name.ends_with(TEMPORARY.1.as_bytes()) {
-            return Err(NameError("the name is that of an unfinished copy"));
+            return Err(NameError("names of this form are reserved for unfinished copies"));
         }
         Ok(checked)
     }
@@ -250,10 +250,15 @@ fn decode(text: &str) -> Result<OsString, NameError> {
             rest = after;
             continue;
         }
-        let [high, low, after @ ..] = after else { return Err(NameError("a '%' has no two digits")) };
+        let [high, low, after @ ..] = after else {
+            return Err(NameError(
+                "a '%' is not followed by two \
+            hexadecimal digits",
+            ));
+        };
         let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
         let (Some(high), Some(low)) = (digit(*high), digit(*low)) else {
-            return Err(NameError("a '%' has no two digits"));
+            return Err(NameError("a '%' is not followed by two hexadecimal digits"));
         };
         bytes.push((high << 4) | low);
         rest = after;

@@ -105,11 +105,11 @@ pub struct ConnectionReport {
 fn words(limit: &str) -> &str {
     match limit {
         "app" => "reading the files",
-        "receiver_app" => "the receiver, which writes more slowly than the data arrives",
+        "receiver_app" => "the receiver, which writes data more slowly than it arrives",
         "rwnd" => "the receive window of each connection",
         "sndbuf" => "the send buffer of each connection",
         "cwnd" => "the congestion window of each connection",
-        "slow_start" => "slow start: the copy was too short for the path",
+        "slow_start" => "slow start, because the copy was too short for this path",
         "pacing" => "the rate limit of the copy",
         "cap" => "a rate cap of each connection",
         "policer" => "a policer, which drops what exceeds its rate",
@@ -127,7 +127,7 @@ pub(crate) fn advice(limit: &str) -> Option<&'static str> {
         "cwnd" => {
             Some("BBR on this host, if the path loses packets: run fullpipe tune, or use more connections")
         }
-        "cap" | "policer" => Some("more connections, if the cap is that of a connection"),
+        "cap" | "policer" => Some("more connections, if the cap applies to each connection"),
         _ => None,
     }
 }
@@ -152,15 +152,19 @@ impl fmt::Display for CopyReport {
             )?;
         }
         if self.resumed_bytes > 0 {
-            write!(f, "; {} were there already", Bytes::new(self.resumed_bytes))?;
+            write!(f, "; {} were already there", Bytes::new(self.resumed_bytes))?;
         }
         if self.same_files > 0 {
-            write!(f, "; skipped {} of the same size and time", plural(self.same_files, "file"))?;
+            write!(
+                f,
+                "; skipped {} with the same size and modification time",
+                plural(self.same_files, "file")
+            )?;
         }
         if let Some(pipe) = self.pipe.as_ref().filter(|pipe| pipe.blocked_s > 0.0) {
             write!(
                 f,
-                "; the producer offered {} and waited {}",
+                "; the producer wrote {} and waited for {}",
                 Rate::from_bps(pipe.offered_bps),
                 Duration::from_secs_f64(pipe.blocked_s)
             )?;
@@ -178,7 +182,8 @@ impl fmt::Display for CopyReport {
         if let Some(forecast) = &self.forecast {
             write!(
                 f,
-                "\nforecast: {} in steady state over {}; the copy reached {:.0} % of it, with its start",
+                "\nforecast: {} in steady state over {}; the copy, including slow start, reached {:.0} % of \
+                 this rate",
                 Rate::from_bps(forecast.steady_bps),
                 plural(forecast.connections, "connection"),
                 forecast.ratio * 100.0
@@ -238,7 +243,10 @@ mod tests {
         );
         report =
             CopyReport { same_files: 5, sent_bytes: 0, resumed_bytes: 0, connections: Vec::new(), ..report };
-        assert_eq!(report.to_string(), "copied 0 files; skipped 5 files of the same size and time\n");
+        assert_eq!(
+            report.to_string(),
+            "copied 0 files; skipped 5 files with the same size and modification time\n"
+        );
         report.pipe = Some(PipeReport {
             stream: None,
             begin_bytes: 0,
@@ -252,7 +260,7 @@ mod tests {
         assert!(
             report
                 .to_string()
-                .ends_with("; the producer offered 2 Mbit/s and waited 250ms; connected 1 time again\n"),
+                .ends_with("; the producer wrote 2 Mbit/s and waited for 250ms; connected 1 time again\n"),
             "{report}"
         );
         (report.pipe, report.reconnects) = (None, 0);

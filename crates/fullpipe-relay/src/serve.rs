@@ -170,7 +170,8 @@ impl Relay {
         if options.allow.is_empty() {
             return Err(Error::usage(
                 "a relay without --allow accepts no client",
-                "run fullpipe relay key on the client, and pass what it prints: --allow sha256:...",
+                "run fullpipe relay key on the client, and pass the fingerprint that it prints with --allow \
+                 sha256:...",
             ));
         }
         let config = tls::server(&options.identity, options.allow.clone())?;
@@ -184,8 +185,12 @@ impl Relay {
             }
             if let Some(other) = stores.keys().find(|other| nested(other, &folder)) {
                 return Err(Error::usage(
-                    format!("the roots {} and {} contain each other", folder.display(), other.display()),
-                    "choose folders of which none is inside another",
+                    format!(
+                        "one of the roots {} and {} contains the other",
+                        folder.display(),
+                        other.display()
+                    ),
+                    "choose folders that do not contain one another",
                 ));
             }
             let store = Arc::new(FileStore::open_root(&folder)?);
@@ -229,9 +234,9 @@ impl Relay {
         let (entry, displaced) = oneshot::channel();
         let number = locked(&self.pending).enter(peer.ip(), entry);
         let greeting = tokio::select! {
-            _ = displaced => Err(io::Error::other("a newer connection of this address took its place")),
+            _ = displaced => Err(io::Error::other("a newer connection from this address replaced this one")),
             greeting = timeout(GREETING, self.greet(tcp)) => {
-                greeting.unwrap_or_else(|_| Err(io::Error::other("no message within 10 s")))
+                greeting.unwrap_or_else(|_| Err(io::Error::other("no message arrived within 10 s")))
             }
         };
         locked(&self.pending).leave(peer.ip(), number);
@@ -256,17 +261,18 @@ impl Relay {
         let mut tls = self.acceptor.accept(Bounded::new(tcp, STRANGER)).await?;
         tls.get_mut().0.accept();
         let key = tls.get_ref().1.peer_certificates().and_then(|keys| keys.first());
-        let client = key.map(|key| Fingerprint::of(key)).ok_or_else(|| invalid("the client has no key"))?;
+        let client =
+            key.map(|key| Fingerprint::of(key)).ok_or_else(|| invalid("the client did not send a key"))?;
         let hello = wire::next_message::<Request>(&mut tls).await?;
         let Some(Request::Hello { versions, transfer, connection, fetch }) = hello else {
             return Err(invalid("the first message is not a hello"));
         };
         if !versions.contains(&VERSION) {
-            let message = format!("the relay speaks version {VERSION} of the protocol only");
+            let message = format!("the relay supports only version {VERSION} of the protocol");
             let hint = "install the same version of fullpipe at both ends".to_owned();
             wire::write_message(&mut tls, &Reply::Failed { message, hint, temporary: false }).await?;
             tls.shutdown().await?;
-            return Err(invalid("the client speaks another version of the protocol"));
+            return Err(invalid("the client uses another version of the protocol"));
         }
         if connection >= MOST_CONNECTIONS {
             return Err(invalid("the number of the connection is too high"));
@@ -320,7 +326,10 @@ impl Relay {
     }
 
     fn is_full() -> (String, &'static str) {
-        (format!("the relay has {MOST_TRANSFERS} transfers already"), "run the same command again later")
+        (
+            format!("the relay is busy with {MOST_TRANSFERS} transfers, its maximum"),
+            "run the same command again later",
+        )
     }
 
     /// Serves connection 0 of a transfer until the transfer ends.
@@ -333,8 +342,9 @@ impl Relay {
             return Self::refuse(tls, (message, "remove read-only in the allow file of the relay"), false)
                 .await;
         }
-        let store =
-            self.store(transfer.0).ok_or_else(|| io::Error::other("the root of the client is gone"))?;
+        let store = self
+            .store(transfer.0)
+            .ok_or_else(|| io::Error::other("the root folder of the client no longer exists"))?;
         self.displace(transfer).await;
         let (replies, outgoing) = mpsc::channel(MOST_REPLIES);
         let session = Arc::new(Session::new(store, replies));
@@ -389,7 +399,7 @@ impl Relay {
                     runtime.block_on(async {
                         tokio::select! {
                             delivered = delivery => delivered,
-                            () = end.notified() => Err(Error::network("the client began the transfer anew", "")),
+                            () = end.notified() => Err(Error::network("the client has restarted the transfer", "")),
                         }
                     })
                 });
@@ -411,7 +421,8 @@ impl Relay {
     async fn join(&self, greeting: Greeting) -> io::Result<()> {
         let Greeting { mut tls, readiness, transfer, connection, .. } = greeting;
         let active = locked(&self.transfers).get(&transfer).cloned();
-        let active = active.ok_or_else(|| io::Error::other("the transfer has ended, or has not begun"))?;
+        let active =
+            active.ok_or_else(|| io::Error::other("the transfer has already ended, or has not begun"))?;
         let session = match active {
             Active::Receiving(session) => session,
             Active::Sending { joins, .. } => {
@@ -421,7 +432,7 @@ impl Relay {
             }
         };
         if !session.enter(connection) {
-            return Err(io::Error::other("the transfer has a connection of this number already"));
+            return Err(io::Error::other("the transfer already has a connection with this number"));
         }
         let welcome = wire::write_message(&mut tls, &Reply::Welcome { version: VERSION }).await;
         let served = match welcome {

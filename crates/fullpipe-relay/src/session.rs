@@ -141,7 +141,10 @@ impl Session {
         let Some(expected) = &self.expected else { return Ok(()) };
         let path = target.as_path();
         if !expected.iter().any(|expected| path.starts_with(expected)) {
-            return Err(Error::network(format!("the relay sends {target}, which was not asked for"), ""));
+            return Err(Error::network(
+                format!("the relay sends {target}, which this host did not request"),
+                "",
+            ));
         }
         let passes = self.store.passes_link(target);
         if passes.map_err(|error| Error::system(format_args!("write {target}"), &error))? {
@@ -290,12 +293,13 @@ impl Session {
                     locked(&self.totals).is_complete = true;
                     return Ok(true);
                 }
-                Request::Hello { .. } => return Err(invalid("a second hello on a connection")),
+                Request::Hello { .. } => return Err(invalid("the connection has sent a second hello")),
                 Request::Finish { stream, blake3, size, from } => {
                     let incoming = locked(&self.streams).get(&stream).cloned();
-                    let incoming = incoming.ok_or_else(|| invalid("the end of a file that is not open"))?;
+                    let incoming =
+                        incoming.ok_or_else(|| invalid("the peer ended a file that is not open"))?;
                     if !incoming.expect(blake3, size, from) {
-                        return Err(invalid("a size that the file cannot have"));
+                        return Err(invalid("the peer sent a file size that is not possible"));
                     }
                     self.conclude(incoming);
                 }
@@ -305,8 +309,7 @@ impl Session {
                     let asked = self.asked.as_ref();
                     // After the end of the transfer, the connection is not opened.
                     let asked = asked.map(|asked| asked.send(connection).is_ok());
-                    asked
-                        .ok_or_else(|| invalid("a request for a connection from the end that opens them"))?;
+                    asked.ok_or_else(|| invalid("the end that opens connections requested one"))?;
                 }
                 Request::Limited { limit, percent } => {
                     *locked(&self.limited) = Some((limit, percent.min(100)));
@@ -342,7 +345,7 @@ impl Session {
         let mut size = streams.values().map(|incoming| incoming.size).sum::<u64>();
         for file in files {
             if streams.contains_key(&file.stream) || announced.contains_key(&file.stream) {
-                return Err(invalid("a stream that is open already"));
+                return Err(invalid("the peer opened a stream that is already open"));
             }
             // The size of a pipe is not known, so a pipe may not be open at the same time as other files.
             let announced = if file.pipe.is_some() { MOST_SIZE } else { file.source.size };
@@ -354,7 +357,7 @@ impl Session {
             }
         }
         if large > MOST_OPEN || small > MOST_ANNOUNCED || size > MOST_SIZE {
-            return Err(invalid("too many or too large streams"));
+            return Err(invalid("the peer opened too many streams, or too large ones"));
         }
         Ok(())
     }
@@ -496,7 +499,7 @@ impl Session {
         let Some(file) = locked(&self.announced).remove(&stream) else { return Ok(()) };
         let (hash, content) = bytes.split_at(HASH);
         if content.len() as u64 != file.size() {
-            return Err(invalid("a file of another size than was announced"));
+            return Err(invalid("the size of a file differs from the announced size"));
         }
         let is_intact = hash == blake3::hash(content).as_bytes();
         // The semaphore is never closed. While the permitted number of files is being placed, the connection
@@ -600,7 +603,7 @@ impl Session {
         // A second copy of a block may arrive after the file has been placed.
         let Some(incoming) = locked(&self.streams).get(&data.stream).cloned() else { return Ok(()) };
         if !incoming.has(data) {
-            return Err(invalid("a block that is not part of its file"));
+            return Err(invalid("the peer sent a block that is not part of its file"));
         }
         if !incoming.claim(data.offset / BLOCK) {
             return Ok(());

@@ -238,7 +238,7 @@ impl Walk {
             if !matches!(status.kind, Kind::Folder | Kind::File) {
                 return Err(Error::usage(
                     format!("{} is neither a file nor a folder", source.display()),
-                    "copy reads files, folders and links",
+                    "fullpipe copy reads only files, folders and links",
                 ));
             }
             if status.kind == Kind::File || !target.as_os_str().is_empty() {
@@ -251,7 +251,7 @@ impl Walk {
         if let Some(pair) = targets.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(Error::usage(
                 format!("two sources have the target {}", pair[0].display()),
-                "copy them with two commands, to different folders",
+                "copy the two sources with separate commands, to different folders",
             ));
         }
         Ok(Self { tree, sources: pairs.into_iter(), levels: Vec::new() })
@@ -311,7 +311,7 @@ impl Walk {
             Kind::Special => Ok(Some(Found::Special(path))),
             Kind::File if source.size > MOST_SIZE => Err(Error::usage(
                 format!("{} has {} bytes; the limit is {MOST_SIZE}", path.display(), source.size),
-                "copy it in parts",
+                "copy the file in parts",
             )),
             Kind::File => {
                 let (tree, target) = (self.tree.clone(), checked(&target)?);
@@ -340,7 +340,7 @@ fn name(source: &Path) -> Result<PathBuf, Error> {
     }
     let whole = source.canonicalize().map_err(|error| unreadable(source, &error))?;
     whole.file_name().map(PathBuf::from).ok_or_else(|| {
-        Error::usage("the folder / has no name", "name the target, for example relay://HOST/backup")
+        Error::usage("the folder / has no name", "add a name to the target, for example relay://HOST/backup")
     })
 }
 

@@ -75,8 +75,8 @@ pub(crate) fn split(path: &Path, is_folder: bool) -> Result<(PathBuf, PathBuf), 
     let path = path.strip_prefix("~").unwrap_or(path);
     let refused = || {
         Error::usage(
-            format!("{} is not a path to copy to", path.display()),
-            "write HOST:PATH without '..', with a path that is absolute or relative to the home folder",
+            format!("{} is not a valid path for a copy", path.display()),
+            "write HOST:PATH, with an absolute path or a path relative to the home folder, and without '..'",
         )
     };
     if path.components().any(|part| part == Component::ParentDir)
@@ -150,7 +150,7 @@ impl Remote {
                 Err(Error::network(
                     format!("ssh {host} did not start a relay ({status})"),
                     format!(
-                        "ssh {host} {} --help has to work: the other host needs a build with copy",
+                        "check that ssh {host} {} --help works; the other host needs a build with copy",
                         REMOTE.join(" ")
                     ),
                 ))
@@ -253,13 +253,13 @@ fn prepare(
     read.map_err(|error| Error::system("read standard input", &error))?;
     let call: Call = serde_json::from_str(&line).map_err(|error| {
         Error::usage(
-            format!("standard input is not that of fullpipe copy: {error}"),
-            "run fullpipe copy on the other host",
+            format!("standard input does not come from fullpipe copy: {error}"),
+            "do not run this command by hand; run fullpipe copy on the other host",
         )
     })?;
     if !call.versions.contains(&VERSION) {
         return Err(Error::network(
-            format!("this host speaks version {VERSION} of the protocol only"),
+            format!("this host supports only version {VERSION} of the protocol"),
             "install the same version of fullpipe at both ends",
         ));
     }

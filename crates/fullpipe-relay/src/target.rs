@@ -72,7 +72,7 @@ impl End {
                 let text = text.to_string_lossy();
                 Error::usage(
                     format!("'{text}' does not begin with a host"),
-                    format!("write HOST:PATH, or ./{text} for a file of this host"),
+                    format!("write HOST:PATH, or ./{text} for a file on this host"),
                 )
             })?;
             let path = &bytes[colon + 1..];
@@ -145,7 +145,7 @@ mod tests {
             assert_eq!(error.hint, "write relay://HOST/PATH or relay://HOST:PORT/PATH", "{wrong}");
         }
         let error = parse("-oProxyCommand=x:file").expect_err("an option of ssh");
-        assert!(error.hint.ends_with("or ./-oProxyCommand=x:file for a file of this host"), "{error}");
+        assert!(error.hint.ends_with("or ./-oProxyCommand=x:file for a file on this host"), "{error}");
         assert!(parse(":file").is_err());
         assert_eq!(parse("-"), Ok(End::Pipe));
     }

@@ -201,24 +201,25 @@ pub(crate) fn handshake_error(
         (Some(seen), None) => {
             return Error::rights(
                 format!("the key of {relay} has the fingerprint {seen}, which is not known"),
-                format!("if fullpipe relay key prints it on {relay}, add --peer {seen}"),
+                format!("if fullpipe relay key prints the same fingerprint on {relay}, add --peer {seen}"),
             );
         }
         (Some(seen), Some(expected)) if seen != expected => {
             return Error::rights(
                 format!("the key of {relay} has the fingerprint {seen} instead of {expected}"),
-                "compare it with that of fullpipe relay key on the relay; if they differ, do not continue",
+                "compare this fingerprint with the output of fullpipe relay key on the relay; if they \
+                 differ, do not continue",
             );
         }
         _ => {}
     }
     match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
         Some(rustls::Error::AlertReceived(AlertDescription::AccessDenied)) => Error::rights(
-            format!("{relay} does not accept the key of this host"),
+            format!("{relay} rejects the key of this host"),
             format!("start the relay with --allow {own}"),
         ),
         Some(rustls::Error::AlertReceived(AlertDescription::NoApplicationProtocol)) => Error::network(
-            format!("{relay} speaks another version of the protocol"),
+            format!("{relay} uses another version of the protocol"),
             "install the same version of fullpipe at both ends",
         ),
         Some(rustls::Error::InvalidMessage(_)) => Error::network(
@@ -237,10 +238,10 @@ pub(crate) fn handshake_error(
 pub(crate) fn client_error(error: &io::Error) -> String {
     match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
         Some(rustls::Error::AlertReceived(AlertDescription::AccessDenied)) => {
-            "the client does not accept the key of this relay".into()
+            "the client rejects the key of this relay".into()
         }
         Some(rustls::Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure)) => {
-            "the key of the client is not in --allow".into()
+            "--allow does not contain the key of the client".into()
         }
         Some(rustls::Error::InvalidMessage(_)) => "the client does not speak TLS".into(),
         _ => error.to_string(),

@@ -56,7 +56,8 @@ impl PcapNg {
             options: vec![
                 InterfaceDescriptionOption::IfName("sender".into()),
                 InterfaceDescriptionOption::IfDescription(
-                    "the sending host's end of the path; time zero is the run's".into(),
+                    "captured at the sending host's end of the path; time zero is the start of the run"
+                        .into(),
                 ),
                 InterfaceDescriptionOption::IfTsResol(NANOSECONDS),
             ],
@@ -76,7 +77,8 @@ impl PcapNg {
         let (point, seed) = (experiment.points().first(), experiment.seeds().first().copied());
         if let (Some(point), Some(seed)) = (point, seed) {
             let (file, label) = (path.display(), &point.label);
-            observer.note(&format!("{file} has the {packets} packets of run '{label}' with seed {seed}"));
+            observer
+                .note(&format!("{file} contains the {packets} packets of run '{label}' with seed {seed}"));
         }
         Ok(())
     }
@@ -115,16 +117,16 @@ impl Capture for PcapNg {
 fn fate(verdict: Verdict) -> Option<&'static str> {
     match verdict {
         Verdict::Accepted => None,
-        Verdict::Lost => Some("dropped by the path: lost at random"),
-        Verdict::Policed => Some("dropped by the path: policed"),
+        Verdict::Lost => Some("dropped by the path: random loss"),
+        Verdict::Policed => Some("dropped by the path: policer"),
         Verdict::QueueFull => Some("dropped by the path: queue full"),
-        Verdict::Managed => Some("dropped by the path: queue management"),
-        Verdict::Thinned => Some("dropped by the path: ACK thinned out"),
+        Verdict::Managed => Some("dropped by the path: active queue management"),
+        Verdict::Thinned => Some("dropped by the path: ACK decimation"),
     }
 }
 
 fn cannot_write(path: &Path, error: &PcapError) -> Error {
-    const HINT: &str = "pass --pcapng a path that you may write to";
+    const HINT: &str = "pass a path that you may write to with --pcapng";
     match error {
         PcapError::IoError(error) => files::cannot_write(path, error, HINT),
         other => Error::new(format!("cannot write {}: {other}", path.display()), HINT),

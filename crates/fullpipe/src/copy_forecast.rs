@@ -61,7 +61,8 @@ pub fn forecast(
 ) -> Result<FlowCounts, Error> {
     let (least, most) = connections.range();
     let range = FlowRange::new(least.into(), most.into());
-    let range = range.ok_or_else(|| Error::usage("no number of connections", "write 1..16"))?;
+    let range =
+        range.ok_or_else(|| Error::usage("the range of connections is empty or too large", "write 1..16"))?;
     let mut counts = flow_counts(&path.question(), &range, observer)?;
     // Remove the options of `whatif` from the texts, because `copy` does not have them.
     for assumption in &mut counts.assumptions {
@@ -69,7 +70,7 @@ pub fn forecast(
             assumption.truncate(end);
         }
     }
-    counts.assumptions.push("the receiving host has the default buffers of this kernel".into());
+    counts.assumptions.push("the receiving host has the default buffers of the kernel on this host".into());
     Ok(counts)
 }
 

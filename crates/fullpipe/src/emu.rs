@@ -14,6 +14,7 @@ use fullpipe_linux::rights;
 use crate::Error;
 use crate::capture::PcapNg;
 use crate::run::{Attended, Datapath, EmuOptions, Observer, ObserverRelay, TracedRun, note_once, now};
+use crate::trace_spool::RunTrace;
 
 pub(crate) use race::{check_arms, pairs};
 
@@ -60,7 +61,7 @@ pub(crate) fn runs(
             if observed.observer.abandons() {
                 return Ok(made);
             }
-            let run = RunResult { point: number, seed, value: (timed?, trace.into_text()) };
+            let run = RunResult { point: number, seed, value: (timed?, RunTrace::Text(trace.into_text())) };
             observed.finished(Progress { done: made.len() + 1, total }, &run);
             made.push(run);
         }

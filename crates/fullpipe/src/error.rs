@@ -84,6 +84,7 @@ impl From<DiagnoseError> for Error {
         match error {
             DiagnoseError::Input(error) => error.into(),
             DiagnoseError::Defect(error) => error.into(),
+            DiagnoseError::Abandoned => Self::new("interrupted: the ladder is not complete", "run it again"),
         }
     }
 }

@@ -52,8 +52,8 @@ impl Input {
         let measurement = if is_capture(beginning) {
             if choice.point.is_some() || choice.seed.is_some() {
                 let message =
-                    format!("{name}: --point and --seed apply to traces, and this file is a capture");
-                return Err(Error::new(message, "remove them; --flow selects a connection"));
+                    format!("{name}: --point and --seed apply only to traces, and this file is a capture");
+                return Err(Error::new(message, "remove these options; to select a connection, use --flow"));
             }
             capture::read(source, choice.flow.map(|flow| flow as usize))
         } else {
@@ -61,14 +61,18 @@ impl Input {
             match Kind::of(&text) {
                 Kind::Trace => trace::parse(&text, choice),
                 Kind::Ss if choice.point.is_some() || choice.seed.is_some() => {
-                    let message =
-                        format!("{name}: --point and --seed apply to traces, and this file is output of ss");
-                    return Err(Error::new(message, "remove them; --flow selects a connection"));
+                    let message = format!(
+                        "{name}: --point and --seed apply only to traces, and this file is the output of ss"
+                    );
+                    return Err(Error::new(
+                        message,
+                        "remove these options; to select a connection, use --flow",
+                    ));
                 }
                 Kind::Ss => ss::parse(&text, choice.flow),
                 _ if *choice != Choice::default() => {
                     let message = format!(
-                        "{name}: --point, --seed and --flow apply to traces, and this file is not a trace"
+                        "{name}: --point, --seed and --flow apply only to traces, and this file is not a trace"
                     );
                     return Err(Error::new(message, "remove them"));
                 }

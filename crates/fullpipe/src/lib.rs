@@ -97,6 +97,7 @@ pub mod run;
 pub mod simulated_copy;
 #[cfg(feature = "tables")]
 pub mod table;
+mod trace_spool;
 #[cfg(target_os = "linux")]
 pub mod tune;
 #[cfg(target_os = "linux")]
@@ -125,6 +126,7 @@ pub use input::Input;
 #[cfg(all(target_os = "linux", feature = "relay"))]
 pub use own_sockets::{HostKernel, KernelPacer, OwnSockets};
 pub use race::race;
+pub(crate) use run::JobRelay;
 pub use run::{Datapath, EmuOptions, Observer, PreparedRun, Report, SimOptions, UmlOptions, World, run};
 
 /// The limit of a transfer, determined from a measurement without a simulation.
@@ -167,9 +169,9 @@ impl Explanation<'_> {
     /// ```
     ///
     /// # Errors
-    /// Returns an error if the simulator has a defect.
+    /// Returns an error if the observer abandons the runs, or if the simulator has a defect.
     pub fn climb(self, observer: &impl Observer) -> Result<Diagnosis, Error> {
-        Ok(self.0.climb(|progress| observer.progress(progress))?)
+        Ok(self.0.climb(JobRelay(observer))?)
     }
 }
 
@@ -200,14 +202,15 @@ pub fn explain<'m>(
 /// Determines the limit of the transfer in `measurement`, and climbs its ladder of limits.
 ///
 /// # Errors
-/// Returns an error if the facts contradict each other or the measurement, or if the simulator has a defect.
+/// Returns an error if the facts contradict each other or the measurement, if the observer abandons the
+/// runs, or if the simulator has a defect.
 pub fn diagnose(
     measurement: &Measurement,
     path: &PathFacts,
     hosts: &HostFacts,
     observer: &impl Observer,
 ) -> Result<Diagnosis, DiagnoseError> {
-    fullpipe_analysis::diagnose(measurement, path, hosts, |progress| observer.progress(progress))
+    fullpipe_analysis::diagnose(measurement, path, hosts, JobRelay(observer))
 }
 
 /// Climbs the ladder of limits of a path that is given by rate, RTT and loss instead of a measurement.
@@ -228,9 +231,10 @@ pub fn diagnose(
 /// ```
 ///
 /// # Errors
-/// Returns an error if the values of the path contradict each other, or if the simulator has a defect.
+/// Returns an error if the values of the path contradict each other, if the observer abandons the runs, or if the
+/// simulator has a defect.
 pub fn whatif(question: &Question, observer: &impl Observer) -> Result<WhatIf, DiagnoseError> {
-    fullpipe_analysis::whatif(question, |progress| observer.progress(progress))
+    fullpipe_analysis::whatif(question, JobRelay(observer))
 }
 
 /// Simulates each number of flows of `range` on a path that is given by rate, RTT and loss. The number of flows
@@ -253,11 +257,12 @@ pub fn whatif(question: &Question, observer: &impl Observer) -> Result<WhatIf, D
 /// ```
 ///
 /// # Errors
-/// Returns an error if the values of the path contradict each other, or if the simulator has a defect.
+/// Returns an error if the values of the path contradict each other, if the observer abandons the runs, or if the
+/// simulator has a defect.
 pub fn flow_counts(
     question: &Question,
     range: &FlowRange,
     observer: &impl Observer,
 ) -> Result<FlowCounts, DiagnoseError> {
-    fullpipe_analysis::flow_counts(question, range, |progress| observer.progress(progress))
+    fullpipe_analysis::flow_counts(question, range, JobRelay(observer))
 }

@@ -81,6 +81,9 @@ pub struct Pair {
 /// Returns an error if there is no kernel, if a world cannot run the point, or if a run fails.
 pub fn pair(point: &Point, seed: u64, options: &PairOptions) -> Result<Pair, Error> {
     let (kernel, modules) = (options.kernel.clone(), options.modules.clone());
+    if options.worlds.contains(&PairWorld::Sim) {
+        point.check_simulated()?;
+    }
     let guest_options = uml::Options { kernel, modules, logged: true, limit: None };
     let kernel = if options.worlds.contains(&PairWorld::Uml) {
         let kernel = Kernel::find(&guest_options)?;

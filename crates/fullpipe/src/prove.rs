@@ -69,7 +69,7 @@ impl Prover {
                     jobs.push(Job { label, scenario });
                     rungs.push(rung);
                 }
-                Err(error) => observer.note(&format!("not run on the kernel: {}", error.message)),
+                Err(error) => observer.note(&format!("a rung was not run on the kernel: {}", error.message)),
             }
         }
         let threads = available_parallelism().unwrap_or(NonZeroUsize::MIN);

@@ -13,7 +13,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use fullpipe_lab::campaign::{self, Progress, RunResult, Watch};
+use fullpipe_lab::campaign::{self, JobWatch, Progress, RunResult, Watch};
 use fullpipe_lab::experiment::{Experiment, Point};
 use fullpipe_lab::results::{self, ResultTable, Run, Summary, TimedOutcome, TraceTable, summaries};
 use fullpipe_lab::scenario::Scenario;
@@ -23,6 +23,7 @@ use fullpipe_units::{Duration, Rate};
 
 use crate::capture::PcapNg;
 use crate::files::write_atomically;
+use crate::trace_spool::{RunTrace, TraceSpool};
 use crate::{Error, emu, uml};
 
 /// Maximum size of an experiment file in bytes. Its parsed form takes many times its size.
@@ -121,7 +122,14 @@ impl PreparedRun<'_> {
         let mut kernel = None;
         let made = match world {
             World::Sim(options) => {
-                let timed = |scenario: &Scenario| simulated(scenario, options.traced, observer);
+                let spool = options.spool.as_deref().map(TraceSpool::new);
+                let timed = |scenario: &Scenario| {
+                    let (timed, trace) = simulated(scenario, options.traced, observer);
+                    match spool.as_ref().filter(|_| options.traced) {
+                        Some(spool) => (timed, spool.store(trace)),
+                        None => (timed, RunTrace::Text(trace)),
+                    }
+                };
                 campaign::run(experiment.points(), &experiment.seeds(), timed, &observed)?
             }
             World::Emu(options) => emu::runs(options, capture.as_mut(), &observed)?,
@@ -159,6 +167,8 @@ pub struct SimOptions {
     pub traced: bool,
     /// Path of a pcapng file to which the packets of the first run are written.
     pub capture: Option<PathBuf>,
+    /// Folder in which trace rows wait in a file without a name until all runs are finished; `None` for memory.
+    pub spool: Option<PathBuf>,
 }
 
 /// Options of an emulated experiment.
@@ -234,7 +244,20 @@ pub trait Observer: Sync {
 impl Observer for () {}
 
 /// Result of a run; if traces were requested, also the trace of the run as CSV lines.
-pub(crate) type TracedRun = (TimedOutcome, String);
+pub(crate) type TracedRun = (TimedOutcome, RunTrace);
+
+/// Forwards the progress of simulated jobs to an [`Observer`], which can abandon them.
+pub(crate) struct JobRelay<'a, O>(pub(crate) &'a O);
+
+impl<O: Observer> JobWatch for JobRelay<'_, O> {
+    fn finished(&self, progress: Progress) {
+        self.0.progress(progress);
+    }
+
+    fn abandons(&self) -> bool {
+        self.0.abandons()
+    }
+}
 
 /// Forwards the progress reports of the lab to an [`Observer`].
 pub(crate) struct ObserverRelay<'a, O> {
@@ -283,7 +306,7 @@ pub struct Report {
     pub document: results::Report,
     /// Summary of each point over its runs.
     pub summaries: Vec<Summary>,
-    traces: Vec<RunResult<String>>,
+    traces: Vec<RunResult<RunTrace>>,
 }
 
 impl Report {
@@ -376,12 +399,12 @@ pub(crate) fn read_at_most(most: u64, path: &Path) -> io::Result<String> {
     let mut text = String::new();
     File::open(path)?.take(most + 1).read_to_string(&mut text)?;
     if text.len() as u64 > most {
-        return Err(io::Error::other(format!("it is larger than {} MiB", most >> 20)));
+        return Err(io::Error::other(format!("the file is larger than {} MiB", most >> 20)));
     }
     Ok(text)
 }
 
-fn simulated(scenario: &Scenario, traced: bool, observer: &impl Observer) -> TracedRun {
+fn simulated(scenario: &Scenario, traced: bool, observer: &impl Observer) -> (TimedOutcome, String) {
     let mut trace = Csv::default();
     let timed =
         if traced { timed(scenario, &mut trace, observer) } else { timed(scenario, &mut NoTrace, observer) };

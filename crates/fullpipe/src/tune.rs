@@ -40,7 +40,7 @@ const STATUS_SCHEMA: &str = "fullpipe.tune.status/1";
 pub fn local_host(place: &Target, peer: Option<IpAddr>) -> Result<LocalHost, Error> {
     if peer.is_some() && place.is_imitated() {
         return Err(Error::usage(
-            "--to requires routes, and the folder of --root has none",
+            "--to requires routes, which the folder of --root does not have",
             "remove --to or add --netns",
         ));
     }
@@ -109,7 +109,7 @@ pub fn plan_inputs(request: PlanRequest) -> Result<PlanInputs, Error> {
 /// # Errors
 /// Returns an error if the path is not plausible, or if the simulator has a defect.
 pub fn plan(host: &LocalHost, inputs: &PlanInputs, observer: &impl Observer) -> Result<Plan, Error> {
-    Ok(fullpipe_analysis::tune::plan(host, inputs, |progress| observer.progress(progress))?)
+    Ok(fullpipe_analysis::tune::plan(host, inputs, crate::JobRelay(observer))?)
 }
 
 /// A tuning plan, and the results of applying and verifying it.

@@ -16,6 +16,7 @@ use fullpipe_linux::uml::{self, Kernel, Options};
 use crate::Error;
 use crate::capture::PcapNg;
 use crate::run::{Attended, Observer, ObserverRelay, TracedRun, UmlOptions, note_once, now};
+use crate::trace_spool::RunTrace;
 
 /// Resources that a prepared experiment on guests needs.
 pub(crate) type Guest = Kernel;
@@ -68,7 +69,7 @@ pub(crate) fn runs(
         }?;
         let _ = kernel.set(run.kernel);
         let wall_s = start.elapsed().as_secs_f64();
-        Ok((TimedOutcome { outcome: run.outcome, wall_s, validity: None }, trace.into_text()))
+        Ok((TimedOutcome { outcome: run.outcome, wall_s, validity: None }, RunTrace::Text(trace.into_text())))
     };
     let threads = available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let made = campaign::run_on(threads, experiment.points(), &experiment.seeds(), timed, &relay)?;

@@ -42,7 +42,7 @@ pub(crate) fn unpacked<'a>(
     match OTHERS.iter().find(|(magic, ..)| beginning.starts_with(magic)) {
         Some((_, format, command)) => Err(Error::new(
             format!("{name} is in {format} format, which fullpipe does not read"),
-            format!("convert it: {command}"),
+            format!("convert the file: {command}"),
         )),
         None => Ok(source),
     }
@@ -65,8 +65,8 @@ enum UnpackError {
 impl UnpackError {
     fn hint(&self) -> &'static str {
         match self {
-            Self::Damaged => "copy the file again, and check it: gzip -t FILE",
-            Self::TooLarge => "pass a part of it: editcap -c 1000000 FILE PART splits a capture",
+            Self::Damaged => "copy the file again, and check it with gzip -t FILE",
+            Self::TooLarge => "pass a part of the file: editcap -c 1000000 FILE PART splits a capture",
         }
     }
 }
@@ -74,8 +74,10 @@ impl UnpackError {
 impl fmt::Display for UnpackError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Damaged => f.write_str("its gzip data is damaged"),
-            Self::TooLarge => write!(f, "it has more than {} GiB of decompressed data", LARGEST >> 30),
+            Self::Damaged => f.write_str("the gzip data is damaged"),
+            Self::TooLarge => {
+                write!(f, "the file contains more than {} GiB of decompressed data", LARGEST >> 30)
+            }
         }
     }
 }

@@ -137,7 +137,7 @@ impl Watch {
     ) -> Result<&'r SocketReport, Error> {
         let what = &self.what;
         if reports.is_empty() {
-            let hint = "ss -tnp lists the connections; a listening socket is not a connection";
+            let hint = "list the connections with ss -tnp; listening sockets are not connections";
             return Err(Error::new(format!("{what}: no TCP connection is open"), hint));
         }
         if let Some(number) = flow {
@@ -164,10 +164,10 @@ impl Watch {
                 let unread = Bytes::new(stuck.unread_bytes);
                 return Error::new(
                     format!(
-                        "{what}: no data was transferred in {length}: {unread} from {} wait to be read",
+                        "{what}: no data was transferred in {length}, and {unread} of data from {} are unread",
                         stuck.remote
                     ),
-                    "the receiving application does not read: find out what it waits for",
+                    "find out what the receiving application waits for, because it does not read",
                 );
             }
             Error::new(

@@ -101,7 +101,11 @@ fn change_user((user, group): (u32, u32)) -> io::Result<()> {
 /// Receives the settings and the raw socket from the keeper.
 fn read_settings(control: &UnixStream) -> Result<(WorkerSettings, Option<Socket>), Error> {
     let (line, raw) = handover::receive(control).map_err(|error| match error.kind() {
-        io::ErrorKind::UnexpectedEof => refused("the keeper has ended", "start fullpipe accelerate instead"),
+        io::ErrorKind::UnexpectedEof => refused(
+            "the keeper has ended",
+            "start fullpipe accelerate, which \
+            starts the worker",
+        ),
         _ => system("read from the keeper", error),
     })?;
     let settings = serde_json::from_slice(&line)

@@ -41,11 +41,12 @@ impl BufferState {
             Self::Growing => Ok(format!("the {who} is autotuned, and has grown to {size} so far")),
             Self::AtLimit => Ok(format!("the {who} of {size} is at its limit, {setting}")),
             Self::Locked => Ok(format!(
-                "the {who} stays at {size}, below {setting}: a program has set its size ({set}), so it is not autotuned"
+                "the {who} stays at {size}, below {setting}, because a program has set its size ({set}), \
+                 which turns autotuning off"
             )),
             Self::Still => Err(format!(
-                "whether the {who} of {size} was set by a program ({set}) or is at its limit, {setting}: the \
-                 settings of its host are not known"
+                "whether a program set the {who} of {size} ({set}), or the buffer is at its limit, \
+                 {setting}, because the settings of its host are not known"
             )),
         }
     }

@@ -64,14 +64,15 @@ fn sure(flow: &Flow<'_>, tally: &Tally<'_, Row>) -> Confidence {
 pub(super) fn notes(flow: &Flow<'_>) -> Vec<String> {
     let mut notes = Vec::new();
     if flow.rows.len() < 2 {
-        notes.push("nothing was sent in these rows".into());
+        notes.push("the sender sent nothing in these rows".into());
     } else if let Some(apart) = coarse(flow) {
         notes.push(format!(
-            "the rows are {apart} apart, too far to show what happens within a few round trips: sample at least ten times per second"
+            "the rows are {apart} apart, which is too far to show what happens within a few round trips; \
+             sample at least ten times per second"
         ));
     }
     if flow.by_rate && flow.host.cc.is_none() && flow.rows.iter().all(|row| row.sender.cc.is_none()) {
-        notes.push("the sender's pacing follows a rate that it measures, as with BBR".into());
+        notes.push("the sender paces at a rate that it has measured, as BBR does".into());
     }
     notes
 }
@@ -105,10 +106,10 @@ impl Time<'_> {
 
     fn what(&self, flow: &Flow<'_>) -> &'static str {
         match self.tally.limit {
-            Limit::Cwnd if flow.by_rate => "the congestion control sends less than the path can carry",
-            Limit::Rwnd if self.holes() > 0.0 => {
-                "holes in the receive window: data behind lost segments fills it"
+            Limit::Cwnd if flow.by_rate => {
+                "the congestion control sends at a lower rate than the path can carry"
             }
+            Limit::Rwnd if self.holes() > 0.0 => "data behind lost segments fills the receive window",
             _ => self.tally.what(|| flow.losses().episodes > 0, || self.queued()),
         }
     }
@@ -141,7 +142,7 @@ impl Time<'_> {
             Limit::Sndbuf => self.sndbuf(flow, &mut evidence, &mut open),
             Limit::Rwnd | Limit::ReceiverApp => self.window(flow, &mut evidence, &mut open),
             Limit::Pacing => evidence.push(format!(
-                "the socket paces at {}, its maximum; {} are delivered",
+                "the socket paces at its maximum rate of {}, and the receiver gets {}",
                 rate(self.median(|row| bps(row.sender.pacing_rate))),
                 self.tally.rate()
             )),
@@ -176,7 +177,7 @@ impl Time<'_> {
 
     fn starved(&self) -> String {
         format!(
-            "no data waits to be sent, and {} of a Cwnd of {} are in flight",
+            "the send queue is empty, and {} of a Cwnd of {} are in flight",
             self.bytes(|row| row.sender.flight_size),
             self.bytes(|row| row.sender.cwnd)
         )
@@ -185,7 +186,8 @@ impl Time<'_> {
     fn sndbuf(&self, flow: &Flow<'_>, evidence: &mut Vec<String>, open: &mut Vec<String>) {
         let size = self.bytes(|row| row.sender.sndbuf);
         evidence.push(format!(
-            "the send buffer holds {} of {size}, all of it in flight, and its writer waits until a third is free",
+            "the send buffer of {size} contains {}, all of it in flight, and the application cannot write \
+             until a third of the buffer is free",
             self.bytes(|row| row.sender.sndbuf_used)
         ));
         evidence.push(format!(
@@ -201,8 +203,8 @@ impl Time<'_> {
     fn window(&self, flow: &Flow<'_>, evidence: &mut Vec<String>, open: &mut Vec<String>) {
         if self.tally.limit == Limit::Rwnd && self.holes() > 0.0 {
             evidence.push(format!(
-                "in {:.0} % of the rows the window of {} is full, but only {} are in flight (medians): the rest waits at the \
-                 receiver for lost segments",
+                "in {:.0} % of the rows, the window of {} is full although only {} are in flight (medians), \
+                 because the rest waits at the receiver for lost segments",
                 100.0 * self.holes(),
                 self.bytes(|row| row.sender.rwnd),
                 self.bytes(|row| row.sender.inflight)
@@ -214,7 +216,7 @@ impl Time<'_> {
             return;
         }
         evidence.push(format!(
-            "{} of the receiver's window of {} are in flight, and {} wait to be sent",
+            "{} of the receiver's window of {} are in flight, and {} wait in the send queue",
             self.bytes(|row| row.sender.flight_size),
             self.bytes(|row| row.sender.rwnd),
             self.bytes(|row| row.sender.notsent)
@@ -227,10 +229,11 @@ impl Time<'_> {
         };
         let unread = Bytes::new(unread as u64);
         if self.tally.limit == Limit::ReceiverApp {
-            evidence.push(format!("at the receiver {unread} wait to be read (Recv-Q)"));
+            evidence.push(format!("{unread} of unread data wait at the receiver (Recv-Q)"));
             return;
         }
-        evidence.push(format!("the receiver's application keeps up: {unread} wait to be read (Recv-Q)"));
+        evidence
+            .push(format!("the receiving application keeps up: only {unread} of data are unread (Recv-Q)"));
         let sizes = flow.rows.iter().filter_map(|row| row.receiver.map(|receiver| receiver.rcvbuf));
         let size = sizes.clone().next_back().unwrap_or_default();
         let state = BufferState::of(sizes, flow.host.rmem);
@@ -248,9 +251,10 @@ impl Time<'_> {
         let least = self.tally.rows.iter().map(|row| row.sender.rwnd).min()?;
         let min_rtt = self.tally.rows.last()?.sender.min_rtt.filter(|rtt| !rtt.is_zero())?;
         let fell =
-            if self.tally.limit == Limit::ReceiverApp { format!("; it fell to {least}") } else { "".into() };
+            if self.tally.limit == Limit::ReceiverApp { format!(" and fell to {least}") } else { "".into() };
         Some(format!(
-            "the window was at most {most}{fell}; if read at once, it would allow {} at the minimum RTT of {}, and {} are delivered",
+            "the receive window was at most {most}{fell}; if the application read all data at once, a \
+             window of this size would allow {} at the minimum RTT of {}, but the measured rate is {}",
             Rate::of(most, min_rtt),
             tally::rounded(min_rtt.as_secs_f64()),
             self.tally.rate()
@@ -262,10 +266,10 @@ impl Time<'_> {
         let rate = self.tally.rate();
         match flow.line_payload(mss) {
             Some(line) => evidence.push(format!(
-                "{rate} are delivered, {:.0} % of the link's payload rate",
+                "the delivered rate of {rate} is {:.0} % of the link's payload rate",
                 100.0 * rate.as_bps() as f64 / line.max(1.0)
             )),
-            None => evidence.push(format!("{rate} are delivered at a steady rate")),
+            None => evidence.push(format!("the delivered rate is steady at {rate}")),
         }
         evidence.push(self.round_trip());
         match self.tally.limit {
@@ -296,7 +300,7 @@ impl Time<'_> {
         let losses = flow.losses();
         losses.at_one_rate().then(|| {
             format!(
-                "in {} loss episodes, the delivered rate was within 5 % of {}, and there was no standing queue",
+                "{} loss episodes occurred at a delivered rate within 5 % of {}, without a standing queue",
                 losses.alike,
                 rate(losses.rate)
             )
@@ -305,7 +309,8 @@ impl Time<'_> {
 
     fn ranks(&self, flow: &Flow<'_>) -> String {
         format!(
-            "{} losses occurred at windows above those of {:.0} % of the data (expected for random loss: 50 %)",
+            "at the {} losses, the window is on average larger than for {:.0} % of the data (expected for \
+             random loss: 50 %)",
             flow.losses().episodes,
             100.0 * flow.losses().rank
         )
@@ -315,12 +320,19 @@ impl Time<'_> {
         let full = Window { rows: flow.rows }.share(congestion_window_is_full);
         let ratio = self.median(|row| over(row.sender.inflight, row.sender.cwnd)).unwrap_or(0.0);
         let cwnd = self.bytes(|row| row.sender.cwnd);
-        evidence.push(format!("{ratio:.2} of a Cwnd of {cwnd} is in flight, and more data waits to be sent"));
+        evidence.push(format!(
+            "data in flight is {ratio:.2} times the Cwnd of {cwnd}, and more data waits \
+                               in the send queue"
+        ));
         if flow.by_rate {
             let repeated = Window { rows: flow.rows }.repeated();
             evidence.push(format!("{:.1} % of the segments were retransmitted", 100.0 * repeated));
             if full < RARELY_FULL && self.model().is_none() {
-                open.push("what BBR measures: the rows do not contain its estimates".into());
+                open.push(
+                    "the bandwidth and the RTT that BBR has estimated, because the rows do not \
+                           contain them"
+                        .into(),
+                );
             }
             return;
         }

@@ -141,7 +141,7 @@ mod tests {
         // Check the evidence, and the question that one end cannot answer.
         let told = [&told[0].evidence[1], &told[0].could_not_tell[0]];
         assert!(
-            told[0].contains("; it fell to 512 B") && told[0].contains("would allow 20.2 Mbit/s"),
+            told[0].contains(" and fell to 512 B") && told[0].contains("would allow 20.2 Mbit/s"),
             "{told:?}"
         );
         assert!(told[1].contains("Recv-Q is not known"), "{told:?}");

@@ -85,13 +85,15 @@ impl SharedLink {
         match self.full {
             Some(_) if self.flows > 1 => format!("the link is full: {} connections share it", self.flows),
             Some(_) => "the link is full".into(),
-            None => format!("{} connections share what the path can carry", self.flows),
+            None => format!("{} connections share the capacity of the path", self.flows),
         }
     }
 
     /// Returns the evidence that the link is full; `None` if it is not, or if its rate is unknown.
     pub fn evidence(&self) -> Option<String> {
-        self.full.map(|link| format!("{} of payload on a link of {link}", self.sum))
+        self.full.map(|link| {
+            format!("all connections together carry {} of payload over a link of {link}", self.sum)
+        })
     }
 }
 
@@ -178,7 +180,7 @@ mod tests {
         let rate = Rate::from_bps(20_000_000);
         let several = shared(&[20, 20], None);
         assert_eq!(several.corrected(rate, own), Some((Limit::Link, Confidence::Low)));
-        assert_eq!(several.what(), "2 connections share what the path can carry");
+        assert_eq!(several.what(), "2 connections share the capacity of the path");
         assert_eq!(shared(&[20], None).corrected(rate, own), None);
     }
 }

@@ -132,7 +132,7 @@ fn merged(of_each: &[Vec<Finding>], judged: &[JudgedRows<'_>], of_sum: &[Finding
             finding.evidence.iter_mut().for_each(|line| *line = format!("stream {}: {line}", nth + 1));
         }
         let held = format!(
-            "it held {} of {} streams, for {:.0} to {:.0} % of their time",
+            "this limit applied to {} of {} streams, for {:.0} to {:.0} % of their time",
             with.len(),
             of_each.len(),
             100.0 * least,

@@ -89,17 +89,19 @@ impl<'a, R> Tally<'a, R> {
     /// drops them. `lossy` and `queued` are evaluated only for limits that depend on them.
     pub(super) fn what(&self, lossy: impl FnOnce() -> bool, queued: impl FnOnce() -> bool) -> &'static str {
         match self.limit {
-            Limit::App => "the sending application offers no more",
-            Limit::ReceiverApp => "the receiving application reads no faster",
+            Limit::App => "the sending application offers no more data",
+            Limit::ReceiverApp => "the receiving application reads too slowly",
             Limit::Rwnd => "the receiver's window is full",
             Limit::Sndbuf => "the send buffer is full of data in flight",
             Limit::Cwnd if lossy() => "loss holds cwnd down",
             Limit::Cwnd => "the congestion window grows too slowly",
-            Limit::SlowStart => "the start: the window still doubles",
-            Limit::Pacing => "the socket may send no faster (SO_MAX_PACING_RATE)",
-            Limit::Cap if queued() => "something delays this flow at a rate below the link's",
-            Limit::Cap => "something caps this flow below the link's rate",
-            Limit::Policer => "a policer drops what this flow sends beyond its rate",
+            Limit::SlowStart => "slow start: the window still doubles each round trip",
+            Limit::Pacing => "the socket's pacing rate is capped (SO_MAX_PACING_RATE)",
+            Limit::Cap if queued() => {
+                "something on the path delays this flow at a rate below that of the link"
+            }
+            Limit::Cap => "something on the path caps this flow at a rate below that of the link",
+            Limit::Policer => "a policer drops the packets that exceed its rate",
             Limit::Cpu => "the processor is busy all the time",
             Limit::Link => "the link is full",
             Limit::Unknown => "the limit is not observable here",
@@ -109,11 +111,15 @@ impl<'a, R> Tally<'a, R> {
     /// Returns the test that would settle the open question. It is the same for rows and for captures.
     pub(super) fn next_test(&self, line_is_known: bool) -> Option<&'static str> {
         match self.limit {
-            Limit::Rwnd | Limit::ReceiverApp => Some("look at Recv-Q on the receiving host: ss -tn"),
+            Limit::Rwnd | Limit::ReceiverApp => Some("check Recv-Q on the receiving host: ss -tn"),
             Limit::Cap | Limit::Policer | Limit::Link if !line_is_known => Some(
-                "give the link's rate with --link, or run a second flow: with a limit per flow, the rates add up",
+                "give the rate of the link with --link, or run a second flow: if the limit applies to each \
+                 flow, the rates add up",
             ),
-            Limit::Cap | Limit::Policer => Some("run a second flow: with a limit per flow, the rates add up"),
+            Limit::Cap | Limit::Policer => Some(
+                "run a second flow: if the limit applies to each flow, the \
+                                                 rates add up",
+            ),
             Limit::Cwnd => {
                 Some("repeat with BBR on the sender: a higher rate shows that loss held cwnd down")
             }
@@ -131,32 +137,35 @@ pub(super) fn rounded(seconds: f64) -> Duration {
 /// standing queue.
 pub(super) fn round_trip(usual: Duration, least: Duration, queued: bool) -> String {
     let queue = if queued { "there is a standing queue" } else { "there is no standing queue" };
-    format!("the RTT is {usual}, compared with a minimum of {least}: {queue}")
+    format!("the median RTT is {usual} and the minimum {least}: {queue}")
 }
 
 /// Returns the open question about a receiver without Recv-Q, and the answer that the window alone suggests.
 /// `not_known` is the reason why Recv-Q is missing.
 pub(super) fn whose_window(limit: Limit, not_known: &str) -> String {
     let pattern = if limit == Limit::ReceiverApp {
-        "fell, as with a slow reader"
+        "fell, as it does with a slow application"
     } else {
         "hardly ever fell, as with a small buffer"
     };
     format!(
-        "whether the receiver's buffer is small or its application is slow: its Recv-Q is {not_known}, but its window \
-         {pattern}"
+        "whether the receive buffer is too small or the receiving application too slow, because Recv-Q is \
+         {not_known}; the receive window {pattern}"
     )
 }
 
 /// Returns the open question about losses that are too few to reveal their cause.
 pub(super) fn few_losses(losses: &Losses) -> String {
-    format!("what causes the losses: {} are too few to show whether they are random", losses.episodes)
+    format!(
+        "what causes the losses, because {} losses are too few to show whether they are random",
+        losses.episodes
+    )
 }
 
 /// Open question about a rate cap.
 pub(super) const WHAT_ENFORCES_IT: &str =
-    "what enforces the cap: a policer, a shaper and a slower hop look alike here";
+    "what enforces the cap, because a policer, a shaper and a slower hop look alike here";
 
 /// Open question if the link rate is unknown.
 pub(super) const WHICH_LINE: &str =
-    "whether the link or a limit on this flow alone is the cause: the link's rate is not known";
+    "whether the link or a limit on this flow alone is the cause, because the rate of the link is not known";

@@ -53,20 +53,27 @@ impl fmt::Display for Assumption {
             Self::Other(sentence) => return f.write_str(sentence),
         };
         match (basis, algorithm) {
-            (CongestionControlBasis::Named, _) => write!(f, "congestion control {algorithm}, as the log says"),
-            (CongestionControlBasis::Window, Algorithm::Bbr1) => f.write_str(
-                "congestion control BBR: losses reduce neither Cwnd nor the rate, unlike with a loss-based control",
-            ),
+            (CongestionControlBasis::Named, _) => {
+                write!(f, "congestion control {algorithm}, which the log names")
+            }
+            (CongestionControlBasis::Window, Algorithm::Bbr1) => {
+                f.write_str("congestion control BBR, because losses reduce neither Cwnd nor the rate")
+            }
             (CongestionControlBasis::Window, _) => write!(
                 f,
-                "congestion control {algorithm}: Cwnd falls at losses and climbs back, as loss-based controls do"
+                "congestion control {algorithm}, because Cwnd falls at losses and then recovers, as with \
+                 loss-based congestion control"
             ),
             (CongestionControlBasis::Default, _) => {
-                write!(f, "congestion control {algorithm}, the kernel's default; the log does not name it")
+                write!(
+                    f,
+                    "congestion control {algorithm}, the kernel's default, because the log does not name one"
+                )
             }
             (CongestionControlBasis::Packets, _) => write!(
                 f,
-                "congestion control {algorithm}: packets do not name it, and the data in flight does not suggest BBR"
+                "congestion control {algorithm}, because packets do not name one, and the data in flight \
+                 does not suggest BBR"
             ),
         }
     }

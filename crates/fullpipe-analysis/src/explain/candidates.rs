@@ -129,7 +129,7 @@ impl Explainer<'_> {
                 limit: Limit::Cap,
                 confidence: Confidence::High,
                 evidence: format!(
-                    "no rate cap of the host: one of its flows reached {control} in the control measurement"
+                    "the host has no rate cap, because one of its flows reached {control} in the control measurement"
                 ),
             });
         } else {
@@ -161,7 +161,8 @@ impl Explainer<'_> {
         let by_loss = gaps.as_ref().is_some_and(|(_, confidence)| *confidence > Confidence::Low);
         let cwnd = Finding {
             limit: Limit::Cwnd,
-            what: if by_loss { "loss holds cwnd down" } else { "the congestion window limits it" }.into(),
+            what: if by_loss { "loss holds cwnd down" } else { "the congestion window limits the rate" }
+                .into(),
             share: self.steady_share(),
             confidence: Confidence::Low,
             ceiling: None,
@@ -170,7 +171,7 @@ impl Explainer<'_> {
             } else if flat {
                 "the only evidence is that loss limits most slow transfers".into()
             } else {
-                "the rate rises and falls, as that of a loss-based sender does".into()
+                "the rate rises and falls, as it does with a loss-based sender".into()
             }],
             could_not_tell: Vec::new(),
             next_test: None,
@@ -187,7 +188,7 @@ impl Explainer<'_> {
                 "take the log on the sending host: iperf3 -c HOST without -R",
             ),
             _ if self.facts.measurement.packets().is_some() => {
-                ("a capture shows no Cwnd", "look at the sender's socket during the transfer: ss -tmi")
+                ("a capture shows no Cwnd", "check the sender's socket during the transfer: ss -tmi")
             }
             _ => (
                 "this build of iperf3 prints no Cwnd",
@@ -267,14 +268,16 @@ impl Explainer<'_> {
     fn doubt(&self, source: BufferSource) -> Option<String> {
         match source {
             BufferSource::Dump | BufferSource::Socket | BufferSource::Window | BufferSource::Trace => None,
-            BufferSource::OlderDump => {
-                Some("which buffers were in effect: this dump predates the log (it does not list bbr)".into())
-            }
+            BufferSource::OlderDump => Some(
+                "which buffers were in effect, because this sysctl dump is older than the log (it does \
+                      not list bbr)"
+                    .into(),
+            ),
             BufferSource::KernelDefault => {
-                Some("which buffers were in effect: the kernel's defaults are assumed".into())
+                Some("which buffers were in effect; the kernel's defaults are assumed".into())
             }
             BufferSource::Log => {
-                Some("which buffers were in effect: the known ones contradict the log".into())
+                Some("which buffers were in effect, because the known buffers contradict the log".into())
             }
         }
     }
@@ -291,34 +294,41 @@ impl Explainer<'_> {
         let by_default = WindowRule::AdvWinScale(1).window(OLDER_DEFAULT_RMEM);
         if rcvbuf_source == BufferSource::OlderDump && by_default == window {
             evidence.push(format!(
-                "kernels from 2012 to 6.15 have the same window by default: tcp_rmem[2] {OLDER_DEFAULT_RMEM} at scale 1"
+                "kernels from 2012 to 6.15 have the same window by default (tcp_rmem[2] \
+                 {OLDER_DEFAULT_RMEM} with tcp_adv_win_scale 1)"
             ));
         }
         let mut could_not_tell = Vec::from_iter(self.doubt(rcvbuf_source));
         could_not_tell.extend(self.alike());
         if cap_excluded {
             could_not_tell.push(
-                "whether a policer on the path caps each flow: the control measurement did not cross it"
+                "whether a policer on the path caps each flow, because the control measurement did not use this path"
                     .into(),
             );
         }
         if !fits {
             could_not_tell.push(
-                "why the rate differs from what this window allows: the dump may be from another host".into(),
+                "why the rate differs from the rate that this window allows; the sysctl dump may be from \
+                 another host"
+                    .into(),
             );
         }
         if self.startup().is_some() {
             could_not_tell.push(
-                "why BBR stays in Startup, which suggests the send buffer rather than the window".into(),
+                "why BBR stays in Startup, which suggests the send buffer rather than the receive window"
+                    .into(),
             );
         }
         let high = fits && flat && self.startup().is_none() && (rcvbuf_source.is_fact() || cap_excluded);
         Finding {
             limit: Limit::Rwnd,
             what: if fits {
-                format!("a receive window near {window} holds it")
+                format!("a receive window near {window} limits the rate")
             } else {
-                format!("a receive window near {} holds it", per_flow(self.measured.inflight, &self.measured))
+                format!(
+                    "a receive window near {} limits the rate",
+                    per_flow(self.measured.inflight, &self.measured)
+                )
             },
             share: self.steady_share(),
             confidence: if high { Confidence::High } else { Confidence::Low },
@@ -326,8 +336,8 @@ impl Explainer<'_> {
             evidence,
             could_not_tell,
             next_test: Some(
-                "during the transfer, on the sender: ss -tmi dst RECEIVER; unacked x mss at snd_wnd is the receive window, \
-                 skmem w near tb the send buffer"
+                "run ss -tmi dst RECEIVER on the sender during the transfer: if unacked x mss is near \
+                 snd_wnd, the receive window is the limit; if skmem w is near tb, the send buffer is"
                     .into(),
             ),
         }
@@ -338,29 +348,34 @@ impl Explainer<'_> {
         let least = Rate::from_bps((send_buffer::LEAST_USABLE * ceiling.as_bps() as f64) as u64);
         let mut evidence = self.common_evidence(flat);
         evidence.push(format!(
-            "a send buffer of {sndbuf} keeps data until it is acknowledged; 0.67 to 1.0 of it in flight give {least} to \
-             {ceiling} at an RTT of {}",
+            "a send buffer of {sndbuf} keeps data until the receiver acknowledges it; with 0.67 to 1.0 of \
+             the buffer in flight, the rate is {least} to {ceiling} at an RTT of {}",
             self.measured.rtt
         ));
         if let Some(held) = self.startup() {
             // tcp_bbr.c, bbr_check_full_bw_reached(): application-limited samples do not count.
             evidence.push(format!(
-                "for {held} of level rate Cwnd stays at what BBR's start allows: its end is not noticed while the sender has \
-                 nothing to send, as when the send buffer is full or the application slow"
+                "while the rate is level, Cwnd stays for {held} at the size that BBR allows in Startup: BBR \
+                 does not notice the end of Startup while the sender has nothing to send, as with a full \
+                 send buffer or a slow application"
             ));
         }
         let mut could_not_tell = Vec::from_iter(self.doubt(sndbuf_source));
         could_not_tell.extend(self.alike());
         let alone = self.window_has_room() && self.measured.inflight_per_cwnd.is_some();
         if alone && fits && !flat {
-            could_not_tell.push("send buffer or sending application: both leave room in every window".into());
+            could_not_tell.push(
+                "whether the send buffer or the sending application is the limit, because \
+                                 both leave room in every window"
+                    .into(),
+            );
         }
         Finding {
             limit: Limit::Sndbuf,
             what: if fits {
-                format!("a send buffer of {sndbuf} holds it")
+                format!("a send buffer of {sndbuf} limits the rate")
             } else {
-                "a send buffer smaller than known holds it".into()
+                "a send buffer smaller than the known size limits the rate".into()
             },
             share: self.steady_share(),
             confidence: if alone && fits && flat { Confidence::High } else { Confidence::Low },
@@ -368,8 +383,8 @@ impl Explainer<'_> {
             evidence,
             could_not_tell,
             next_test: Some(
-                "during the transfer, on the sender: ss -tmi dst RECEIVER; skmem w at 0.67 to 1.0 of tb with snd_wnd well \
-                 above unacked x mss is the send buffer"
+                "run ss -tmi dst RECEIVER on the sender during the transfer: if skmem w is 0.67 to 1.0 of \
+                 tb, and snd_wnd is well above unacked x mss, the send buffer is the limit"
                     .into(),
             ),
         }
@@ -403,8 +418,8 @@ impl Explainer<'_> {
     pub(super) fn exclude_the_path(&mut self) {
         if self.path_is_excluded() {
             let evidence = format!(
-                "no queue beyond the sending host: Cwnd stays at {} without a loss, whereas {} would increase it until a \
-                 queue overflows",
+                "no queue on the path is the limit, because Cwnd stays at {} without a loss, whereas {} \
+                 would increase Cwnd until a queue overflows",
                 self.measured.cwnd.unwrap_or_default(),
                 self.sender.algorithm()
             );
@@ -437,8 +452,8 @@ impl Explainer<'_> {
         let near = match (control, self.facts.hosts.control) {
             (Control::Same, Some(rate)) => {
                 evidence.push(format!(
-                    "one flow of the same host reached no more than {rate} in the control measurement, in which neither \
-                     link nor RTT is a limit"
+                    "one flow of the same host reached only {rate} in the control measurement, which \
+                     neither the link nor the RTT limits"
                 ));
                 rate
             }
@@ -447,51 +462,56 @@ impl Explainer<'_> {
         let again = self.measured.retransmits.unwrap_or(0);
         if cap != Cap::Any && self.loss.is_some() && self.sender.algorithm().is_rate_based() {
             evidence.push(format!(
-                "only {again} of {} segments were retransmitted: BBR retransmits about 7 % behind a policer, and 1 % \
-                 behind a shaper with a queue of 1 BDP (simulated, experiments/flow-cap.toml), so a policer is unlikely",
+                "a policer is unlikely, because only {again} of {} segments were retransmitted: BBR \
+                 retransmits about 7 % behind a policer, and 1 % behind a shaper with a queue of 1 BDP \
+                 (simulated, experiments/flow-cap.toml)",
                 self.segments()
             ));
         } else if self.loss.is_some_and(|loss| loss.rate.as_f64() < 1e-4) {
             evidence.push(format!(
-                "only {again} segments were retransmitted: a policer would drop more, a shaper or a slow host would not"
+                "only {again} segments were retransmitted, as with a shaper or a slow host; a policer would drop more"
             ));
         }
         if let (Cap::Host, Some(rtt)) = (cap, self.facts.transfer.rtt) {
             evidence.push(format!(
-                "the smoothed RTT stays between {} and {}: a shaper's queue would raise it, so a shaper is unlikely",
+                "a shaper is unlikely, because its queue would raise the smoothed RTT, which stays between {} and {}",
                 rtt.min, rtt.max
             ));
         }
         let (what, open) = match cap {
             Cap::Any => (
-                "a cap of one flow or of the host",
-                "a cap on one flow, a cap of the host and a shaper on the path look alike",
+                "a rate cap on one flow or on the host",
+                "a cap on one flow, a cap on the host and a shaper on the path look alike",
             ),
             Cap::WithoutDrops => (
-                "a shaper or a ceiling of the host",
-                "a shaper with a deep queue and a ceiling of the host are not excluded: neither drops, and they look alike",
+                "a shaper or a bottleneck in the host",
+                "a shaper with a deep queue and a bottleneck in the host look alike, because neither drops packets",
             ),
             Cap::Host => (
-                "a ceiling of the host",
-                "a ceiling of the host (processor, virtual switch) is not excluded: it neither drops nor queues on the path",
+                "a bottleneck in the host",
+                "a bottleneck in the host (processor, virtual switch) is not excluded, because it neither \
+                 drops packets nor builds a queue on the path",
             ),
         };
-        let mut could_not_tell = vec![format!("what enforces it: {open}")];
+        let mut could_not_tell = vec![format!("what enforces the cap: {open}")];
         if control != Control::Same {
-            could_not_tell
-                .push("which rate one flow of this host reaches on a short path: give --control RATE".into());
+            could_not_tell.push(
+                "the rate that one flow of this host reaches on a short path (give it with --control \
+                       RATE)"
+                    .into(),
+            );
         }
         Finding {
             limit: Limit::Cap,
-            what: format!("{what} near {near} holds it"),
+            what: format!("{what} near {near} limits the rate"),
             share: self.steady_share(),
             confidence: if control == Control::Same { Confidence::High } else { Confidence::Low },
             ceiling: (control == Control::Same).then_some(near),
             evidence,
             could_not_tell,
             next_test: Some(
-                "measure one flow to a neighbour of the sender (--control RATE), and iperf3 -P 2 on the path: a doubled total \
-                 excludes a cap of the host"
+                "measure one flow to a host near the sender and give its rate with --control, and run \
+                 iperf3 -P 2 on the path: a doubled total excludes a cap on the host"
                     .into(),
             ),
         }
@@ -505,23 +525,26 @@ impl Explainer<'_> {
             confidence: Confidence::Low,
             ceiling: None,
             evidence: vec![format!(
-                "the link's rate is not known; {} may be all that it carries",
+                "the rate of the link is not known; {} may be all that the link carries",
                 self.measured.steady
             )],
-            could_not_tell: vec!["whether the link is faster: give --link RATE".into()],
-            next_test: Some("iperf3 -P 10: a total well above one flow's rate excludes the link".into()),
+            could_not_tell: vec!["whether the link is faster (give its rate with --link)".into()],
+            next_test: Some(
+                "run iperf3 -P 10: a total well above the rate of one flow excludes the link".into(),
+            ),
         }
     }
 
     pub(super) fn app(&self, limit: Limit) -> Finding {
         let (what, test) = match limit {
             Limit::App => (
-                "the sending application offers no more",
-                "on the sender: ss -tmi; an empty send queue (notsent 0, skmem w far below tb) is the application",
+                "the sending application offers no more data",
+                "run ss -tmi on the sender: if the send queue is empty (notsent 0, skmem w far below tb), \
+                 the application is the limit",
             ),
             _ => (
-                "the receiving application reads no faster",
-                "on the receiver: ss -tn; a Recv-Q that stays full is the application",
+                "the receiving application reads too slowly",
+                "run ss -tn on the receiver: if Recv-Q stays full, the application is the limit",
             ),
         };
         Finding {
@@ -532,7 +555,7 @@ impl Explainer<'_> {
             ceiling: None,
             evidence: self.common_evidence(self.series.is_flat()),
             could_not_tell: vec![
-                "whether the application was active all the time: the log does not show it".into(),
+                "whether the application was active all the time, because the log does not show it".into(),
             ],
             next_test: Some(test.into()),
         }

@@ -112,12 +112,18 @@ impl<'a> Facts<'a> {
             (Some(_), None) if self.hosts.peer_is_unknown => {
                 format!("the settings of the {other} are not known: pass them with --peer-sysctl")
             }
-            (Some(_), None) => "the sysctl dump stands for both hosts; --peer-sysctl has the other's".into(),
+            (Some(_), None) => "both hosts have the settings of the sysctl dump; give those of the other \
+                                host with --peer-sysctl"
+                .into(),
             (Some(_), Some(_)) => {
-                format!("--sysctl is from the {own}, which made the log, and --peer-sysctl from the {other}")
+                format!(
+                    "--sysctl has the settings of the {own}, which wrote the log, and --peer-sysctl \
+                         those of the {other}"
+                )
             }
             (None, Some(_)) => format!(
-                "--peer-sysctl is from the {other}; the settings of the {own}, which made the log, are not known"
+                "--peer-sysctl has the settings of the {other}; those of the {own}, which wrote the log, \
+                 are not known"
             ),
         })
     }

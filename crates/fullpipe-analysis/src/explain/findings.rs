@@ -125,7 +125,7 @@ impl std::fmt::Display for StandingQueue {
         let time = |ms: f64| Duration::from_secs_f64((ms * 10.0).round() / 1e4);
         write!(
             f,
-            "a queue of {} ({}) stands: the RTT is {} under load against {} at least",
+            "there is a standing queue of {} ({}): the RTT is {} under load, and its minimum is {}",
             time(self.delay_ms),
             Bytes::new(self.bytes),
             time(self.loaded_rtt_ms),
@@ -204,7 +204,7 @@ impl Buffers {
         };
         [
             format!(
-                "receiver: {} {rcvbuf} ({}), {rule}: a window of {}",
+                "receiver: {} {rcvbuf} ({}) gives a window of {} ({rule})",
                 name(*rcvbuf_source, "tcp_rmem[2]"),
                 rcvbuf_source.words(),
                 self.window()
@@ -247,10 +247,10 @@ impl BufferSource {
             Self::Dump => "from the sysctl dump",
             Self::OlderDump => "from a sysctl dump older than the log",
             Self::Socket => "set with -w",
-            Self::Window => "by the window in the log",
-            Self::Trace => "by the rows of the trace",
+            Self::Window => "from the window in the log",
+            Self::Trace => "from the rows of the trace",
             Self::KernelDefault => "the kernel's default",
-            Self::Log => "the smallest that allows the measured rate",
+            Self::Log => "the smallest size that allows the measured rate",
         }
     }
 }

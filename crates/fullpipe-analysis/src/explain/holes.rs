@@ -63,28 +63,34 @@ impl Explainer<'_> {
 
     pub(super) fn holes_in_the_window(&self, holes: Holes) -> Finding {
         let Holes { window, reported, carried, lost } = holes;
-        let mut could_not_tell =
-            vec!["whether the send buffer is full, too: data behind a hole also stays in it".to_owned()];
+        let mut could_not_tell = vec![
+            "whether the send buffer is full too, because data behind a hole also stays in the send \
+                  buffer"
+                .to_owned(),
+        ];
         if !reported {
-            could_not_tell.push("how large the window is: the log does not print it".into());
+            could_not_tell.push("how large the window is, because the log does not print it".into());
         }
         Finding {
             limit: Limit::Rwnd,
-            what: format!("holes in the receive window of {window}: data behind a lost segment fills it"),
+            what: format!("data behind lost segments fills the receive window of {window}"),
             share: self.steady_share(),
             confidence: if reported { Confidence::High } else { Confidence::Low },
             ceiling: Some(self.measured.steady),
             evidence: vec![
                 format!(
-                    "rate x RTT is {} or {carried:.2} of the window of {window}, and {lost:.0} segments of it are retransmitted on \
-                     average",
+                    "rate x RTT is {}, or {carried:.2} of the window of {window}, and on average {lost:.0} \
+                     segments per window are retransmitted",
                     self.measured.inflight
                 ),
-                "a hole lasts at least two round trips, so at most about half a window arrives per round trip".into(),
+                "a lost segment leaves a hole for at least two round trips, so at most about half a window \
+                 arrives per round trip"
+                    .into(),
             ],
             could_not_tell,
             next_test: Some(
-                "repeat with twice the receive and send buffers: a higher rate at the same loss shows that holes filled them"
+                "repeat with receive and send buffers of twice the size: a higher rate at the same loss \
+                 shows that data behind holes filled the buffers"
                     .into(),
             ),
         }

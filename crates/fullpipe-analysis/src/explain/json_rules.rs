@@ -56,7 +56,7 @@ impl Explainer<'_> {
 
     /// Returns a clause with the RTTs in the log.
     pub(super) fn rtt_evidence(&self, mean: Duration) -> String {
-        format!("the smoothed RTT is {mean} on average, with a minimum of {}", self.least_rtt())
+        format!("the smoothed RTT is {mean} on average, and its minimum is {}", self.least_rtt())
     }
 
     /// Returns the findings for a standing queue.
@@ -70,32 +70,36 @@ impl Explainer<'_> {
         let full = |ratio: Option<f64>| ratio.is_some_and(|ratio| ratio > FULL);
         let own = full(per_cwnd) || full(self.measured.inflight_per_wnd);
         let mut evidence = vec![format!(
-            "{} while the rate is constant at {steady}: there is a standing queue of {}",
+            "{}, while the rate is constant at {steady}, so there is a standing queue of {}",
             self.rtt_evidence(mean),
             mean - base
         )];
         if own {
             evidence.push(format!(
-                "this flow fills the queue: {} in flight fill its window",
+                "this flow fills the queue: its window is full, with {} in flight",
                 self.measured.inflight
             ));
         }
         if let Some(loss) = self.loss.filter(|loss| loss.events > 0) {
             evidence.push(format!("the queue overflows: {loss}"));
         }
-        let mut could_not_tell =
-            vec!["how deep the queue gets: there is only one smoothed sample per interval".to_owned()];
+        let mut could_not_tell = vec![
+            "how long the queue gets, because the log has only one smoothed RTT per interval".to_owned(),
+        ];
         if !own {
-            could_not_tell.push("whose queue it is: this flow does not fill its own window".into());
+            could_not_tell
+                .push("which flow fills the queue, because this flow does not fill its own window".into());
         }
         let (limit, what) = match elsewhere {
             Some(link) => {
                 could_not_tell.push(format!(
-                    "what keeps the rate below that of the link, {link}: a shaper, a slower hop, or other traffic"
+                    "whether a shaper, a slower hop or other traffic keeps the rate below that of the link, {link}"
                 ));
                 (
                     Limit::Cap,
-                    format!("a shaper or a slower hop near {steady}, with a queue before it, holds it"),
+                    format!(
+                        "a shaper or a slower hop near {steady}, with a queue before it, limits the rate"
+                    ),
                 )
             }
             None => {
@@ -111,7 +115,8 @@ impl Explainer<'_> {
             evidence,
             could_not_tell,
             next_test: Some(
-                "iperf3 -P 10: an equal total means that the link is full; ping during the test shows the queue, and after it the idle path"
+                "run iperf3 -P 10: an equal total means that the link is full; ping shows the queue during \
+                 the test, and the idle path after it"
                     .into(),
             ),
         };
@@ -146,12 +151,13 @@ impl Explainer<'_> {
             confidence: Confidence::High,
             ceiling: Some(self.measured.steady),
             evidence: vec![format!(
-                "iperf3 used {percent} % of a processor on the {host} (cpu_utilization_percent), and it uses none while it \
-                 waits for the network"
+                "iperf3 used {percent} % of a processor on the {host} (cpu_utilization_percent); while \
+                 iperf3 waits for the network, it uses none"
             )],
-            could_not_tell: vec!["what the path would carry if the host were faster".into()],
+            could_not_tell: vec!["the rate that the path would carry if the host were faster".into()],
             next_test: Some(format!(
-                "during the transfer, on the {host}: mpstat -P ALL 1; with iperf3 3.16 and newer, -P 2 uses two processors"
+                "run mpstat -P ALL 1 on the {host} during the transfer; with iperf3 3.16 and newer, -P 2 \
+                 uses two processors"
             )),
         }
     }
@@ -171,7 +177,7 @@ impl Explainer<'_> {
             confidence: Confidence::Certain,
             ceiling: Some(order),
             evidence: vec![format!(
-                "the rate after the ramp, {}, is the one that -b requests",
+                "the rate after the ramp, {}, is the rate that -b sets",
                 self.measured.steady
             )],
             could_not_tell: vec!["what would limit a transfer that is not limited by -b".into()],
@@ -195,13 +201,18 @@ impl Explainer<'_> {
         let window = wnd.mul_div(1, self.measured.streams.max(1));
         let constant = self.series.wnd_is_constant();
         let mut evidence = vec![format!(
-            "in flight (rate x RTT) is {ratio:.2} of the receiver's window, median after the ramp: {} of {wnd} (snd_wnd, \
-             above {FULL}: the window limits)",
+            "data in flight (rate x RTT) is {ratio:.2} times the receiver's window (snd_wnd), median after \
+             the ramp: {} of {wnd} (the window is the limit above {FULL})",
             self.measured.inflight
         )];
-        evidence.extend(self.measured.cwnd.map(|cwnd| format!("Cwnd of {cwnd} would allow more")));
+        evidence.extend(
+            self.measured.cwnd.map(|cwnd| format!("the Cwnd of {cwnd} would allow more data in flight")),
+        );
         evidence.extend(self.received.map(|received| {
-            format!("the receiving application keeps up: {} wait to be read (Recv-Q)", received.unread)
+            format!(
+                "the receiving application keeps up: only {} of data are unread (Recv-Q)",
+                received.unread
+            )
         }));
         evidence.push(if constant {
             "the window is constant, as with a receive buffer at its limit".into()
@@ -212,18 +223,19 @@ impl Explainer<'_> {
         let plain = constant && per_cwnd < FREE && ratio <= window::SUSPICIOUS_IN_LOG;
         let rwnd = Finding {
             limit: Limit::Rwnd,
-            what: format!("a receive window of {window} holds it"),
+            what: format!("a receive window of {window} limits the rate"),
             share: self.steady_share(),
             confidence: if plain { Confidence::Certain } else { Confidence::High },
             ceiling: Some(self.ceiling(window)),
             evidence: evidence.clone(),
             could_not_tell: vec![
-                "whether the receive buffer is too small or the application reads too slowly: the sender sees only the window"
+                "whether the receive buffer is too small or the application reads too slowly, because the \
+                 sender sees only the window"
                     .into(),
             ],
             next_test: Some(
-                "during the transfer, on the receiver: ss -tmn; Recv-Q near 0 is the buffer, Recv-Q near skmem rb the \
-                 application"
+                "run ss -tmn on the receiver during the transfer: if Recv-Q is near 0, the buffer is the \
+                 limit; if Recv-Q is near skmem rb, the application is"
                     .into(),
             ),
         };
@@ -250,8 +262,8 @@ impl Explainer<'_> {
                 limit: Limit::Rwnd,
                 confidence: Confidence::Certain,
                 evidence: format!(
-                    "not the receiver's window, certain: in flight {} is {ratio:.2} of snd_wnd {}, median after the ramp \
-                     (below {FREE})",
+                    "certainly not the receiver's window: data in flight, {}, is {ratio:.2} times the \
+                     snd_wnd of {}, median after the ramp (below {FREE})",
                     self.measured.inflight,
                     self.measured.snd_wnd.unwrap_or_default()
                 ),
@@ -272,13 +284,17 @@ impl Explainer<'_> {
     pub(super) fn cwnd_or_policer(&mut self, ratio: f64) -> Vec<Finding> {
         let cwnd = self.cwnd(ratio);
         let Some((rate, alike)) = self.losses_at_one_rate() else { return vec![cwnd] };
-        let mut could_not_tell = vec!["whether random losses occurred at one rate by coincidence".to_owned()];
+        let mut could_not_tell = vec!["whether random losses happened to occur at the same rate".to_owned()];
         if self.facts.path.link.is_none() {
-            could_not_tell.push("whether it is the rate of a link with a short queue: give --link".into());
+            could_not_tell.push(
+                "whether this is the rate of a link with a short queue (give its rate with \
+                                 --link)"
+                    .into(),
+            );
         }
         let policer = Finding {
             limit: Limit::Policer,
-            what: format!("a policer near {rate} holds it"),
+            what: format!("a policer near {rate} limits the rate"),
             share: self.steady_share(),
             confidence: Confidence::Low,
             ceiling: Some(rate),
@@ -287,13 +303,14 @@ impl Explainer<'_> {
                     "{alike} loss episodes occurred within 5 % of {rate}, and no interval was much faster"
                 ),
                 format!(
-                    "there was no standing queue before them: the smoothed RTT stayed near {}",
+                    "there was no standing queue before the losses: the smoothed RTT stayed near {}",
                     self.least_rtt()
                 ),
             ],
             could_not_tell,
             next_test: Some(format!(
-                "repeat with iperf3 -C bbr: a rate that stays near {rate} is that of a policer, a higher one shows random loss"
+                "repeat with iperf3 -C bbr: if the rate stays near {rate}, a policer is the limit; a higher \
+                 rate shows random loss"
             )),
         };
         vec![policer, Finding { confidence: Confidence::Low, ..cwnd }]
@@ -307,9 +324,11 @@ impl Explainer<'_> {
     /// Returns the reason why the receive window and the send buffer cannot be distinguished.
     pub(super) fn window_or_buffer(&self) -> &'static str {
         if self.is_text() {
-            "receive window or send buffer: the text log prints neither snd_wnd nor the buffers"
+            "whether the receive window or the send buffer is the limit, because the text log shows neither \
+             snd_wnd nor the buffers"
         } else {
-            "receive window or send buffer: this log has no snd_wnd (iperf3 3.11 and kernel 5.4 or newer report it)"
+            "whether the receive window or the send buffer is the limit, because this log has no snd_wnd \
+             (iperf3 3.11 and newer report it on kernel 5.4 and newer)"
         }
     }
 }

@@ -73,13 +73,13 @@ impl Explainer<'_> {
         let (behind, unread, rcvbuf) = told.unwrap_or_default();
         Finding {
             limit: Limit::ReceiverApp,
-            what: "the receiving application reads no faster".into(),
+            what: "the receiving application reads too slowly".into(),
             share: self.steady_share(),
             confidence: Confidence::Certain,
             ceiling: Some(self.measured.steady),
             evidence: vec![format!(
-                "{unread} wait to be read here (Recv-Q) in a buffer of {rcvbuf}, and unread data takes at least a quarter \
-                 of it in {:.0} % of the samples",
+                "{unread} of unread data wait in a receive buffer of {rcvbuf} (Recv-Q), and unread data \
+                 fills at least a quarter of the buffer in {:.0} % of the samples",
                 100.0 * behind
             )],
             could_not_tell: Vec::new(),
@@ -110,12 +110,12 @@ impl Explainer<'_> {
         }
         findings.retain(|finding| finding.confidence > Confidence::Low);
         let mut evidence = vec![format!(
-            "the application here keeps up: typically {} wait to be read (Recv-Q)",
+            "the receiving application keeps up: typically, only {} of data are unread (Recv-Q)",
             received.unread
         )];
         if let Some((window, ratio)) = self.measured.snd_wnd.zip(self.measured.inflight_per_wnd) {
             evidence.push(format!(
-                "the receive window of {window} has room: {:.0} % of it arrive per round trip",
+                "the receive window of {window} has room: only {:.0} % of a window arrive per round trip",
                 100.0 * ratio
             ));
         }
@@ -132,7 +132,8 @@ impl Explainer<'_> {
                     .into(),
             ],
             next_test: Some(
-                "at the sender: fullpipe diagnose --dst ADDRESS, or tcpdump -s 96 -w FILE and fullpipe diagnose FILE".into(),
+                "on the sender, run fullpipe diagnose --dst ADDRESS, or tcpdump -s 96 -w FILE and then \
+                 fullpipe diagnose FILE".into(),
             ),
         };
         findings.insert(0, finding);
@@ -148,7 +149,13 @@ impl Explainer<'_> {
         let by_loss = yields && self.window_has_room() && self.queue().is_none();
         let confidence = if by_loss { Confidence::High } else { Confidence::Low };
         (late >= FEWEST_GAPS).then(|| {
-            (format!("{late} of {segments} segments arrived while an earlier one was missing: the path loses or reorders packets"), confidence)
+            (
+                format!(
+                    "{late} of {segments} segments arrived while an earlier one was missing, so the path \
+                      loses or reorders packets"
+                ),
+                confidence,
+            )
         })
     }
 }

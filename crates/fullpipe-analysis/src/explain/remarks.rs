@@ -21,7 +21,8 @@ impl Explainer<'_> {
         self.assumptions.extend(self.facts.whose_dumps().into_iter().map(Assumption::from));
         if self.measured.rtt_source == RttSource::Bound {
             self.assume(format!(
-                "RTT {}: an upper bound, because no RTT is given; a window at most doubles per round trip, and holds at least rate x RTT",
+                "an RTT of {}, which is an upper bound, because no RTT is given: a window at most doubles \
+                 per round trip, and contains at least rate x RTT",
                 self.measured.rtt
             ));
         }
@@ -29,20 +30,22 @@ impl Explainer<'_> {
             let of_trace = self.facts.is_traced();
             self.assume(if of_trace {
                 format!(
-                    "the RTT of the path is the connection's smallest, {}; it would include a queue that stood from the \
-                     first packet on (to exclude one, give the RTT that ping reports before the test with --rtt)",
+                    "the RTT of the path is the smallest RTT of the connection, {}, which includes any \
+                     queue that was there from the first packet on; to exclude such a queue, run ping \
+                     before the test, and give its RTT with --rtt",
                     own.min
                 )
             } else {
                 format!(
-                "the RTT of the path is the smallest smoothed sample of the log, {}; it would include a queue that stood \
-                 from the first report on (to exclude one, give the RTT that ping reports before the test with --rtt)",
+                "the RTT of the path is the smallest smoothed RTT in the log, {}, which includes any queue \
+                 that was there from the first report on; to exclude such a queue, run ping before the \
+                 test, and give its RTT with --rtt",
                 own.min
                 )
             });
         }
         if let (Some(kernel), None) = (self.facts.measurement.hosts.kernel, self.known_kernel()) {
-            self.assume(format!("kernel {kernel} on both hosts, as on the host that wrote the log"));
+            self.assume(format!("kernel {kernel} on both hosts, the version on the host that wrote the log"));
         }
         if self.facts.transfer.mss.is_none() {
             self.assume(format!("segments of {} bytes", DEFAULT_MSS.get()));
@@ -60,48 +63,48 @@ impl Explainer<'_> {
             ratio.filter(|ratio| *ratio > window::SUSPICIOUS_IN_LOG && self.measured.mean_rtt.is_some())
         {
             self.notes.push(format!(
-                "rate x RTT is {ratio:.1} times Cwnd: the samples at the ends of the intervals are not representative"
+                "rate x RTT is {ratio:.1} times Cwnd, so the samples at the ends of the intervals are not \
+                 representative"
             ));
         }
         if let (Some(name), false) = (&log.congestion_control, matches!(self.sender, Sender::Named(_))) {
             self.notes.push(format!(
-                "the log names the congestion control {name}, which is not simulated; {} is used instead",
+                "the log names the congestion control {name}, which the simulator does not have; {} is \
+                 simulated instead",
                 self.sender.algorithm()
             ));
         }
         if let Some(opposite) = self.facts.measurement.opposite() {
             self.notes.push(format!(
-                "the test had both directions: this is the one in which this host sent; the other one carried {}, and its \
-                 data delays the ACKs of this one",
+                "the test ran in both directions; this diagnosis is for the direction in which this host \
+                 sent. The other direction carried {}, and its data delayed the ACKs of this one",
                 opposite.mean_rate()
             ));
         }
         if ratio.is_some_and(|ratio| ratio < BARELY_USED) && self.measured.mean_rtt.is_none() {
             self.notes.push(format!(
-                "hardly any of Cwnd is in flight at an RTT of {}: check --rtt",
+                "at an RTT of {}, the data in flight is far below Cwnd; check --rtt",
                 self.measured.rtt
             ));
         }
         if origin.truncated {
-            self.notes.push(format!(
-                "the log breaks off after {} intervals; it has no summary",
-                log.intervals.len()
-            ));
+            self.notes
+                .push(format!("the log ends after {} intervals, without a summary", log.intervals.len()));
         }
         if let Some(error) = &origin.error {
             self.notes.push(format!("iperf3 ended with an error: {error}"));
         }
         if self.older_dump {
             self.notes.push(
-                "this sysctl dump predates the log (it does not list bbr), so its buffer sizes are assumptions"
+                "this sysctl dump is older than the log (it does not list bbr), so its buffer sizes are assumptions"
                     .into(),
             );
         }
         let dump_cc = self.facts.sender().and_then(|(host, _)| host.congestion_control.as_deref());
         if dump_cc == Some("bbr") && self.sender == Sender::Inferred(Algorithm::Cubic) {
             self.notes.push(
-                "the sysctl dump says bbr, but Cwnd in the log is that of a loss-based control: the dump is from another \
-                 time, or the socket had another control"
+                "the sysctl dump names bbr, but Cwnd in the log is that of a loss-based congestion control; \
+                 either the dump is from another time, or the socket had another congestion control"
                     .into(),
             );
         }
@@ -110,18 +113,20 @@ impl Explainer<'_> {
         let (sender, receiver) = (self.facts.sender(), self.facts.receiver());
         let no_scaling = |(host, _): &(&HostSettings, _)| host.window_scaling == Some(false);
         if sender.iter().chain(&receiver).any(no_scaling) {
-            self.notes.push("tcp_window_scaling is off: no window exceeds 64 KiB on new connections".into());
+            self.notes
+                .push("tcp_window_scaling is off, so no window exceeds 64 KiB on new connections".into());
         }
         if receiver.is_some_and(|(host, _)| host.moderate_rcvbuf == Some(false)) {
-            self.notes.push("tcp_moderate_rcvbuf is off: the receive buffer stays at tcp_rmem[1]".into());
+            self.notes.push("tcp_moderate_rcvbuf is off, so the receive buffer stays at tcp_rmem[1]".into());
         }
         if self.received.is_some() {
-            self.notes
-                .push("a receiver does not count losses, so the ladder assumes a path without loss".into());
+            self.notes.push(
+                "the ladder assumes a path without loss, because a receiver does not count losses".into(),
+            );
         }
         if log.streams > 1 {
             self.notes.push(format!(
-                "{} streams are diagnosed together; limits of one flow are multiplied by their number",
+                "{} streams are diagnosed together; limits per flow are multiplied by the number of streams",
                 log.streams
             ));
         }

@@ -47,8 +47,8 @@ pub(super) fn consider_companions(facts: &Facts<'_>, findings: &mut Findings) {
     let together = together.filter(|sum| sum.streams > 1);
     if let Some(sum) = &together {
         findings.notes.push(format!(
-            "{} connections ran at the same time in this direction and carried {} together, so the path carries at least \
-             that rate; each of them is judged alone",
+            "{} connections ran at the same time in this direction and carried {} together, so the path \
+             carries at least that rate; this diagnosis considers each connection alone",
             sum.streams,
             sum.mean_rate()
         ));
@@ -79,15 +79,18 @@ fn doubt_policers(facts: &Facts<'_>, findings: &mut Findings, streams: usize, is
         finding.confidence = Confidence::Low;
         if link_is_unknown {
             finding.limit = Limit::Link;
-            finding.what = format!("{streams} connections share what the path can carry");
-            finding.could_not_tell = vec!["whether the link is full, or a cap is below it".into()];
+            finding.what = format!("{streams} connections share the capacity of the path");
+            finding.could_not_tell =
+                vec!["whether the link is full, or a cap below its rate is the limit".into()];
             finding.next_test = Some("give the rate of the link: --link".into());
         } else {
-            finding
-                .could_not_tell
-                .insert(0, "whether the cap is on each connection or on all of them together".into());
+            finding.could_not_tell.insert(
+                0,
+                "whether the cap applies to each connection or to all connections together".into(),
+            );
             finding.next_test = Some(
-                "repeat with one connection: if the cap is on all of them together, it reaches their sum"
+                "repeat with one connection: if the cap applies to all connections together, one connection \
+                 reaches the same total"
                     .into(),
             );
         }

@@ -99,7 +99,7 @@ fn what_cannot_be_is_refused_with_a_hint() {
     let rtt = |rtt| refused(&log, PathFacts { rtt: Some(rtt), ..PathFacts::default() }, None);
     assert!(rtt(Duration::ZERO).contains("zero"));
     assert!(rtt(Duration::from_secs(11)).contains("is out of range: at most 10s"));
-    assert!(rtt(Duration::from_millis(400)).contains("times Cwnd in flight"));
+    assert!(rtt(Duration::from_millis(400)).contains("times Cwnd, which is not possible"));
     let slow = PathFacts { link: "50mbit".parse().ok(), ..path("100ms") };
     assert!(refused(&log, slow, None).contains("exceeds the link rate"));
     assert!(refused(&log, path("100ms"), Some(Rate::ZERO)).contains("--control"));
@@ -123,7 +123,12 @@ fn settings_belong_to_the_host_that_the_log_says() {
     let buffers = |log, peer: Option<&HostSettings>| {
         let hosts = HostFacts { local: Some(own.clone()), peer: peer.cloned(), ..HostFacts::default() };
         let found = explained(log, path("100ms"), &hosts).unwrap();
-        let said = found.assumptions.iter().any(|text| text.contains("sysctl dump stands for both"));
+        let said = found.assumptions.iter().any(|text| {
+            text.contains(
+                "both hosts have the settings of the \
+            sysctl dump",
+            )
+        });
         assert_eq!(said, peer.is_none(), "{:#?}", found.assumptions);
         let Buffers { sndbuf, rcvbuf, rule, .. } = found.buffers;
         (sndbuf.get() >> 20, rcvbuf.get() >> 20, rule)
@@ -154,7 +159,7 @@ fn one_dump_is_a_snapshot() {
     let one = limit(&dump(5));
     assert_eq!(one.limit, Limit::Cwnd);
     assert!(one.confidence < whole.confidence);
-    assert!(one.could_not_tell[0].starts_with("one sample cannot tell"), "{one:#?}");
+    assert!(one.could_not_tell[0].starts_with("because there is only one sample"), "{one:#?}");
     let full = dump(5).replace("snd_wnd:950272", "snd_wnd:144800");
     assert_eq!(limit(&full).limit, Limit::Rwnd);
     let empty = dump(5).replace("notsent:300000 ", "");

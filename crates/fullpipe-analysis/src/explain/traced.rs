@@ -41,8 +41,8 @@ pub(super) fn explain(facts: &Facts<'_>, series: &Series, measured: MeasuredFigu
         .and_then(|truth| agreement(&truth, &classification.intervals))
     {
         notes.push(format!(
-            "the trace also has the sender's own record and the state of the path: they name the same limit for \
-             {:.0} % of the time",
+            "the trace also contains the sender's internal state and the state of the path; the limit \
+             derived from these agrees with this diagnosis for {:.0} % of the time",
             100.0 * agreed
         ));
     }
@@ -111,7 +111,9 @@ fn of_one_host(finding: &mut Finding) {
     finding.confidence = Confidence::Low;
     finding.could_not_tell.insert(
         0,
-        "whether the processor is busy with both ends: round trips take microseconds, so samples miss most of them".into(),
+        "whether the processor is busy with both ends, because round trips take microseconds, and samples \
+         miss most of them"
+            .into(),
     );
 }
 
@@ -119,22 +121,22 @@ fn of_one_host(finding: &mut Finding) {
 /// its cause.
 pub(super) fn of_one_sample(finding: &mut Finding) {
     let open = match finding.limit {
-        Limit::App => "whether this is a slow writer or only the time between two writes",
+        Limit::App => "whether the application writes slowly, or was sampled between two writes",
         Limit::Rwnd | Limit::ReceiverApp => {
-            "whether the window is constant, as with a small receive buffer, or shrinks, as with a slow reader"
+            "whether the window is constant, as with a small receive buffer, or shrinks, as with a slow application"
         }
-        Limit::Sndbuf => "whether the buffer still grows by itself",
+        Limit::Sndbuf => "whether autotuning still grows the buffer",
         Limit::Cwnd | Limit::SlowStart => {
-            "what limits the congestion window: random loss, a policer and a window that still grows look alike"
+            "whether random loss or a policer limits the congestion window, or the window still grows"
         }
         Limit::Pacing => "whether the pacing limit was set by the application or changes",
         Limit::Cpu => "whether the processor is busy all the time",
-        Limit::Cap | Limit::Policer | Limit::Link => "whether the rate is as steady as that of a link",
-        Limit::Unknown => "which limit holds the rate",
+        Limit::Cap | Limit::Policer | Limit::Link => "whether the rate is as steady as that of a full link",
+        Limit::Unknown => "what limits the rate",
     };
     finding.confidence = Confidence::Low;
-    finding.could_not_tell.insert(0, format!("one sample cannot tell {open}"));
-    finding.next_test = Some("sample for some seconds: while sleep 0.1; do ss -tmi; done".into());
+    finding.could_not_tell.insert(0, format!("{open}, because there is only one sample"));
+    finding.next_test = Some("sample for several seconds: while sleep 0.1; do ss -tmi; done".into());
 }
 
 /// Describes how parallel streams share the limit: some limits apply to each stream, others to all streams
@@ -151,16 +153,19 @@ fn shared(streams: &[&[Row]], first: Option<&Finding>) -> Option<String> {
     let (least, most) = (rates.iter().min()?, rates.iter().max()?);
     let of_each = match finding.limit {
         Limit::Rwnd | Limit::Sndbuf => {
-            "each stream has its own window and buffer, so several streams allow a multiple"
+            "each stream has its own window and buffer, so more streams reach a higher total rate"
         }
         Limit::Cwnd | Limit::SlowStart => {
             "each stream has its own congestion window, and a loss reduces only one of them"
         }
         Limit::Pacing => "the pacing limit applies to each stream",
-        Limit::App | Limit::ReceiverApp => "one application serves all of them",
-        Limit::Cpu => "they may share one processor",
-        Limit::Cap | Limit::Policer | Limit::Link => "they share it, so more streams would gain nothing",
-        Limit::Unknown => "whether they share the limit is not observable here",
+        Limit::App | Limit::ReceiverApp => "one application serves all streams",
+        Limit::Cpu => "the streams may share one processor",
+        Limit::Cap | Limit::Policer | Limit::Link => {
+            "the streams share this limit, so more streams would \
+            gain nothing"
+        }
+        Limit::Unknown => "whether the streams share a limit is not observable here",
     };
     (streams.len() > 1)
         .then(|| format!("each of the {} streams carried {least} to {most}; {of_each}", streams.len()))

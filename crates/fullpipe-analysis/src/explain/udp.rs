@@ -40,7 +40,8 @@ pub(crate) fn path_loss(facts: &Facts<'_>) -> Result<LossEstimate, String> {
     let lost = datagrams.lost.ok_or_else(unheard)?;
     if datagrams.lost_share().is_some_and(|share| share > loss::MOST.as_f64()) {
         return Err(
-            "more than half was lost: the test exceeded the capacity of the path, which TCP would not do"
+            "more than half of the datagrams were lost, because the test exceeded the capacity of the path, \
+             which TCP would not do"
                 .into(),
         );
     }
@@ -50,8 +51,8 @@ pub(crate) fn path_loss(facts: &Facts<'_>) -> Result<LossEstimate, String> {
     let on_the_link = sent.mul_div(with_headers, size.get().max(1));
     match facts.path.link {
         Some(link) if lost > 0 && on_the_link > link => Err(format!(
-            "{on_the_link} with headers were sent into a link of {link}: TCP would not have exceeded the link; repeat with \
-             -b below the link's rate"
+            "the test sent {on_the_link}, with headers, into a link of {link}, which TCP would not do; \
+             repeat with -b below the rate of the link"
         )),
         // If any one of its packets is lost, the whole datagram is lost.
         _ => Ok(LossEstimate::new(lost, datagrams.total.saturating_mul(packets))),
@@ -107,7 +108,7 @@ pub(super) fn explain(facts: &Facts<'_>, series: &Series) -> Findings {
         notes.push(format!("the other direction carried {} at the same time", opposite.mean_rate()));
     }
     if facts.measurement.origin.truncated {
-        notes.push(format!("the log breaks off after {} intervals; it has no summary", log.intervals.len()));
+        notes.push(format!("the log ends after {} intervals, without a summary", log.intervals.len()));
     }
     if let Some(error) = &facts.measurement.origin.error {
         notes.push(format!("iperf3 ended with an error: {error}"));
@@ -119,10 +120,10 @@ pub(super) fn explain(facts: &Facts<'_>, series: &Series) -> Findings {
         match path_loss(facts) {
             Ok(loss) => {
                 assumptions.push(format!(
-                    "TCP would lose packets as this test did: {} (95 %: {} to {})",
+                    "TCP would have the same packet loss as this test: {} (95 %: {} to {})",
                     loss.rate, loss.low, loss.high
                 ));
-                assumptions.push(format!("TCP would send by {sender}"));
+                assumptions.push(format!("TCP would use the congestion control {sender}"));
                 assumptions.extend(buffers.assumed());
                 assumptions.extend(facts.whose_dumps());
             }
@@ -130,7 +131,7 @@ pub(super) fn explain(facts: &Facts<'_>, series: &Series) -> Findings {
         }
     } else {
         notes.push(
-            "with --rtt and --link, the report also contains the ladder of TCP at this loss rate".into(),
+            "with --rtt and --link, the report also contains a ladder for TCP at this loss rate".into(),
         );
     }
     Findings {
@@ -154,7 +155,7 @@ fn on_paper(facts: &Facts<'_>, measured: &MeasuredFigures) -> Option<String> {
     let (rtt, loss) = (facts.path.rtt?, path_loss(facts).ok()?);
     (!loss.rate.is_zero()).then(|| {
         let model = loss_based_rate(rtt, loss.rate.as_f64(), measured.mss);
-        format!("at this loss and RTT the model of a loss-based TCP sender (CUBIC, Reno) gives {model}")
+        format!("the model of a loss-based TCP sender (CUBIC, Reno) predicts {model} at this loss and RTT")
     })
 }
 
@@ -166,8 +167,8 @@ fn too_coarse(facts: &Facts<'_>, measured: &MeasuredFigures) -> Option<String> {
     let enough = (NONE_SEEN / fill).ceil();
     (loss.low.as_f64() < fill && loss.high.as_f64() > fill).then(|| {
         format!(
-            "whether the path loses less than the {} at which a loss-based sender fills this link: that takes {enough:.2e} \
-             packets without a loss, and this test sent {:.2e}",
+            "whether the loss rate is below {}, at which a loss-based sender fills this link, because that \
+             takes {enough:.2e} packets without a loss, and this test sent only {:.2e}",
             Probability::from_f64(fill),
             loss.segments as f64
         )
@@ -181,7 +182,7 @@ fn findings(facts: &Facts<'_>, measured: &MeasuredFigures, datagrams: Datagrams)
     let mut evidence = Vec::new();
     if let (Some(lost), Some(share)) = (datagrams.lost, datagrams.lost_share()) {
         evidence.push(format!(
-            "sent {offered}{of_order} in datagrams of {} bytes, arrived {}",
+            "the test sent {offered}{of_order} in datagrams of {} bytes, and {} arrived",
             size.get(),
             measured.mean
         ));
@@ -192,23 +193,24 @@ fn findings(facts: &Facts<'_>, measured: &MeasuredFigures, datagrams: Datagrams)
         ));
         if lost > 0 && share < loss::CARRIED {
             evidence.push(
-                "little for UDP and much for TCP: a loss-based sender on a long path is held down by a few losses in a million"
+                "this loss is small for UDP but large for TCP: a few losses in a million packets slow a \
+                 loss-based sender on a long path"
                     .into(),
             );
         }
     }
     evidence.extend(on_paper(facts, measured));
-    evidence.extend(datagrams.jitter.map(|jitter| format!("the jitter on arrival is {jitter}")));
+    evidence.extend(datagrams.jitter.map(|jitter| format!("the jitter at the receiver is {jitter}")));
     evidence.extend(datagrams.out_of_order.map(|late| match late {
-        0 => "none arrived out of order".to_owned(),
-        1 => "1 arrived out of order; if it was very late, TCP would treat it as lost".to_owned(),
-        _ => format!("{late} arrived out of order; TCP would treat those that were very late as lost"),
+        0 => "no datagrams arrived out of order".to_owned(),
+        1 => "1 datagram arrived out of order; TCP would treat a very late one as lost".to_owned(),
+        _ => format!("{late} datagrams arrived out of order; TCP would treat very late ones as lost"),
     }));
     let mut could_not_tell = vec![
-        "windows, socket buffers and congestion control: UDP has none of them, and they limit most slow TCP transfers; \
-         a UDP test that fills the link hides them"
+        "the effect of windows, socket buffers and congestion control, which UDP does not have; they limit \
+         most slow TCP transfers, and a UDP test that fills the link hides them"
             .to_owned(),
-        "the round-trip time: UDP has no acknowledgements".to_owned(),
+        "the round-trip time, because UDP has no acknowledgements".to_owned(),
     ];
     could_not_tell.extend(too_coarse(facts, measured));
     let tcp = match facts.path.link {
@@ -227,15 +229,19 @@ fn findings(facts: &Facts<'_>, measured: &MeasuredFigures, datagrams: Datagrams)
     };
     match datagrams.lost_share() {
         None => vec![Finding {
-            what: "a UDP test, and the log lacks the receiver's counts".into(),
+            what: "this is a UDP test whose log lacks the receiver's counts".into(),
             ceiling: None,
-            next_test: Some(format!("use the receiver's log, or let the test end; then {tcp}")),
+            next_test: Some(format!("use the receiver's log, or let the test run to its end; then {tcp}")),
             ..base
         }],
         Some(share) if share < loss::CARRIED => vec![Finding {
             what: match datagrams.lost {
-                Some(0) => "a UDP test: all arrived, which says nothing of TCP".into(),
-                _ => format!("a UDP test: {:.2} % arrived, which says nothing of TCP", 100.0 * (1.0 - share)),
+                Some(0) => "all datagrams of this UDP test arrived, which shows nothing about TCP".into(),
+                _ => format!(
+                    "{:.2} % of the datagrams of this UDP test arrived, which shows nothing about \
+                              TCP",
+                    100.0 * (1.0 - share)
+                ),
             },
             confidence: Confidence::Certain,
             ..base
@@ -256,7 +262,8 @@ fn lossy(facts: &Facts<'_>, measured: &MeasuredFigures, base: Finding) -> Vec<Fi
         ..base
     };
     path.could_not_tell.push(
-        "whether the link is full, a policer drops, or transmission errors occur: at a lower rate (-b) only errors remain"
+        "whether a full link, a policer or transmission errors cause the losses; at a lower rate (-b), only \
+         transmission errors remain"
             .into(),
     );
     let receiver = Finding {
@@ -265,7 +272,9 @@ fn lossy(facts: &Facts<'_>, measured: &MeasuredFigures, base: Finding) -> Vec<Fi
         confidence: Confidence::Low,
         could_not_tell: Vec::new(),
         next_test: Some(
-            "on the receiver, before and after: nstat -az UdpRcvbufErrors; then iperf3 -w 4M".into(),
+            "run nstat -az UdpRcvbufErrors on the receiver before and after the test, then repeat with \
+             iperf3 -w 4M"
+                .into(),
         ),
         ..path.clone()
     };

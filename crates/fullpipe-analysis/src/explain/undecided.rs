@@ -20,8 +20,9 @@ const UNOBSERVED: [(&[Limit], &str); MOST] = [
 const MOST: usize = 3;
 
 /// Test on the sending host that distinguishes windows, buffers, application and path.
-const SOCKET_STATE: &str = "during the transfer, on the sender: ss -tmi dst RECEIVER; notsent 0 is the application, unacked x mss at \
-     snd_wnd the receive window, skmem w at 0.67 of tb and above the send buffer, none of these the path";
+const SOCKET_STATE: &str = "run ss -tmi dst RECEIVER on the sender during the transfer: the limit is the \
+     application if notsent is 0, the receive window if unacked x mss is near snd_wnd, the send buffer if \
+     skmem w is 0.67 of tb or more, and otherwise the path";
 
 /// Candidates for a limit that the input leaves open.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -162,7 +163,7 @@ const fn name(limit: Limit) -> &'static str {
         Limit::Rwnd => "the receive window",
         Limit::Sndbuf => "the send buffer",
         Limit::Cwnd => "the congestion window",
-        Limit::SlowStart => "the start",
+        Limit::SlowStart => "slow start",
         Limit::Pacing => "the socket's pacing rate",
         Limit::Cap => "a rate cap",
         Limit::Policer => "a policer",
@@ -176,7 +177,7 @@ const fn name(limit: Limit) -> &'static str {
 /// limit.
 fn noun(finding: &Finding) -> String {
     let what = finding.what.as_str();
-    let noun = what.strip_suffix(" holds it").or_else(|| what.strip_suffix(" is full"));
+    let noun = what.strip_suffix(" limits the rate").or_else(|| what.strip_suffix(" is full"));
     let noun = noun.filter(|noun| noun.starts_with("a "));
     let noun = noun.or_else(|| what.strip_suffix(" holds cwnd down"));
     noun.unwrap_or_else(|| name(finding.limit)).into()
@@ -189,7 +190,7 @@ mod tests {
     fn guess(limit: Limit) -> Finding {
         Finding {
             limit,
-            what: "it holds it".into(),
+            what: "it limits the rate".into(),
             share: 1.0,
             confidence: Confidence::Low,
             ceiling: None,

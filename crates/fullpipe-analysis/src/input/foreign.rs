@@ -107,34 +107,37 @@ impl ForeignTool {
 
     /// Returns the error that names the tool, with the command whose output can be read instead.
     pub fn error(self) -> InputError {
-        const CAPTURE: &str = "write the packets to a file: tcpdump -i any -s 128 -w FILE host HOST; then fullpipe diagnose FILE";
-        const RTT: &str = "measure the rate as well: iperf3 -c HOST -t 30 -J > FILE; then fullpipe diagnose FILE --rtt TIME, \
-                           with the smallest RTT of this output";
-        const OWN: &str = "sample its connection while it runs: fullpipe diagnose --dst HOST";
+        const CAPTURE: &str = "write the packets to a file with tcpdump -i any -s 128 -w FILE host HOST, \
+                               then run fullpipe diagnose FILE";
+        const RTT: &str = "also measure the rate with iperf3 -c HOST -t 30 -J > FILE, then run fullpipe \
+                           diagnose FILE --rtt TIME with the smallest RTT of this output";
+        const OWN: &str = "sample the connection during the transfer: fullpipe diagnose --dst HOST";
         const IPERF3: &str =
-            "repeat the test with iperf3 -c HOST -t 30 -J > FILE; then fullpipe diagnose FILE";
+            "repeat the test with iperf3 -c HOST -t 30 -J > FILE, then run fullpipe diagnose FILE";
         let (message, hint) = match self {
             Self::Tcpdump => ("this is tcpdump's text, which lacks most of each packet", CAPTURE),
             Self::Tshark => (
                 "this is tshark's text, which lacks most of each packet",
-                "write the packets to a file: tshark -s 128 -w FILE host HOST; then fullpipe diagnose FILE",
+                "write the packets to a file with tshark -s 128 -w FILE host HOST, then run fullpipe diagnose FILE",
             ),
-            Self::Ping => ("this is the output of ping, which has an RTT but no transfer", RTT),
+            Self::Ping => ("this is the output of ping, which shows an RTT but no transfer", RTT),
             Self::Curl => {
-                ("this is the output of curl, which has a rate but no state of the connection", OWN)
+                ("this is the output of curl, which shows a rate but not the state of the connection", OWN)
             }
             Self::Wget => {
-                ("this is the output of wget, which has a rate but no state of the connection", OWN)
+                ("this is the output of wget, which shows a rate but not the state of the connection", OWN)
             }
-            Self::Netperf => ("this is the output of netperf, which has no windows and no RTT", IPERF3),
-            Self::Nuttcp => ("this is the output of nuttcp, which has no windows and no RTT", IPERF3),
-            Self::Mtr => ("this is the output of mtr, which has RTTs but no transfer", RTT),
-            Self::Traceroute => ("this is the output of traceroute, which has RTTs but no transfer", RTT),
+            Self::Netperf => {
+                ("this is the output of netperf, which shows neither windows nor an RTT", IPERF3)
+            }
+            Self::Nuttcp => ("this is the output of nuttcp, which shows neither windows nor an RTT", IPERF3),
+            Self::Mtr => ("this is the output of mtr, which shows RTTs but no transfer", RTT),
+            Self::Traceroute => ("this is the output of traceroute, which shows RTTs but no transfer", RTT),
             Self::Nstat => {
                 ("these are counters of the whole host (nstat, netstat -s), not of a connection", OWN)
             }
             Self::Speedtest => {
-                ("this is the output of a speed test, which has no windows and no RTT", IPERF3)
+                ("this is the output of a speed test, which shows neither windows nor an RTT", IPERF3)
             }
         };
         InputError::new(message, hint)

@@ -25,8 +25,8 @@ pub fn parse(text: &str) -> Result<Measurement, InputError> {
         Kind::Empty => ("the input is empty", "use the output of iperf3 -c HOST -t 30 (or with -J)"),
         Kind::Json => ("this JSON is not from iperf3", "use the unedited output of iperf3 -c HOST -t 30 -J"),
         Kind::Iperf2Text => (
-            "this is an iperf 2 log, which has no congestion window",
-            "repeat the test with iperf3 -c HOST -t 30 -J > FILE; then fullpipe diagnose FILE",
+            "this is an iperf 2 log, which does not show the congestion window",
+            "repeat the test with iperf3 -c HOST -t 30 -J > FILE, then run fullpipe diagnose FILE",
         ),
         Kind::Foreign(tool) => return Err(tool.error()),
         Kind::Trace => ("this is a trace, not a log", "read it with input::trace::parse"),
@@ -115,14 +115,14 @@ pub(super) fn finished(mut measurement: Measurement) -> Result<Measurement, Inpu
     match (&origin.error, usable) {
         (Some(message), false) => Err(InputError::new(
             format!("the iperf3 run failed: {message}"),
-            "repeat the measurement; nothing was transferred in this one",
+            "repeat the measurement, because this one transferred no data",
         )),
         (None, false) => Err(InputError::new(
             match intervals.len() {
                 0 if origin.omitted > 0 => "the iperf3 log contains only warm-up intervals (-O)".into(),
                 0 => "the iperf3 log contains no interval".into(),
-                1 => "the iperf3 log breaks off after 1 interval".into(),
-                n => format!("the iperf3 log breaks off after {n} intervals"),
+                1 => "the iperf3 log ends after 1 interval".into(),
+                n => format!("the iperf3 log ends after {n} intervals"),
             },
             "use a complete log of iperf3 -c HOST -t 30 with one report per second",
         )),
@@ -150,7 +150,7 @@ pub(super) fn check_order(intervals: &[Interval]) -> Result<(), InputError> {
     if intervals.is_sorted_by(|a, b| a.start < b.start) {
         Ok(())
     } else {
-        Err(several_runs("the intervals of the log do not follow each other"))
+        Err(several_runs("the intervals of the log are not consecutive"))
     }
 }
 

@@ -62,7 +62,7 @@ pub(super) fn parse(text: &str) -> Result<Measurement, InputError> {
     let log = documents.next().unwrap_or_else(|| Ok(Log::default())).map_err(|e| damaged(&e))?;
     let rest = &text[documents.byte_offset()..];
     if rest.lines().any(begins_document) {
-        return Err(several_runs("the input holds several JSON documents"));
+        return Err(several_runs("the input contains several JSON documents"));
     }
     read(log, Format::Json)
 }
@@ -75,7 +75,7 @@ pub(super) fn parse_stream(text: &str) -> Result<Measurement, InputError> {
     while let Some(line) = lines.next() {
         match LogEvent::read(line) {
             Ok(LogEvent::Start(_)) if log.start.is_some() => {
-                return Err(several_runs("the input holds the events of several runs"));
+                return Err(several_runs("the input contains the events of several runs"));
             }
             Ok(LogEvent::Start(start)) => log.start = Some(*start),
             Ok(LogEvent::Interval(interval)) => log.intervals.get_or_insert_default().extend([interval]),
@@ -271,7 +271,7 @@ impl<'a> Document<'a> {
             Some("SCTP") => {
                 return Err(InputError::new(
                     "SCTP logs are not supported",
-                    "repeat the measurement over TCP: without --sctp",
+                    "repeat the measurement over TCP, without --sctp",
                 ));
             }
             _ => Protocol::Tcp,

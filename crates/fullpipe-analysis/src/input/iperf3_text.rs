@@ -36,7 +36,7 @@ pub(super) fn parse(text: &str) -> Result<Measurement, InputError> {
     };
     let runs = text.lines().filter(|line| begins(line)).count();
     if runs > 1 {
-        return Err(several_runs(&format!("the log holds {runs} runs")));
+        return Err(several_runs(&format!("the log contains {runs} runs")));
     }
     let mut remarks = Remarks::default();
     let (mut sent, mut received) = (Rows::default(), Rows::default());

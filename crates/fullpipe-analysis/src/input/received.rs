@@ -28,7 +28,10 @@ pub fn of_streams(streams: &[Vec<Sample>], congestion: Option<&str>) -> Result<M
     };
     let streams: Vec<&Vec<Sample>> = streams.iter().filter(arrives).collect();
     let Some(longest) = streams.iter().max_by_key(|samples| samples.len()) else {
-        return Err(InputError::new("too little data arrived for a measurement", "measure for longer"));
+        return Err(InputError::new(
+            "the receiver got too little data for a measurement",
+            "measure for longer",
+        ));
     };
     let (begin, end) =
         longest.first().zip(longest.last()).map_or_else(Default::default, |(a, b)| (a.at, b.at));

@@ -93,25 +93,25 @@ pub fn parse(text: &str, flow: Option<u32>) -> Result<Measurement, InputError> {
     let mut notes = Vec::new();
     if connections.len() > 1 {
         notes.push(format!(
-            "ss shows {} connections; this is {}, {}: choose with --flow",
+            "ss shows {} connections; this is {}, {} (choose another with --flow)",
             connections.len(),
             quote(name),
-            if flow.is_some() { "the one asked for" } else { "the one that sent most" }
+            if flow.is_some() { "the selected one" } else { "the one that sent the most data" }
         ));
     }
     let shows = |field: &str| dumps.iter().flat_map(|dump| &dump.samples).any(|sample| sample.has(field));
     let shows_window = shows("snd_wnd");
     if !shows_window {
         notes.push(
-            "the receiver's window is not shown (snd_wnd: Linux 5.4 and a newer ss), so it is assumed not to be the limit, \
-             although it may be"
+            "the output does not show the receiver's window (snd_wnd: Linux 5.4 and a newer ss), so the \
+             window is assumed not to be the limit, although it may be"
                 .into(),
         );
     }
     if !shows("skmem") {
         notes.push(
-            "the send buffer is not shown (ss -tmi shows it): if the application seems to offer no more data, it may be \
-             waiting for the buffer"
+            "the output does not show the send buffer (use ss -tmi); if the application seems to offer no \
+             more data, it may be waiting for the buffer"
                 .into(),
         );
     }
@@ -162,7 +162,7 @@ fn share_a_path(a: &str, b: &str) -> bool {
 /// Returns rows that extrapolate a single row at its delivery rate.
 fn extrapolated(row: &Row) -> Result<Vec<Row>, InputError> {
     let still = InputError::new(
-        "the connection in this single dump sent nothing recently",
+        "the connection in this single dump has not sent data recently",
         "take ten dumps per second during a transfer: while sleep 0.1; do ss -tmi; done",
     );
     let rate = row.sender.delivery_rate.filter(|rate| !rate.is_zero()).ok_or(still)?;

@@ -37,7 +37,7 @@ pub struct Choice<'a> {
 /// Returns an error if the text is not a trace, if it does not contain the flow, or if the flow sent too
 /// little.
 pub fn parse(text: &str, choice: &Choice<'_>) -> Result<Measurement, InputError> {
-    let written = "give the trace.csv that fullpipe run --out DIR wrote, whole and unedited";
+    let written = "give the complete, unedited trace.csv that fullpipe run --out DIR wrote";
     let recording = trace::read(&super::clean(text)).map_err(|e| InputError::new(e.to_string(), written))?;
     if recording.rows.is_empty() {
         return Err(InputError::new("the trace has no rows", written));
@@ -85,7 +85,7 @@ pub fn of_streams(
     if let Some(pair) = streams.iter().find_map(|rows| rows.windows(2).find(|pair| pair[0].at >= pair[1].at))
     {
         let at = pair[1].at.as_secs_f64();
-        return Err(InputError::new(format!("the trace's time does not advance at {at} s"), hint));
+        return Err(InputError::new(format!("the time in the trace does not advance at {at} s"), hint));
     }
     // Data delivered before the first sample of a socket is not part of the measurement.
     let moving = |rows: &Vec<Row>| {
@@ -96,8 +96,8 @@ pub fn of_streams(
     streams.retain(|rows| moving(rows) >= FEWEST_INTERVALS);
     if streams.is_empty() {
         return Err(InputError::new(
-            format!("only {most} rows of this flow deliver data, too few for a measurement"),
-            "sample at least ten times a second, and for longer",
+            format!("only {most} rows of this flow deliver data, which are too few for a measurement"),
+            "sample for longer, and at least ten times per second",
         ));
     }
     if streams.len() < all {
@@ -147,7 +147,7 @@ pub(super) fn add_companions<'a>(measurement: &mut Measurement, others: impl Ite
     let others = largest(others, most);
     if others.len() < all {
         measurement.origin.notes.push(format!(
-            "of {all} connections that moved data beside this one, the {} largest are considered",
+            "of {all} other connections that carried data, only the {} largest are considered",
             others.len()
         ));
     }
@@ -194,7 +194,9 @@ pub(super) fn of_one_row(
     mut notes: Vec<String>,
 ) -> Result<Measurement, InputError> {
     notes.push(
-        "there is only one sample, whose state is assumed to last: the rate is that of its last delivery-rate sample".into(),
+        "there is only one sample; its state is assumed to last, and the rate is its last delivery-rate \
+         sample"
+            .into(),
     );
     let mut measurement = of_rows(rows, format, notes, "")?;
     for flow in &mut measurement.flows {
@@ -228,13 +230,13 @@ fn chosen(
             let more = if points.len() > LISTED { ", ..." } else { "" };
             known.cloned().ok_or_else(|| {
                 let message = format!("the trace has no point '{}'", quote(wanted));
-                InputError::new(message, format!("its points are {}{more}", list.join(", ")))
+                InputError::new(message, format!("the points of the trace are {}{more}", list.join(", ")))
             })?
         }
     };
     if points.len() > 1 && choice.point.is_none() {
         notes.push(format!(
-            "the trace has {} points; this is {}, the first: choose with --point",
+            "the trace has {} points; this is {}, the first (choose another with --point)",
             points.len(),
             label(&point)
         ));
@@ -255,11 +257,14 @@ fn chosen(
     let Some(index) = (number as usize).checked_sub(1).filter(|index| *index < count) else {
         return Err(InputError::new(
             format!("the run has no flow {number}"),
-            format!("its flows are numbered from 1 to {count}, in the order of the trace's column flow"),
+            format!(
+                "the flows of the run are numbered from 1 to {count}, in the order of the column flow \
+                     of the trace"
+            ),
         ));
     };
     if count > 1 && choice.flow.is_none() {
-        notes.push(format!("the run has {count} flows; this is the first: choose with --flow"));
+        notes.push(format!("the run has {count} flows; this is the first (choose another with --flow)"));
     }
     Ok((flows.remove(index), flows))
 }
@@ -303,7 +308,7 @@ fn pick<T: Copy + PartialEq>(
             if known.len() > 1 {
                 let first = name(&known[0]);
                 notes.push(format!(
-                    "the run has {} of {what}: this is {first}; choose with --{what}",
+                    "the run has {} of {what}; this is {first} (choose another with --{what})",
                     known.len()
                 ));
             }
@@ -447,7 +452,7 @@ mod tests {
         let companions = measurement.flows.len() - 1;
         assert_eq!(companions, MOST_OF_COMPANIONS / intervals);
         assert_eq!(measurement.flows.last().map(|flow| flow.id), Some(1_501), "the largest one");
-        let note = format!("of 1500 connections that moved data beside this one, the {companions} largest");
+        let note = format!("of 1500 other connections that carried data, only the {companions} largest");
         assert!(measurement.origin.notes[0].starts_with(&note), "{:?}", measurement.origin.notes);
     }
 

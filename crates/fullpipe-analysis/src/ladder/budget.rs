@@ -24,6 +24,9 @@ pub(super) enum Stop {
     Panicked(RunPanicked),
     /// The next runs exceed the budget.
     OverBudget,
+    /// The observer abandoned the runs. The ladder then ends as if the budget were spent, and the function
+    /// that began it returns an error.
+    Abandoned,
 }
 
 impl From<RunPanicked> for Stop {
@@ -33,14 +36,14 @@ impl From<RunPanicked> for Stop {
 }
 
 impl Stop {
-    /// Returns `None` for a result over the budget.
+    /// Returns `None` for a result over the budget, and for abandoned runs.
     ///
     /// # Errors
     /// Returns an error if a simulated run panicked.
     pub(super) fn allow<T>(result: Result<T, Self>) -> Result<Option<T>, RunPanicked> {
         match result {
             Ok(value) => Ok(Some(value)),
-            Err(Self::OverBudget) => Ok(None),
+            Err(Self::OverBudget | Self::Abandoned) => Ok(None),
             Err(Self::Panicked(panicked)) => Err(panicked),
         }
     }

@@ -1,11 +1,11 @@
 //! Simulated figures of a path for several numbers of flows.
 
-use fullpipe_lab::campaign::{Progress, RunPanicked};
+use fullpipe_lab::campaign::{JobWatch, RunPanicked};
 use fullpipe_units::{Bytes, Duration, Rate};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::budget;
+use super::budget::{self, Stop};
 use super::model::{Effort, Model};
 use super::phrases::noun;
 use super::prediction::Prediction;
@@ -73,13 +73,11 @@ impl FlowCount {
     }
 }
 
-/// Simulates the present state of each model, on all cores.
-pub(crate) fn counted(
-    models: &[Model<'_>],
-    progress: impl Fn(Progress) + Sync,
-) -> Result<Vec<FlowCount>, RunPanicked> {
+/// Simulates the present state of each model, on all cores. Abandoned runs have no figures.
+pub(crate) fn counted(models: &[Model<'_>], watch: &dyn JobWatch) -> Result<Vec<FlowCount>, RunPanicked> {
     let jobs: Vec<_> = models.iter().map(|model| model.jobs(model.present())).collect();
-    let mut outcomes = simulated(&jobs.concat(), progress)?.into_iter();
+    let Some(outcomes) = Stop::allow(simulated(&jobs.concat(), watch))? else { return Ok(Vec::new()) };
+    let mut outcomes = outcomes.into_iter();
     let of = |(model, jobs): (&Model<'_>, &Vec<_>)| {
         let outcomes: Vec<_> = outcomes.by_ref().take(jobs.len()).collect();
         count(model, &Prediction::of(model, model.present(), &outcomes))

@@ -12,7 +12,7 @@
 
 use std::fmt;
 
-use fullpipe_lab::campaign::Job;
+use fullpipe_lab::campaign::{Job, JobWatch, Progress};
 use fullpipe_lab::cost::RunCost;
 use fullpipe_lab::outcome::Outcome;
 use fullpipe_lab::stats::{mean, quantile};
@@ -85,13 +85,14 @@ impl fmt::Display for Fit {
         let loss = Probability::from_f64(self.loss);
         write!(
             f,
-            "the fitted path, simulated as it is with a loss of {loss}, gives {mean} ({seeds} seeds, 10th to 90th percentile {low} to {high}); the log \
-             says {log}: "
+            "the simulation of the fitted path without changes, with a loss of {loss}, gives {mean} \
+             ({seeds} seeds, 10th to 90th percentile {low} to {high}); the log has {log}: "
         )?;
         f.write_str(if self.met {
             "met"
         } else {
-            "not met, so the model lacks some property of this path, and the rungs above are less certain than their ranges suggest"
+            "not met, so the model lacks some property of this path, and the other rungs are less certain \
+             than their ranges suggest"
         })
     }
 }
@@ -103,6 +104,7 @@ pub(super) fn fitted(
     model: &Model<'_>,
     findings: &Findings,
     budget: &mut Budget,
+    watch: &dyn JobWatch,
 ) -> Result<Option<(Fit, PathModel)>, Stop> {
     let first = findings.findings.first().map(|first| first.limit);
     let by_host = matches!(
@@ -124,7 +126,7 @@ pub(super) fn fitted(
     if work.saturating_mul(seeds) > PACKETS {
         return Ok(None);
     }
-    let mut runs = PresentRuns { model, log: &log, budget, rates: Vec::new() };
+    let mut runs = PresentRuns { model, log: &log, budget, watch, rates: Vec::new() };
     let estimate = runs.compared(model.path, seeds, &loss)?;
     let affordable = work.saturating_mul(SEEDS * TRIED as u64 + 2 * seeds) <= PACKETS;
     let Some(interval) = model.path.loss_interval.filter(|_| affordable && seeds > 1) else {
@@ -200,11 +202,23 @@ fn losses(estimate: Probability, (low, high): (Probability, Probability)) -> Vec
     tried
 }
 
+/// Observer that hides the progress, because the number of runs of a fit is not known when the fit begins.
+struct Unreported<'w>(&'w dyn JobWatch);
+
+impl JobWatch for Unreported<'_> {
+    fn finished(&self, _: Progress) {}
+
+    fn abandons(&self) -> bool {
+        self.0.abandons()
+    }
+}
+
 /// Simulated rates of the present state. Each combination of a loss rate and a seed is simulated only once.
 struct PresentRuns<'r, 'm> {
     model: &'r Model<'m>,
     log: &'r Log,
     budget: &'r mut Budget,
+    watch: &'r dyn JobWatch,
     rates: Vec<((Probability, u64), f64)>,
 }
 
@@ -220,7 +234,7 @@ impl PresentRuns<'_, '_> {
         };
         let jobs: Vec<Job> = new.iter().map(job).collect();
         self.budget.spend(&jobs)?;
-        let outcomes = simulated(&jobs, |_| ())?;
+        let outcomes = simulated(&jobs, &Unreported(self.watch))?;
         let rates = outcomes.iter().map(|run| self.log.rate(run));
         self.rates.extend(new.into_iter().zip(rates));
         Ok(())

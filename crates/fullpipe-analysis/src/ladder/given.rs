@@ -22,12 +22,13 @@ pub(crate) fn lengths(model: &Model<'_>, range: &str) -> String {
     let [duration, by_rate] = [present, by_rate].map(|state| model.duration(state));
     let of_bbr = if by_rate == duration { String::new() } else { format!(", {by_rate} with BBR") };
     let (runs, range) = if seeds == 1 {
-        ("one run".into(), "without loss another seed changes almost nothing")
+        ("one run".into(), "without loss, other seeds give almost the same rates")
     } else {
         (format!("{seeds} seeds"), range)
     };
     format!(
-        "rates are means of {runs} over {duration}{of_bbr}; steady-state rates are means over the same time again after that; {range}"
+        "rates are means of {runs} over {duration}{of_bbr}; steady-state rates are means over the following \
+         interval of the same length; {range}"
     )
 }
 

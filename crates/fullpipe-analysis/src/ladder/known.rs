@@ -3,7 +3,8 @@
 //! Nothing is fitted. The path, with all its elements, and the hosts are those of the run; only the remedies
 //! change them. A kernel can therefore reproduce each rung.
 
-use fullpipe_lab::campaign::Progress;
+use fullpipe_lab::algorithm::FlowAlgorithm;
+use fullpipe_lab::campaign::JobWatch;
 use fullpipe_lab::scenario::{DirectionSpec, HostSpec, LimiterSpec, PathSpec, Scenario};
 use fullpipe_lab::workload::Workload;
 use fullpipe_path::Scope;
@@ -11,7 +12,7 @@ use fullpipe_tcp::buffers::Buffer;
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Rate};
 
-use super::{DiagnoseError, Effort, Hosts, Ladder, Model, PathModel, climb_model};
+use super::{DiagnoseError, Effort, Hosts, Ladder, Model, PathModel, climb_model, complete};
 use crate::input::InputError;
 use crate::segment::HEADERS;
 
@@ -26,16 +27,16 @@ pub struct Repeats {
 }
 
 /// Builds the ladder of `scenario`. The steady-state rate of a rung is the mean over the second half of the
-/// runs, which have the duration of the scenario. Seeds count up from the scenario's seed. `progress` is
+/// runs, which have the duration of the scenario. Seeds count up from the scenario's seed. `watch` is
 /// called from any thread as runs finish.
 ///
 /// # Errors
 /// Returns an error for a scenario whose flows differ, end, start late or have a limit that no remedy of the
-/// ladder lifts, and for a defect of the simulator.
+/// ladder lifts, for abandoned runs, and for a defect of the simulator.
 pub fn climb_known(
     scenario: &Scenario,
     repeats: Repeats,
-    progress: impl Fn(Progress) + Sync,
+    watch: impl JobWatch,
 ) -> Result<Ladder, DiagnoseError> {
     let cc = sender(scenario).map_err(DiagnoseError::Input)?;
     let half = scenario.duration / 2;
@@ -54,7 +55,7 @@ pub fn climb_known(
     };
     let flows = scenario.flows.len() as u64;
     let model = Model::new(path(&scenario.path, flows), hosts(&scenario.host, cc, flows), effort);
-    climb_model(&model.of_known(scenario), None, progress).map_err(DiagnoseError::Defect)
+    complete(&watch, |watch| climb_model(&model.of_known(scenario), None, watch))
 }
 
 /// Returns the congestion control of the run, if the ladder has remedies for it.
@@ -74,11 +75,20 @@ fn sender(scenario: &Scenario) -> Result<Algorithm, InputError> {
     let pinned = host.window_clamp.is_some() || fixed(&host.sndbuf) || fixed(&host.rcvbuf);
     if pinned || first.max_pacing_rate.is_some() {
         return refuse(
-            "the ladder cannot lift limits that the application sets",
+            "the ladder cannot remove limits that the application sets",
             "remove window, max_pacing and fixed buffers",
         );
     }
-    Ok(first.cc)
+    match first.cc {
+        FlowAlgorithm::Fullpipe(cc) => Ok(cc),
+        FlowAlgorithm::Linux(cc) => Err(InputError::new(
+            format!(
+                "the ladder is simulated, and the simulator does not have the congestion control '{}'",
+                cc.name()
+            ),
+            Algorithm::KNOWN,
+        )),
+    }
 }
 
 /// Returns the path model for the rules of the ladder: link rate, rate cap per flow, and loss.

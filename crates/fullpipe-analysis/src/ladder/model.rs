@@ -101,10 +101,7 @@ impl PathModel {
         let loss = path.loss.unwrap_or(Probability::ZERO);
         if loss > MOST_LOSS {
             let hint = "give the loss rate, for example --loss 20ppm or --loss 1.5%";
-            return refuse(
-                format!("TCP makes no progress at a loss rate of {loss}: at most {MOST_LOSS}"),
-                hint,
-            );
+            return refuse(format!("a loss rate of {loss} is too high for TCP: at most {MOST_LOSS}"), hint);
         }
         let flows = path.flows.unwrap_or(1);
         if !FLOWS.contains(&flows) {
@@ -261,8 +258,8 @@ impl<'a> Model<'a> {
         let fast = self.path.link.is_some_and(|link| link > HOSTS_KEEP_UP);
         fast.then(|| {
             format!(
-                "hosts are not modelled: above about {HOSTS_KEEP_UP}, the processor, its memory or the network card limits \
-                 a connection, not the path"
+                "the simulation does not model the hosts: above about {HOSTS_KEEP_UP}, the processor, the \
+                 memory or the network card limits a connection, not the path"
             )
         })
     }
@@ -322,7 +319,7 @@ impl<'a> Model<'a> {
         (work > self.effort.most).then(|| {
             let seconds = budget::seconds(work);
             format!(
-                "not simulated: {} take about {seconds} s on two cores; use fullpipe run",
+                "not simulated, because {} take about {seconds} s on two cores; use fullpipe run",
                 self.all_runs()
             )
         })
@@ -337,7 +334,8 @@ impl<'a> Model<'a> {
     pub(super) fn over_budget(&self) -> String {
         let seconds = budget::seconds(self.effort.budget);
         format!(
-            "not every remedy was simulated: {} take more than about {seconds} s on two cores; use fullpipe run",
+            "some remedies were not simulated, because {} take more than about {seconds} s on two cores; \
+             use fullpipe run",
             self.all_runs()
         )
     }

@@ -11,13 +11,13 @@ pub(super) fn last_rung(model: &Model<'_>, reached: State) -> Rung {
     let (limit, what, rate) = match (model.path.cap.filter(|_| model.is_capped(reached)), model.path.link) {
         (Some(cap), _) => (
             Limit::Cap,
-            format!("the cap near {cap} that one flow meets: find it, or use several flows"),
+            format!("the cap of one flow near {cap} (find what enforces it, or use several flows)"),
             ceiling,
         ),
         (None, Some(_)) => (Limit::Link, "the link, less headers".into(), ceiling),
         (None, None) => {
             let seen = model.path.at_least;
-            (Limit::Link, format!("link unknown, at least {seen}"), seen)
+            (Limit::Link, format!("the link, of unknown rate, at least {seen}"), seen)
         }
     };
     Rung::new(limit, what, rate, Source::Given)
@@ -32,11 +32,11 @@ pub(crate) fn assumptions(model: &Model<'_>, queue_option: Option<&str>) -> Vec<
         None => format!("1 BDP ({})", model.bdp()),
     };
     let option = queue_option.filter(|_| model.path.queue.is_none());
-    let option = option.map_or(String::new(), |option| format!("; {option} says otherwise"));
+    let option = option.map_or(String::new(), |option| format!("; {option} overrides this"));
     vec![
         format!("one bottleneck with a drop-tail queue of {queue}, and no other traffic on it{option}"),
         match model.flows(model.present()) {
-            1 => "losses are independent of each other and of this flow's own rate".into(),
+            1 => "losses are independent of each other and of the rate of this flow".into(),
             _ => "losses are independent of each other and of the rates of these flows".into(),
         },
     ]
@@ -49,7 +49,7 @@ pub(super) fn noun(model: &Model<'_>, limit: Limit, state: State) -> String {
         Limit::Sndbuf => format!("a {} send buffer", model.buffers(state).0),
         Limit::Cwnd if model.path.loss.is_zero() => "the congestion window, which grows too slowly".into(),
         Limit::Cwnd => "loss, which holds cwnd down".into(),
-        Limit::Pacing => "BBR's own pacing, which leaves room for its probes".into(),
+        Limit::Pacing => "BBR's pacing, which leaves room for its probes".into(),
         Limit::Cap | Limit::Policer => "the cap on one flow".into(),
         _ => "the link".into(),
     }

@@ -2,10 +2,9 @@
 
 use std::num::NonZeroUsize;
 
-use fullpipe_lab::campaign::{self, Job, Progress, RunPanicked};
+use fullpipe_lab::campaign::{self, Job, JobWatch, Progress};
 use fullpipe_lab::outcome::Outcome;
 use fullpipe_lab::scenario::FlowSpec;
-use fullpipe_lab::sim;
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::Rate;
 
@@ -29,27 +28,40 @@ pub(super) trait Predict {
 }
 
 /// Simulates `jobs` on all cores.
-pub(super) fn simulated(
-    jobs: &[Job],
-    progress: impl Fn(Progress) + Sync,
-) -> Result<Vec<Outcome>, RunPanicked> {
+pub(super) fn simulated(jobs: &[Job], watch: &dyn JobWatch) -> Result<Vec<Outcome>, Stop> {
     let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-    campaign::run_jobs(threads, jobs, sim::run, progress)
+    campaign::simulate_jobs(threads, jobs, watch)?.ok_or(Stop::Abandoned)
+}
+
+/// Observer of the runs of one step: adds the runs of earlier steps to its numbers.
+struct After<'w> {
+    runs: usize,
+    watch: &'w dyn JobWatch,
+}
+
+impl JobWatch for After<'_> {
+    fn finished(&self, Progress { done, total }: Progress) {
+        self.watch.finished(Progress { done: self.runs + done, total: self.runs + total });
+    }
+
+    fn abandons(&self) -> bool {
+        self.watch.abandons()
+    }
 }
 
 /// Runs made so far. No run is made twice.
 pub(super) struct Runs<'m, P> {
     model: &'m Model<'m>,
     budget: Budget,
-    progress: P,
+    watch: P,
     /// Number of runs that are finished.
     done: usize,
     states: Vec<(State, Vec<Outcome>)>,
 }
 
-impl<'m, P: Fn(Progress) + Sync> Runs<'m, P> {
-    pub(super) fn new(model: &'m Model<'m>, budget: Budget, progress: P) -> Self {
-        Self { model, budget, progress, done: 0, states: Vec::new() }
+impl<'m, P: JobWatch> Runs<'m, P> {
+    pub(super) fn new(model: &'m Model<'m>, budget: Budget, watch: P) -> Self {
+        Self { model, budget, watch, done: 0, states: Vec::new() }
     }
 
     pub(super) fn model(&self) -> &'m Model<'m> {
@@ -65,10 +77,7 @@ impl<'m, P: Fn(Progress) + Sync> Runs<'m, P> {
     /// number of runs that were started.
     fn make(&mut self, jobs: &[Job]) -> Result<Vec<Outcome>, Stop> {
         self.budget.spend(jobs)?;
-        let before = self.done;
-        let outcomes = simulated(jobs, |at| {
-            (self.progress)(Progress { done: before + at.done, total: before + at.total });
-        })?;
+        let outcomes = simulated(jobs, &After { runs: self.done, watch: &self.watch })?;
         self.done += jobs.len();
         Ok(outcomes)
     }
@@ -85,7 +94,7 @@ impl<'m, P: Fn(Progress) + Sync> Runs<'m, P> {
     }
 }
 
-impl<P: Fn(Progress) + Sync> Predict for Runs<'_, P> {
+impl<P: JobWatch> Predict for Runs<'_, P> {
     fn tried(&mut self, states: &[State]) -> Result<Vec<Prediction>, Stop> {
         let new: Vec<State> =
             states.iter().copied().filter(|state| self.outcomes(*state).is_empty()).collect();

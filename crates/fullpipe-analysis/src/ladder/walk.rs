@@ -277,8 +277,8 @@ impl Walker<'_, '_> {
     fn note_the_queue(&mut self, from: &Prediction, next: &Prediction) {
         let (Some(before), Some(after)) = (from.p95, next.p95) else { return };
         let note = format!(
-            "{} would reach {} instead of {}, but raise the RTT (95th percentile) from {before} to {after}: not \
-             chosen",
+            "not chosen: {} would reach {} instead of {}, but would raise the RTT (95th percentile) from \
+             {before} to {after}",
             self.title(self.model.present(), next.state),
             next.steady,
             from.steady
@@ -323,8 +323,8 @@ impl Walker<'_, '_> {
             flows => format!("{flows} connections"),
         };
         self.notes.push(format!(
-            "{} leave {beside} to one CUBIC flow with the same RTT and buffers on this path, {} leaves it {alone} \
-             (simulated)",
+            "{} leave {beside} for one CUBIC flow with the same RTT and buffers on this path; {} leaves \
+             {alone} for that flow (simulated)",
             flows(after),
             flows(before)
         ));
@@ -340,8 +340,8 @@ impl Walker<'_, '_> {
         if known && !is_full {
             let share = 100.0 * rate.as_bps() as f64 / ceiling.as_bps().max(1) as f64;
             self.notes.push(format!(
-                "the ladder ends at {share:.0} % of the link: no simulated remedy, alone or with another, gains 5 % \
-                 more; what remains is {}",
+                "the ladder ends at {share:.0} % of the link, because no simulated remedy, alone or with \
+                 another one, gains 5 % more; the remaining limit is {}",
                 last.what
             ));
         }
@@ -359,7 +359,7 @@ impl Walker<'_, '_> {
                 let alone = if taken { self.runs.shown(alone)? } else { self.tried(alone)? };
                 let limit = self.limit(&alone)?;
                 self.notes.push(format!(
-                    "{} would leave it at {} in steady state (simulated): {}",
+                    "{} alone would reach {} in steady state (simulated); the limit would be {}",
                     self.title(now, alone.state),
                     alone.steady,
                     noun(self.model, limit, alone.state)
@@ -372,7 +372,7 @@ impl Walker<'_, '_> {
             let tried = self.tried(many)?;
             let limit = self.limit(&tried)?;
             self.notes.push(format!(
-                "{} in place of all this would reach {} in steady state (simulated): {}",
+                "{} instead of these remedies would reach {} in steady state (simulated); the limit would be {}",
                 self.title(now, many),
                 tried.steady,
                 noun(self.model, limit, many)
@@ -548,8 +548,8 @@ mod tests {
             &["BBR on the sender", "buffers for 1 x BDP on both hosts (49.1 MiB to send and"],
         );
         assert_eq!(shown.commands, 3 + 2);
-        let alone = "buffers for 1 x BDP on both hosts (49.1 MiB to send and 40.1 MiB to receive per connection) would \
-                     leave it at 80 Mbit/s";
+        let alone = "buffers for 1 x BDP on both hosts (49.1 MiB to send and 40.1 MiB to receive per \
+                     connection) alone would reach 80 Mbit/s";
         assert!(shown.notes.iter().any(|note| note.starts_with(alone)), "{:?}", shown.notes);
     }
 
@@ -561,13 +561,13 @@ mod tests {
             assert_eq!(shown.rates, [95, 960, 965]);
             starts(&shown.remedies, &["BBR on the sender and buffers for 1 x BDP on both hosts"]);
             assert_eq!(shown.commands, 3 + 2);
-            let note = format!("BBR on the sender would leave it at {alone}");
+            let note = format!("BBR on the sender alone would reach {alone}");
             assert!(shown.notes.iter().any(|text| text.starts_with(&note)), "{:?}", shown.notes);
         }
         let shown = four([95, 90, 80, 70]);
         assert_eq!((shown.rates, shown.commands), (vec![95, 965], 0), "nothing that helps is known");
-        let end = "the ladder ends at 10 % of the link: no simulated remedy, alone or with another, gains 5 % more; what \
-                   remains is loss, which holds cwnd down";
+        let end = "the ladder ends at 10 % of the link, because no simulated remedy, alone or with another \
+                   one, gains 5 % more; the remaining limit is loss, which holds cwnd down";
         assert!(shown.notes.iter().any(|note| note == end), "{:?}", shown.notes);
     }
 
@@ -578,8 +578,8 @@ mod tests {
         let shown = climbed(given(|state| 95 * state.connections.unwrap_or(1)));
         assert_eq!(shown.rates, [95, 950, 965]);
         starts(&shown.remedies, &["10 connections"]);
-        let share = "10 connections leave 10 Mbit/s to one CUBIC flow with the same RTT and buffers on this path, one \
-                     connection leaves it 100 Mbit/s (simulated)";
+        let share = "10 connections leave 10 Mbit/s for one CUBIC flow with the same RTT and buffers on \
+                     this path; one connection leaves 100 Mbit/s for that flow (simulated)";
         assert!(shown.notes.iter().any(|note| note == share), "{:?}", shown.notes);
         // The smallest number of connections that is sufficient is chosen.
         let shown = climbed(given(|state| (95 * state.connections.unwrap_or(1)).min(390)));
@@ -591,7 +591,7 @@ mod tests {
             shown
                 .notes
                 .iter()
-                .any(|note| note.starts_with("10 connections in place of all this would reach 95")),
+                .any(|note| note.starts_with("10 connections instead of these remedies would reach 95")),
             "{:?}",
             shown.notes
         );
@@ -610,7 +610,7 @@ mod tests {
         let shown = climbed(given(|state| window(state, 8)));
         assert_eq!((shown.reached.sndbuf, shown.reached.rcvbuf), (Some(8), Some(8)));
         assert_eq!(shown.rates, [70, 90, 890, 965]);
-        let last = "what remains is BBR's own pacing, which leaves room for its probes";
+        let last = "the remaining limit is BBR's pacing, which leaves room for its probes";
         assert!(shown.notes.iter().any(|note| note.ends_with(last)), "{:?}", shown.notes);
         assert_eq!(climbed(given(|state| window(state, 2))).reached.rcvbuf, Some(2));
     }
@@ -626,8 +626,8 @@ mod tests {
             Some(2),
             "310 ms is 19 % more than 260 ms, and 410 ms 32 % more than 310 ms"
         );
-        let note = "would reach 490 Mbit/s instead of 290 Mbit/s, but raise the RTT (95th percentile) from 310ms to 410ms: \
-                    not chosen";
+        let note = "would reach 490 Mbit/s instead of 290 Mbit/s, but would raise the RTT (95th percentile) \
+                    from 310ms to 410ms";
         assert!(shown.notes.iter().any(|text| text.ends_with(note)), "{:?}", shown.notes);
         let steep = |state: State| 210 + 500 * state.rcvbuf.unwrap_or(0);
         let shown = climbed(Given { p95: steep, ..given(|state| window(state, 8)) });
@@ -646,7 +646,7 @@ mod tests {
         let mut lengths = Vec::new();
         for budget in 0..100 {
             let shown = climbed(Given { budget, ..given(rate) });
-            let spent = shown.notes.iter().any(|note| note.starts_with("not every remedy was simulated"));
+            let spent = shown.notes.iter().any(|note| note.starts_with("some remedies were not simulated"));
             if !spent {
                 assert_eq!(shown.rates, whole.rates);
                 break;

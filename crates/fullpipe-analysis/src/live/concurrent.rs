@@ -142,7 +142,7 @@ mod tests {
         let concurrent = ConcurrentFlows::now(two.iter());
         let held = concurrent.limit_of(&two[0], two[0].held()).expect("a limit");
         assert_eq!(held.what, "the link is full: 2 connections share it");
-        assert!(held.evidence.ends_with("of payload on a link of 50 Mbit/s"), "{}", held.evidence);
+        assert!(held.evidence.ends_with("of payload over a link of 50 Mbit/s"), "{}", held.evidence);
         let sum = concurrent.sum_with(&two[0]).expect("a sum").as_bps();
         assert!((46_330_000..46_340_000).contains(&sum), "{sum}");
     }

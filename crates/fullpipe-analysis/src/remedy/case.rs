@@ -134,13 +134,13 @@ impl HostCase<'_> {
         let without = self.reached.without(change, self.present);
         let rate = |state| self.trials.rate(state);
         let (Some(with), Some(less)) = (rate(self.reached), rate(without)) else {
-            return Gain::words("not simulated on a link this fast");
+            return Gain::words("not simulated, because the link is too fast");
         };
         // If the plan changes nothing else, the comparison would be the same.
         let alone = (without != self.present).then(|| rate(self.present.with(change))).flatten();
-        let alone = alone.map(|alone| format!("; without the rest it leads to {alone}"));
+        let alone = alone.map(|alone| format!("; alone, this change reaches {alone}"));
         let text = format!(
-            "with the rest of the plan {with} instead of {less} (simulated){}",
+            "{with} with the whole plan, {less} without this change (simulated){}",
             alone.unwrap_or_default()
         );
         Gain { text, without: Some(less), with: Some(with), ..Gain::default() }

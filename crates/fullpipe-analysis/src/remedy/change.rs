@@ -191,7 +191,7 @@ impl State {
         if let Some(first) = flows.first().cloned() {
             flows.resize(flows.len().max(many), first);
         }
-        flows.iter_mut().for_each(|FlowSpec { cc, .. }| *cc = self.cc);
+        flows.iter_mut().for_each(|FlowSpec { cc, .. }| *cc = self.cc.into());
     }
 }
 

@@ -97,7 +97,7 @@ impl fmt::Display for Scope {
 }
 
 /// Undo of a call in the application's source.
-const LEAVE_OUT: &str = "leave the call out";
+const LEAVE_OUT: &str = "remove the call";
 
 impl Command {
     /// Returns a call to add to the sending application's source; the undo is to remove it.

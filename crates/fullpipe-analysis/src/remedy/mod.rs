@@ -201,7 +201,7 @@ pub struct UnknownPart(String);
 impl fmt::Display for UnknownPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<_> = catalogue::on_request().into_iter().map(What::name).collect();
-        write!(f, "'{}' is none of {}", self.0, names.join(", "))
+        write!(f, "'{}' is not one of {}", self.0, names.join(", "))
     }
 }
 

@@ -63,17 +63,18 @@ impl fmt::Display for Cost {
         match self {
             Self::Memory(bytes) => write!(
                 f,
-                "a flow that fills it takes {bytes} of the kernel's memory ({} pages of tcp_mem)",
+                "a flow that fills the buffer takes {bytes} of kernel memory ({} pages of tcp_mem)",
                 sizes::pages(*bytes)
             ),
             Self::Burst(packets) => write!(
                 f,
-                "each connection starts with {packets} packets at once: a shorter queue drops the last ones"
+                "each connection starts with {packets} packets at once, and a shorter queue drops the last of these"
             ),
             Self::Rate(percent) => write!(
                 f,
-                "{percent} % of the rate (simulated): while a loss is repaired, the data behind it fills the send buffer, \
-                 and the sender has no unsent data left with which to continue; a larger tcp_wmem has room for both"
+                "{percent} % of the rate (simulated): during loss recovery, the data behind the lost \
+                 segment fills the send buffer, and the sender has no unsent data left; a larger tcp_wmem \
+                 has room for both"
             ),
             Self::Words(words) => f.write_str(words),
         }

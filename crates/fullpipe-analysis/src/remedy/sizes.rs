@@ -57,13 +57,13 @@ pub fn memory_note(most: Bytes, host: Option<&HostSettings>) -> String {
     let pages = pages(most);
     match host.and_then(|host| host.tcp_mem_pages) {
         Some([_, pressure, _]) => format!(
-            "each flow may take up to {most} ({pages} pages); tcp_mem[1] of {pressure} pages allows {} of them before buffers \
-             stop growing",
+            "each flow may take up to {most} ({pages} pages); tcp_mem[1] of {pressure} pages allows {} such \
+             flows before buffers stop growing",
             pressure / pages.max(1)
         ),
         None => format!(
-            "each flow may take up to {most} ({pages} pages); tcp_mem, in pages and for the whole host, must allow that for all \
-             flows"
+            "each flow may take up to {most} ({pages} pages); tcp_mem, which counts pages of the whole \
+             host, must allow this for all flows"
         ),
     }
 }

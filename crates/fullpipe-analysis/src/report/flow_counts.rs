@@ -41,9 +41,9 @@ fn headline(counts: &FlowCounts, noun: &str) -> String {
     let reach = if enough.flows == 1 { "reaches" } else { "reach" };
     let reached = format!("{} {noun} {reach} {}, {share} of the link", enough.flows, enough.steady);
     if enough.flows == most {
-        format!("{reached}: {}", enough.what)
+        format!("{reached}; the limit is {}", enough.what)
     } else {
-        format!("{reached}; more gain less than 5 %: {}", enough.what)
+        format!("{reached}; higher numbers gain less than 5 %; the limit is {}", enough.what)
     }
 }
 

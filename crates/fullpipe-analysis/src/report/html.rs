@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Diagnosis ───────────────────► diagnosis ──► page ─┐
-//!   log, the runs of its rungs ──► scene ──► JSON ─────┼─► String
+//!   log, the runs of its rungs ──► scene ──► figure ───┼─► String
 //!   Experiment, Report ──────────► experiment ─► page ─┤   (style, script and plotly within)
 //!   RaceReport ──────────────────► race ───────► page ─┘
 //! ```
@@ -14,6 +14,7 @@
 mod curve;
 mod diagnosis;
 mod experiment;
+pub mod figure;
 mod race;
 mod scene;
 
@@ -24,6 +25,7 @@ use serde::Serialize;
 
 pub use diagnosis::render_diagnosis;
 pub use experiment::render_experiment;
+use figure::PageCharts;
 use race::RaceChart;
 pub use race::render_race;
 pub use scene::{LimitSpan, Scene};
@@ -60,7 +62,7 @@ impl<'a> Frame<'a> {
 
     /// Returns the chart data as JSON.
     fn data(&self) -> String {
-        embedded(&self.scenes)
+        embedded(&PageCharts::of(&self.scenes))
     }
 
     /// Returns the data of the charts of a race as JSON.

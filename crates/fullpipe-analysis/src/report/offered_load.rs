@@ -10,11 +10,11 @@ impl Page {
     /// Adds the growth of the application's queue on each rung, and the remedies for it.
     pub(super) fn offered(&mut self, offered: Option<&OfferedLoad>) {
         let Some(offered) = offered else { return };
-        self.heading(&format!("Offered {}: what becomes of the application's queue", offered.rate));
+        self.heading(&format!("The application's queue with an offered load of {}", offered.rate));
         for (carried, becomes) in on_each_rung(offered) {
             self.hanging(&format!("  {carried:>RATE_WIDTH$}  "), &becomes);
         }
-        self.heading("First the queue, then the path");
+        self.heading("What to do: first the queue, then the path");
         for (number, remedy) in offered.remedies.iter().enumerate() {
             self.hanging(&format!("  {}. ", number + 1), &remedy.what);
             self.commands(&remedy.commands.iter().collect::<Vec<_>>());
@@ -40,12 +40,14 @@ pub(super) fn on_each_rung(offered: &OfferedLoad) -> Vec<(String, String)> {
 pub(super) fn becomes(backlog: &Backlog, memory: Bytes, whose: &str) -> String {
     match backlog.carries {
         Carries::All => "carries it".into(),
-        Carries::OnAverage => "carries it on average; at the low end of its range the queue grows".into(),
-        Carries::Unknown => "not known: the link carries at least this much".into(),
+        Carries::OnAverage => "carries the load on average; at the low end of the simulated range, the \
+                               queue grows"
+            .into(),
+        Carries::Unknown => "not known, because the link may carry more".into(),
         Carries::Less => {
             let full = backlog.memory_full_after_s.map(span).unwrap_or_default();
             format!(
-                "the queue grows by {} a second, {} a minute: {memory}{whose} are full after {full}",
+                "the queue grows by {} per second, {} per minute, and fills {memory}{whose} after {full}",
                 Bytes::new(backlog.growth_bytes_per_s),
                 Bytes::new(backlog.growth_bytes_per_minute)
             )
@@ -55,7 +57,7 @@ pub(super) fn becomes(backlog: &Backlog, memory: Bytes, whose: &str) -> String {
 
 fn whose(source: MemorySource) -> &'static str {
     match source {
-        MemorySource::Available => " (what this host has left)",
+        MemorySource::Available => " (the free memory of this host)",
         MemorySource::Example => " (give the size with --memory)",
         MemorySource::Given => "",
     }

@@ -158,7 +158,7 @@ pub(super) fn table(reports: &[SocketReport]) -> Vec<String> {
         )
     }));
     if let Some(more) = reports.len().checked_sub(MOST_LINES).filter(|more| *more > 0) {
-        lines.push(format!("  and {more} more that carried less"));
+        lines.push(format!("  and {more} more connections that carried less"));
     }
     lines
 }
@@ -182,7 +182,7 @@ mod tests {
         run(&mut growing, 1, 1, 11, 69);
         let line = lines(&growing.interval(None, MEMORY), MEMORY, WIDE);
         assert!(
-            line.contains("8 Mbit/s") && line.contains("cwnd") && line.contains("are full after 16.7 min"),
+            line.contains("8 Mbit/s") && line.contains("cwnd") && line.contains("after 16.7 min"),
             "{line}"
         );
         let mut steady = Sockets::new(SocketFacts::default());

@@ -32,7 +32,10 @@ pub fn render_findings(diagnosis: &Diagnosis, look: impl Into<Look>) -> String {
     }
     page.paragraph(0, &measurement(diagnosis));
     if let Some(sockets) = &diagnosis.sockets {
-        page.heading("Connections, the largest first; the largest sender is explained unless --flow chooses");
+        page.heading(
+            "Connections, the largest first; this diagnosis is for the largest sender, or for the \
+                      connection that --flow selects",
+        );
         table(sockets).iter().for_each(|line| page.line(line));
     }
     findings(&mut page, diagnosis);
@@ -86,7 +89,7 @@ pub(super) fn present(diagnosis: &Diagnosis) -> String {
         Some(link) => {
             format!("{} of the link", percent(mean.as_bps() as f64 / link.as_bps() as f64))
         }
-        None => format!("{mean}, link unknown"),
+        None => format!("{mean}, on a link of unknown rate"),
     };
     match (&diagnosis.undecided, diagnosis.findings.first()) {
         (Some(undecided), _) => format!("{share}: {undecided}."),
@@ -102,7 +105,7 @@ fn next(diagnosis: &Diagnosis) -> Option<String> {
     if let Some(udp) = &diagnosis.udp {
         let tcp = udp.tcp.as_ref()?;
         let name = tcp.congestion_control.to_ascii_uppercase();
-        return Some(format!("TCP would reach {} with {name} at this loss.", tcp.steady));
+        return Some(format!("TCP would reach {} with {name} at this loss rate.", tcp.steady));
     }
     // If the present limit is only a guess, the headline does not predict the next limit.
     if diagnosis.undecided.is_some() {
@@ -178,7 +181,7 @@ pub(super) fn measurement(diagnosis: &Diagnosis) -> String {
 }
 
 fn findings(page: &mut Page, diagnosis: &Diagnosis) {
-    page.heading("Findings, the likeliest first");
+    page.heading("Findings, the most likely first");
     // Evidence and open questions that several alternatives share appear only once.
     let mut said = BTreeSet::new();
     for (number, finding) in diagnosis.findings.iter().enumerate() {

@@ -15,11 +15,11 @@ pub fn render_plan(plan: &Plan, look: impl Into<Look>) -> String {
     let here: Vec<&Item> = plan.items.iter().filter(|item| item.here && !item.optional).collect();
     items(&mut page, "On this host", &here);
     let there: Vec<&Item> = plan.items.iter().filter(|item| !item.here).collect();
-    items(&mut page, "On the other host: run fullpipe tune there, or the commands", &there);
+    items(&mut page, "On the other host: run fullpipe tune there, or these commands", &there);
     let optional: Vec<&Item> = plan.items.iter().filter(|item| item.here && item.optional).collect();
-    items(&mut page, "For some applications: applied with --with NAME only", &optional);
+    items(&mut page, "For some applications: applied only with --with NAME", &optional);
     let left: Vec<String> = plan.left.iter().map(|left| format!("{}: {}", left.what, left.why)).collect();
-    page.list("Left as it is", &left);
+    page.list("Not changed", &left);
     page.ladder(&plan.ladder, Some(plan.link));
     page.list("Assumed", &plan.assumptions);
     page.list("Notes", &plan.notes);
@@ -31,7 +31,7 @@ fn headline(plan: &Plan) -> String {
     let Some(present) = plan.present else { return format!("{changes} changes to this host") };
     let planned = plan.planned.unwrap_or(present);
     if plan.items.iter().all(|item| item.optional) {
-        return format!("Nothing to change: {present} of {} already (simulated)", plan.link);
+        return format!("Nothing to change: the rate is already {present} of {} (simulated)", plan.link);
     }
     let other = if plan.items.iter().any(|item| !item.here) { " and the other" } else { "" };
     let many = if changes == 1 { "1 change".into() } else { format!("{changes} changes") };
@@ -51,7 +51,7 @@ fn question(plan: &Plan) -> String {
     if let Some(to) = &plan.to {
         text += &format!(" to {to}");
     }
-    text += &format!("; this host as {}", plan.role);
+    text += &format!("; this host is {}", plan.role);
     if let Some(kernel) = &plan.kernel {
         text += &format!(", kernel {kernel}");
     }
@@ -128,10 +128,10 @@ pub fn render_show(show: &Show, look: impl Into<Look>) -> String {
                 page.hanging(&format!("  {:>RATE_WIDTH$}  ", rate.to_string()), text);
             }
         };
-        limit(limits.send, "to send: tcp_wmem[2] per RTT");
-        limit(limits.receive, "to receive: the window of tcp_rmem[2] per RTT");
-        limit(limits.set_send, "to send by a socket that sets SO_SNDBUF: net.core.wmem_max, doubled");
-        limit(limits.set_receive, "to receive by a socket that sets SO_RCVBUF: net.core.rmem_max, doubled");
+        limit(limits.send, "sending: tcp_wmem[2] per RTT");
+        limit(limits.receive, "receiving: the window of tcp_rmem[2] per RTT");
+        limit(limits.set_send, "sending on a socket that sets SO_SNDBUF: twice net.core.wmem_max");
+        limit(limits.set_receive, "receiving on a socket that sets SO_RCVBUF: twice net.core.rmem_max");
         limit(limits.loss, "a loss-based sender at the given loss");
     }
     page.into_text()

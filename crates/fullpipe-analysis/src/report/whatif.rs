@@ -27,7 +27,7 @@ pub fn render_whatif(answer: &WhatIf, look: impl Into<Look>) -> String {
 /// next limit.
 fn headline(answer: &WhatIf) -> String {
     let Some(present) = answer.ladder.first() else {
-        return format!("{} in flight fill {}", Bytes::new(answer.bdp_bytes), answer.path.link);
+        return format!("{} must be in flight to fill {}", Bytes::new(answer.bdp_bytes), answer.path.link);
     };
     let rate = present.lasting();
     let share = percent(rate.as_bps() as f64 / answer.path.link.as_bps() as f64);
@@ -57,12 +57,15 @@ fn question(answer: &WhatIf) -> String {
 fn figures(page: &mut Page, answer: &WhatIf) {
     let (path, figures) = (&answer.path, &answer.figures);
     let bytes = Bytes::new;
-    page.heading("On paper: what each limit alone lets pass");
+    page.heading("Calculated: the rate that each limit alone allows");
     let mut figure = |value: String, text: String| page.hanging(&format!("  {value:>RATE_WIDTH$}  "), &text);
-    figure(bytes(answer.bdp_bytes).to_string(), "must be in flight to fill the link: its rate x RTT".into());
+    figure(
+        bytes(answer.bdp_bytes).to_string(),
+        "must be in flight to fill the link (link rate x RTT)".into(),
+    );
     if let Some(cap) = path.cap {
         let to_fill = cap * Duration::from_secs_f64(path.rtt_ms / 1e3);
-        figure(to_fill.to_string(), "must be in flight on a flow to fill its cap: its rate x RTT".into());
+        figure(to_fill.to_string(), "must be in flight on each flow to reach its cap (cap x RTT)".into());
     }
     figure(figures.line.to_string(), "the link, less headers".into());
     let each = |of_each: String| match path.flows {
@@ -97,7 +100,7 @@ fn figures(page: &mut Page, answer: &WhatIf) {
     };
     figure(
         Probability::from_f64(figures.loss_to_fill).to_string(),
-        format!("of loss at most, for {such} to fill the link"),
+        format!("is the highest loss rate at which {such} can fill the link"),
     );
 }
 

@@ -62,9 +62,10 @@ impl Arrivals {
                 limit: Limit::ReceiverApp,
                 confidence: Confidence::Certain,
                 share: behind,
-                what: "the receiving application reads no faster".into(),
+                what: "the receiving application reads too slowly".into(),
                 evidence: format!(
-                    "up to {} wait to be read (Recv-Q) in a buffer of {}, and the application is behind in {:.0} % of the samples",
+                    "up to {} of unread data wait in a receive buffer of {} (Recv-Q), and the application \
+                     is behind in {:.0} % of the samples",
                     self.unread,
                     self.rcvbuf,
                     100.0 * behind
@@ -80,7 +81,7 @@ impl Arrivals {
             share: 1.0,
             what: "the receive window is full".into(),
             evidence: format!(
-                "{in_flight} arrive in a round trip of {rtt}, of a window of {}; the receive buffer is {}",
+                "{in_flight} arrive per round trip of {rtt}, with a receive window of {} and a receive buffer of {}",
                 Bytes::new(window),
                 self.rcvbuf
             ),

@@ -32,7 +32,7 @@ pub(super) fn items(host: &HostCase<'_>, inputs: &PlanInputs) -> Result<Items, R
         }
     }
     if let Some(what) = &inputs.report.out_of_reach {
-        let why = format!("the report says that {what} holds the transfer, which no setting of a host lifts");
+        let why = format!("no setting of a host changes the limit in the report: {what}");
         left.extend(proposals.drain(..).map(|one| SkippedItem { what: one.item.what, why: why.clone() }));
     }
     // The items of this host come first, required before optional items; each group is sorted by scope,
@@ -84,7 +84,8 @@ fn notes(host: &HostCase<'_>, inputs: &PlanInputs, proposals: &[PlannedItem]) ->
         let (send, receive) = host.trials.buffers(host.reached);
         notes.push(advice::memory_note(send.max(receive), Some(&host.local.settings)));
         notes.push(
-            "net.core.rmem_max and wmem_max are not changed: they bound SO_RCVBUF and SO_SNDBUF, not autotuned buffers"
+            "net.core.rmem_max and wmem_max stay unchanged, because they limit SO_RCVBUF and SO_SNDBUF, but \
+             not autotuned buffers"
                 .into(),
         );
     }

@@ -1,6 +1,6 @@
 //! Builds the plan: the remedies of the ladder as items for this host and the other host.
 
-use fullpipe_lab::campaign::{Progress, RunPanicked};
+use fullpipe_lab::campaign::{JobWatch, RunPanicked};
 use fullpipe_lab::host::Change;
 use fullpipe_tcp::buffers::{DEFAULT_WMEM, WindowRule, default_rmem};
 use fullpipe_tcp::cc::Algorithm;
@@ -13,8 +13,8 @@ use super::inputs::{PlanInputs, Role};
 use super::item::{Item, What};
 use super::items::{Items, items};
 use crate::ladder::{
-    Climb, DiagnoseError, Hosts, Model, PathModel, Rung, SimulatedState, assumptions, climb_states, effort,
-    lengths,
+    Climb, DiagnoseError, Hosts, Model, PathModel, Rung, SimulatedState, assumptions, climb_states, complete,
+    effort, lengths,
 };
 use crate::remedy::{End, Host, HostCase, LocalHost, PAGE, State, Trials, Unsent, catalogue};
 use crate::whatif::ASSUMED_KERNEL;
@@ -94,15 +94,12 @@ impl Plan {
 /// applications.
 const MEMORY_SHARE: u64 = 4;
 
-/// Builds the plan. `progress` is called from any thread as simulated runs finish.
+/// Builds the plan. `watch` is called from any thread as simulated runs finish.
 ///
 /// # Errors
-/// Returns an error for an implausible or incomplete path, or for a defect of the simulator.
-pub fn plan(
-    host: &LocalHost,
-    inputs: &PlanInputs,
-    progress: impl Fn(Progress) + Sync,
-) -> Result<Plan, DiagnoseError> {
+/// Returns an error for an implausible or incomplete path, for abandoned runs, or for a defect of the
+/// simulator.
+pub fn plan(host: &LocalHost, inputs: &PlanInputs, watch: impl JobWatch) -> Result<Plan, DiagnoseError> {
     let kernel = host.settings.kernel.or(inputs.peer.kernel).unwrap_or(ASSUMED_KERNEL);
     let mut assumptions = Vec::new();
     let cc = algorithm(host, inputs, &mut assumptions);
@@ -119,7 +116,8 @@ pub fn plan(
         let own = here(which).then_some(of_host).flatten().map(|triple| triple[2]);
         let buffer = own.or(inputs.peer.buffer.filter(|_| !here(which))).unwrap_or_else(|| {
             let whose = if here(which) { "this host" } else { "the other host" };
-            assumptions.push(format!("{default} as the largest buffer of the {which}, {whose}: the default"));
+            assumptions
+                .push(format!("the maximum buffer of the {which}, {whose}, is {default}, the default"));
             default
         });
         End { buffer, room: if here(which) { room(host, role, flows) } else { Bytes::MAX } }
@@ -148,7 +146,7 @@ pub fn plan(
         room: (sender.room, receiver.room),
     };
     let model = Model::new(path, hosts, effort(rtt, loss));
-    let mut forecast = Forecast::of(&model, inputs, progress)?;
+    let mut forecast = Forecast::of(&model, inputs, watch)?;
     assumptions.append(&mut forecast.assumptions);
 
     let host_case = HostCase {
@@ -194,7 +192,7 @@ pub fn plan(
 fn algorithm(host: &LocalHost, inputs: &PlanInputs, assumptions: &mut Vec<String>) -> Algorithm {
     let own = inputs.role.is(Host::Sender).then(|| host.congestion_control()).flatten();
     let Some(name) = own.or(inputs.peer.congestion_control.as_deref()) else {
-        assumptions.push("cubic as the sender's congestion control: the default".into());
+        assumptions.push("the sender's congestion control is cubic, the default".into());
         return Algorithm::Cubic;
     };
     name.parse().unwrap_or_else(|_| {
@@ -224,23 +222,22 @@ struct Forecast {
 }
 
 impl Forecast {
-    fn of(
-        model: &Model<'_>,
-        inputs: &PlanInputs,
-        progress: impl Fn(Progress) + Sync,
-    ) -> Result<Self, DiagnoseError> {
+    fn of(model: &Model<'_>, inputs: &PlanInputs, watch: impl JobWatch) -> Result<Self, DiagnoseError> {
         if let Some(why) = model.too_fast() {
             return Ok(Self::by_rule(model, vec![why]));
         }
-        let mut climbed = climb_states(model, None, progress).map_err(DiagnoseError::Defect)?;
-        climbed.simulate_gains().map_err(DiagnoseError::Defect)?;
-        let simulated = climbed.simulated();
-        let Climb { ladder, reached, .. } = climbed;
+        let (ladder, reached, simulated) = complete(&watch, |watch| {
+            let mut climbed = climb_states(model, None, watch)?;
+            climbed.simulate_gains()?;
+            let simulated = climbed.simulated();
+            let Climb { ladder, reached, .. } = climbed;
+            Ok((ladder, reached, simulated))
+        })?;
         if ladder.rungs.is_empty() {
             return Ok(Self::by_rule(model, ladder.notes));
         }
         let mut assumptions = assumptions(model, None);
-        assumptions.push(lengths(model, "their range is that of the seeds"));
+        assumptions.push(lengths(model, "ranges show the variation between the seeds"));
         // The rungs of a plan have no commands, because its items contain them.
         let without = |rung: Rung| Rung { remedies: rung.remedies.without_commands(), ..rung };
         let rungs = ladder.rungs.into_iter().map(without).collect();

@@ -24,9 +24,9 @@ pub enum Verdict {
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Self::Gain => "the gain came",
+            Self::Gain => "the rate increased",
             Self::NoGain => "no gain",
-            Self::Unclear => "unclear: runs before and after overlap",
+            Self::Unclear => "unclear, because the rates before and after the change overlap",
         })
     }
 }

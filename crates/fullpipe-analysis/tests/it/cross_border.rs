@@ -138,14 +138,14 @@ fn bbr_is_not_held_by_cwnd() {
     assert!(found.measured.inflight_per_cwnd.is_some_and(|ratio| (0.3..0.36).contains(&ratio)));
     assert_eq!(limits(&found)[..3], [Limit::Rwnd, Limit::Sndbuf, Limit::Cap]);
     let rwnd = &found.findings[0];
-    assert_says(&rwnd.evidence, "not cwnd, certain");
-    assert_eq!(rwnd.what, "a receive window near 3 MiB holds it");
+    assert_says(&rwnd.evidence, "certainly not cwnd");
+    assert_eq!(rwnd.what, "a receive window near 3 MiB limits the rate");
     assert_eq!(rwnd.ceiling.map(|rate| rate.as_bps() / 100_000), Some(1198));
     // Only six retransmissions are evidence against a policer, but a rate cap without drops remains possible.
     let cap = &found.findings[2];
     assert_eq!(
         (cap.what.as_str(), cap.confidence),
-        ("a shaper or a ceiling of the host near 108 Mbit/s holds it", Confidence::Low)
+        ("a shaper or a bottleneck in the host near 108 Mbit/s limits the rate", Confidence::Low)
     );
     assert_says(&cap.evidence, "only 6 of 264317 segments were retransmitted");
     assert_says(&cap.evidence, "a policer is unlikely");
@@ -154,14 +154,14 @@ fn bbr_is_not_held_by_cwnd() {
     assert_eq!(found.cap, None);
     // BBR kept its Startup window for 20 s, which contradicts a limit by the receive window; the finding must
     // mention this.
-    assert_says(&found.findings[1].evidence, "BBR's start");
+    assert_says(&found.findings[1].evidence, "the end of Startup");
     assert_says(&rwnd.could_not_tell, "suggests the send buffer");
 }
 
 #[test]
 fn a_dump_without_bbr_predates_a_log_of_bbr() {
     let found = Case::new("bbr", "before").explain();
-    assert_says(&found.notes, "predates the log (it does not list bbr)");
+    assert_says(&found.notes, "is older than the log (it does not list bbr)");
     assert_eq!(found.buffers.rcvbuf_source, BufferSource::OlderDump);
     assert!(Case::new("bbr", "bbr").explain().notes.is_empty());
     assert!(Case::new("cubic", "before").explain().notes.is_empty());

@@ -187,7 +187,10 @@ fn a_fast_path_has_its_ladder_in_time() {
     assert!(said.is_some_and(|line| line.contains("ms instead of the log's")), "{said:?}");
     let one = HostFacts { same_host: true, ..HostFacts::default() };
     let here = Case::of(&trace).hosts(one).diagnose().expect("diagnosed");
-    assert!(here.ladder.is_empty() && here.notes.iter().any(|note| note.starts_with("no ladder: both ends")));
+    assert!(
+        here.ladder.is_empty()
+            && here.notes.iter().any(|note| note.starts_with("no ladder, because both ends"))
+    );
     assert!(here.findings.iter().all(|finding| finding.confidence == Confidence::Low));
     // The ladder for a link that is too fast to simulate has only its first and its last rung.
     let link = Some(Rate::from_bps(400_000_000_000));

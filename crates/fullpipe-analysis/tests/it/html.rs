@@ -4,10 +4,11 @@ use std::sync::OnceLock;
 
 use crate::case::Case;
 use fullpipe_analysis::input::iperf3;
+use fullpipe_analysis::report::html::figure::{Charts, Theme, ladder};
 use fullpipe_analysis::report::html::{Provenance, render_diagnosis, render_experiment, render_race};
 use fullpipe_analysis::{Demand, Diagnosis, HostFacts, HostSettings, Memory, Rung};
 use fullpipe_lab::arm::Arm;
-use fullpipe_lab::campaign::RunResult;
+use fullpipe_lab::campaign::{JobWatch, Progress, RunResult};
 use fullpipe_lab::experiment::Experiment;
 use fullpipe_lab::race::{RacePlan, RaceReport};
 use fullpipe_lab::results::{Report, TimedOutcome, summaries};
@@ -109,7 +110,7 @@ fn what_a_log_says_is_text_and_never_markup() {
     assert!(visible(&page).contains(MADE.command));
     // Besides the chart library, the page contains the data and a script of its own.
     assert_eq!(own.matches("<script").count(), 2);
-    let begin = own.find(r#"id="scenes">"#).expect("data") + r#"id="scenes">"#.len();
+    let begin = own.find(r#"id="charts-data">"#).expect("data") + r#"id="charts-data">"#.len();
     let data = &own[begin..begin + own[begin..].find("</script>").expect("its end")];
     assert!(!data.contains('<'), "data may not end its own element");
     serde_json::from_str::<serde_json::Value>(data).expect("JSON");
@@ -192,49 +193,155 @@ fn the_facts_are_there_without_scripts() {
 #[test]
 fn the_charts_have_the_log_and_every_simulated_rung() {
     let (diagnosis, page) = plain();
-    let scenes = scenes(page);
+    let runs = runs(page);
     let simulated = diagnosis.ladder.iter().filter(|rung| rung.scenario.is_some()).count();
     assert!(simulated >= 2);
-    assert_eq!(scenes.len(), 1 + simulated);
-    let keys = [
-        "rate_bps",
-        "mean_bps",
-        "cwnd_bytes",
-        "inflight_bytes",
-        "rwnd_bytes",
-        "rtt_ms",
-        "queue_bytes",
-        "phase",
-    ];
-    for scene in &scenes[1..] {
-        for key in keys {
-            assert!(scene[key].is_object(), "{key} of {}", scene["label"]);
+    assert_eq!(runs.len(), 1 + simulated);
+    let rates = charts(page)["rates"]["data"].as_array().expect("rates").len();
+    assert_eq!(rates, runs.len());
+    for run in &runs[1..] {
+        for name in ["rate", "cwnd", "in flight", "rwnd", "RTT", "queue"] {
+            assert!(curve(run, name).is_some(), "{name} of {}", run["label"]);
         }
-        let band = scene["band"].as_array().expect("a band");
-        let ends: Vec<(f64, f64)> = band
-            .iter()
-            .map(|held| (held["from_s"].as_f64().unwrap(), held["to_s"].as_f64().unwrap()))
-            .collect();
-        assert!(!ends.is_empty() && ends.iter().all(|(from, to)| from < to), "{ends:?}");
-        assert!(ends.windows(2).all(|pair| pair[0].1 <= pair[1].0), "limits do not overlap: {ends:?}");
+        assert!(run["phase"].is_object());
+        // The band shows one limit at each moment.
+        let band = curve(run, "limit").expect("a band");
+        let times: Vec<f64> = values(band, "x");
+        assert!(!times.is_empty() && times.windows(2).all(|pair| pair[0] < pair[1]), "{times:?}");
+        let limits = &run["time"]["wide"]["yaxis5"]["ticktext"];
+        let shares = limits.as_array().expect("limits").iter().map(|text| {
+            let text = text.as_str().expect("a text");
+            text.split(' ').nth(1).and_then(|share| share.parse::<f64>().ok()).expect("a share")
+        });
+        assert!((98.0..=102.0).contains(&shares.sum::<f64>()), "{limits}");
     }
     // The log contains RTT and Cwnd but no queue; data in flight is rate times RTT, such as 100 ms x 4.9
     // Mbit/s.
-    let log = &scenes[0];
-    assert!(log["cwnd_bytes"].is_object() && log["queue_bytes"].is_null() && log["phase"].is_object());
-    let inflight = log["inflight_bytes"]["v"][2].as_f64().expect("bytes");
+    let log = &runs[0];
+    assert!(curve(log, "cwnd").is_some() && curve(log, "queue").is_none() && log["phase"].is_object());
+    let inflight = in_base_units(curve(log, "in flight").expect("a curve"))[2];
     assert!((inflight - 65_536.0).abs() < 1.0, "{inflight}");
 }
 
-fn scenes(page: &str) -> Vec<serde_json::Value> {
-    data(page, r#"id="scenes">"#)
+/// Every curve and line of a chart is on an axis of its layouts, and both layouts have the same axes.
+#[test]
+fn figures_refer_to_their_axes() {
+    let (_, page) = plain();
+    let charts = charts(page);
+    let of_runs = runs(page);
+    let figures = of_runs.iter().flat_map(|run| [&run["time"], &run["phase"]]).chain([&charts["rates"]]);
+    let mut count = 0;
+    for figure in figures {
+        let axes = |layout: &serde_json::Value| -> Vec<String> {
+            let keys = layout.as_object().expect("a layout").keys();
+            keys.filter(|key| key.starts_with("yaxis")).cloned().collect()
+        };
+        assert_eq!(axes(&figure["wide"]), axes(&figure["narrow"]));
+        let axis = |name: &serde_json::Value| name.as_str().unwrap_or("y").replacen('y', "yaxis", 1);
+        for trace in figure["data"].as_array().expect("data") {
+            assert!(axes(&figure["wide"]).contains(&axis(&trace["yaxis"])), "{}", trace["yaxis"]);
+            assert_eq!(trace["x"].as_array().map(Vec::len), trace["y"].as_array().map(Vec::len));
+            count += 1;
+        }
+        for shape in figure["wide"]["shapes"].as_array().expect("shapes") {
+            let at = shape["yref"].as_str().expect("an axis");
+            assert!(at == "paper" || axes(&figure["wide"]).contains(&axis(&shape["yref"])), "{at}");
+        }
+    }
+    assert!(count > 20);
+}
+
+/// A document of Plotly has the values of the page, and the colours of a theme instead of names.
+#[test]
+fn a_document_has_colours_of_a_theme() {
+    let (diagnosis, page) = plain();
+    let log = iperf3::parse(&log("iperf 3.17")).expect("a log");
+    let charts =
+        Charts::of_diagnosis(&log, diagnosis, &|_: Progress| ()).expect("no panic").expect("complete");
+    assert_eq!(
+        charts.labels().collect::<Vec<_>>(),
+        runs(page).iter().map(|run| run["label"].as_str().unwrap()).collect::<Vec<_>>()
+    );
+    let on_page = &runs(page)[1]["time"];
+    for (theme, cwnd, paper) in [(Theme::Light, "#d55e00", "#ffffff"), (Theme::Dark, "#f08a3c", "#13171b")] {
+        let document = charts.time(1).expect("a run").document(theme);
+        let text = document.to_string();
+        assert!(!text.contains("\"@"), "a colour has no value");
+        assert_eq!(document["layout"]["paper_bgcolor"], paper);
+        let trace = |figure: &serde_json::Value| {
+            let data = figure["data"].as_array().expect("data");
+            data.iter().find(|trace| trace["name"] == "cwnd").expect("a curve").clone()
+        };
+        assert_eq!(trace(&document)["line"]["color"], cwnd);
+        assert_eq!(trace(&document)["y"], trace(on_page)["y"]);
+    }
+    assert!(charts.time(9).is_none() && charts.phase(1).is_some());
+    // Abandoned runs have no charts.
+    struct Abandoning;
+    impl JobWatch for Abandoning {
+        fn finished(&self, _: Progress) {}
+        fn abandons(&self) -> bool {
+            true
+        }
+    }
+    assert_eq!(Charts::of_diagnosis(&log, diagnosis, &Abandoning).expect("no panic"), None);
+
+    let ladder = ladder(&diagnosis.ladder, diagnosis.path.link).document(Theme::Light);
+    let bars = &ladder["data"][0];
+    assert_eq!(bars["x"].as_array().map(Vec::len), Some(diagnosis.ladder.len()));
+    let rates = in_base_units(
+        &serde_json::json!({ "y": bars["x"], "hovertemplate": ladder["layout"]["xaxis"]["title"]["text"] }),
+    );
+    for (rung, rate) in diagnosis.ladder.iter().zip(rates) {
+        let expected = rung.lasting().as_bps() as f64;
+        assert!((rate / expected - 1.0).abs() < 1e-3, "{rate} {expected}");
+    }
+    let labels = ladder["layout"]["yaxis"]["ticktext"].to_string();
+    assert!(
+        labels.contains("cwnd: ") || labels.contains("rwnd: ") || labels.contains("sndbuf: "),
+        "{labels}"
+    );
+}
+
+fn charts(page: &str) -> serde_json::Value {
+    serde_json::from_str(embedded(page, r#"id="charts-data">"#)).expect("JSON")
+}
+
+fn runs(page: &str) -> Vec<serde_json::Value> {
+    charts(page)["runs"].as_array().expect("runs").clone()
+}
+
+/// Returns the curve with this name over the time of a run.
+fn curve<'r>(run: &'r serde_json::Value, name: &str) -> Option<&'r serde_json::Value> {
+    run["time"]["data"].as_array()?.iter().find(|trace| trace["name"] == name)
+}
+
+fn values(trace: &serde_json::Value, key: &str) -> Vec<f64> {
+    trace[key].as_array().expect("values").iter().filter_map(serde_json::Value::as_f64).collect()
+}
+
+/// Returns the values of a curve in bytes or bit/s; the text under the pointer names their unit.
+fn in_base_units(trace: &serde_json::Value) -> Vec<f64> {
+    let unit = trace["hovertemplate"].as_str().and_then(|text| text.split(' ').next_back()).expect("a unit");
+    let size = match unit {
+        "KiB" => 1024.0,
+        "MiB" => 1_048_576.0,
+        "kbit/s" => 1e3,
+        "Mbit/s" => 1e6,
+        _ => panic!("{unit}"),
+    };
+    values(trace, "y").iter().map(|value| value * size).collect()
+}
+
+/// Returns the content of the element that begins with `tag`.
+fn embedded<'p>(page: &'p str, tag: &str) -> &'p str {
+    let begin = page.find(tag).expect("data") + tag.len();
+    &page[begin..begin + page[begin..].find("</script>").expect("its end")]
 }
 
 /// Returns the chart data of the element that begins with `tag`.
 fn data(page: &str, tag: &str) -> Vec<serde_json::Value> {
-    let begin = page.find(tag).expect("data") + tag.len();
-    let data = &page[begin..begin + page[begin..].find("</script>").expect("its end")];
-    serde_json::from_str(data).expect("JSON")
+    serde_json::from_str(embedded(page, tag)).expect("JSON")
 }
 
 #[test]
@@ -313,16 +420,15 @@ fn an_experiment_shows_every_point_and_expectation() {
         assert!(text.contains(&goodput), "{goodput}");
         assert!(summary.limits.iter().all(|(limit, _)| text.contains(limit.name())));
     }
-    // Each point has a scene for all flows together, followed by one for each flow.
-    let scenes = scenes(&page);
-    assert_eq!(scenes.len(), 2 * 3);
-    let inflight = |scene: &serde_json::Value| {
-        let values = scene["inflight_bytes"]["v"].as_array().expect("values");
-        values.iter().filter_map(serde_json::Value::as_f64).fold(0.0, f64::max)
+    // Each point has charts for all flows together, followed by those of each flow.
+    let runs = self::runs(&page);
+    assert_eq!(runs.len(), 2 * 3);
+    let inflight = |run: &serde_json::Value| {
+        in_base_units(curve(run, "in flight").expect("a curve")).into_iter().fold(0.0, f64::max)
     };
     // Each of the two flows can have one window of 20 KiB in flight.
-    assert!((35_000.0..=2.0 * 20_480.0).contains(&inflight(&scenes[0])), "{}", inflight(&scenes[0]));
-    assert!((17_000.0..=20_480.0).contains(&inflight(&scenes[1])), "{}", inflight(&scenes[1]));
+    assert!((35_000.0..=2.0 * 20_480.0).contains(&inflight(&runs[0])), "{}", inflight(&runs[0]));
+    assert!((17_000.0..=20_480.0).contains(&inflight(&runs[1])), "{}", inflight(&runs[1]));
 }
 
 #[test]
@@ -346,7 +452,7 @@ fn a_race_shows_every_cell_and_a_chart_of_each_path() {
 
     let text = visible(&page);
     assert!(text.contains("a <b>: 2 of 2 bounds not met"), "{text}");
-    assert!(text.contains("The machine did not keep up with 2 downloads, which were made again."), "{text}");
+    assert!(text.contains("The machine did not keep up with 2 downloads, which were repeated."), "{text}");
     for cell in &report.cells {
         let ratio = cell.arm("bbr1+iw").and_then(|arm| arm.ratio).expect("a ratio");
         let [base, arm] = ["bbr1", "bbr1+iw"].map(|arm| cell.arm(arm).and_then(|arm| arm.from_syn));

@@ -49,7 +49,11 @@ fn a_capture_that_begins_in_the_middle() {
             let capture = file.without(|_, at, _| at.as_secs_f64() < 3.0).read();
             let connection = &packets(&capture).connection;
             assert_eq!((connection.side, connection.handshake), (side, false));
-            assert!(said(&capture, "the handshake is missing"), "{:?}", capture.origin.notes);
+            assert!(
+                said(&capture, "because the handshake, which contains the window scale, is missing"),
+                "{:?}",
+                capture.origin.notes
+            );
             assert_eq!((connection.last_window, connection.counts.missed_bytes), (None, 0));
             // Timestamps give the RTT at any point on the path.
             let rtt = |capture: &Measurement| {
@@ -65,7 +69,7 @@ fn a_capture_that_begins_in_the_middle() {
             );
             let all: Vec<&String> = found.iter().flat_map(|finding| &finding.evidence).collect();
             assert!(
-                all.iter().all(|evidence| !evidence.contains("room in the receiver's window")),
+                all.iter().all(|evidence| !evidence.contains("the receiver's window has room")),
                 "{all:?}"
             );
             let sure = found
@@ -100,7 +104,7 @@ fn a_capture_of_one_direction() {
         let whole = file.read();
         let capture = file.without(|_, _, of_sender| !of_sender).read();
         let (connection, before) = (&packets(&capture).connection, &packets(&whole).connection);
-        assert!(said(&capture, "only one direction was captured"), "{:?}", capture.origin.notes);
+        assert!(said(&capture, "the capture contains only one direction"), "{:?}", capture.origin.notes);
         assert_eq!((connection.side, connection.acknowledged), (Side::Unknown, false));
         assert_eq!(
             (connection.most_in_flight, connection.least_rtt, connection.last_window),
@@ -157,7 +161,7 @@ fn a_second_without_captured_packets() {
             let whole = file.read();
             let capture = file.without(|_, at, _| (3.0..4.0).contains(&at.as_secs_f64())).read();
             assert!(
-                said(&capture, "although data was transferred: the limit during that time is not known"),
+                said(&capture, "although data was transferred; the limit during that time is not known"),
                 "{:?}",
                 capture.origin.notes
             );

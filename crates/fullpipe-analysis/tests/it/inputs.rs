@@ -243,7 +243,10 @@ fn every_example_is_explained_or_asks_for_the_rtt() {
         match log.protocol {
             Protocol::Udp => {
                 assert_eq!(found.measured.rtt_source, RttSource::Unknown, "{name}");
-                assert!(first.could_not_tell.iter().any(|open| open.contains("UDP has none")), "{name}");
+                assert!(
+                    first.could_not_tell.iter().any(|open| open.contains("which UDP does not have")),
+                    "{name}"
+                );
             }
             // A sender's JSON needs no further option, and these runs reached their target rate (-b).
             Protocol::Tcp if log.rtt.is_some() => {
@@ -346,7 +349,7 @@ fn malformed_json_is_one_line_and_a_hint() {
         (with("\"end\": 0.500095", "\"end\": 0"), "a usable 'end' in interval 1"),
         (with("\"end\": 0.500095", "\"end\": 1e18"), "a usable 'end' in interval 1"),
         (with("\"start\": 0.500095", "\"start\": -3"), "a usable 'start' in interval 2"),
-        (with("\"start\": 0.500095", "\"start\": 0"), "do not follow each other"),
+        (with("\"start\": 0.500095", "\"start\": 0"), "are not consecutive"),
         (with("\"TCP\"", "\"SCTP\""), "SCTP"),
         (format!("{{\"start\":{}{}}}", "[".repeat(5000), "]".repeat(5000)), "a usable 'start'"),
         ("{\"event\":\"start\",\"data\":{}}\n{\"event\":\"end\",\"data\":{}}".into(), "no interval"),
@@ -373,7 +376,7 @@ fn malformed_text_is_one_line_and_a_hint() {
     let cases = [
         (format!("{tcp}{tcp}"), "holds 2 runs"),
         (format!("{tcp}{udp}"), "holds 2 runs"),
-        (tcp.lines().take(12).map(|line| format!("{line}\n")).collect(), "breaks off after 1 interval"),
+        (tcp.lines().take(12).map(|line| format!("{line}\n")).collect(), "ends after 1 interval"),
         (elf, "not text"),
         ("\0\0\0".into(), "not text"),
         ("\u{1b}[2J\u{1b}[H".into(), "empty"),
@@ -383,7 +386,7 @@ fn malformed_text_is_one_line_and_a_hint() {
         ("[  5][TX-C   0.00-1.00   sec  1.00 MBytes  8.39 Mbits/sec\n".into(), "not an iperf3 log"),
         (
             udp.replace("0.00-3.00", "0.00-nan").replace("2.00-2.50", "2.00-inf").replace("2.50-3.00", "x-y"),
-            "breaks off after 4",
+            "ends after 4",
         ),
     ];
     for (text, part) in cases {

@@ -125,7 +125,9 @@ fn cubic_climbs_past_loss_and_window_to_the_line() {
     assert!(diagnosis.notes.iter().any(|note| note.starts_with("buffers for 4 x BDP on both hosts (")));
     // The author of the log used ten sockets. They appear as a note, which reports how much they take from
     // another flow.
-    assert!(diagnosis.notes.iter().any(|note| note.starts_with("10 connections in place of all this would")));
+    assert!(
+        diagnosis.notes.iter().any(|note| note.starts_with("10 connections instead of these remedies would"))
+    );
     assert!(diagnosis.notes.iter().any(|note| note.starts_with("10 connections leave ")));
 }
 
@@ -143,7 +145,7 @@ fn bbr_is_held_by_a_window_and_lifting_it_reaches_the_line() {
     let before_the_line = &diagnosis.ladder[diagnosis.ladder.len() - 2];
     assert_eq!(before_the_line.source, Source::Simulated);
     assert!(mbps(before_the_line.lasting()) >= 40.0, "{}", before_the_line.lasting());
-    assert!(diagnosis.notes.iter().any(|note| note.contains("predates the log")));
+    assert!(diagnosis.notes.iter().any(|note| note.contains("is older than the log")));
 }
 
 /// If a host has a rate cap in its own network, the ladder ends at that cap.
@@ -176,7 +178,7 @@ fn an_unknown_line_ends_the_ladder_and_runs_repeat_exactly() {
     assert!(runs.into_inner() >= 10);
     let last = diagnosis.ladder.last().unwrap();
     let peak = given.log.flows[0].intervals.iter().map(|interval| interval.rate).max().unwrap();
-    assert_eq!(last.what, format!("link unknown, at least {peak}"));
+    assert_eq!(last.what, format!("the link, of unknown rate, at least {peak}"));
     assert!(simulated(&diagnosis).iter().all(|rung| mbps(rung.lasting()) < 1.2 * mbps(peak)));
 }
 

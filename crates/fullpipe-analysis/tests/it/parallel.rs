@@ -276,7 +276,7 @@ fn an_unknown_link_is_not_what_comes_next() {
     assert_eq!(diagnosis.findings[0].limit, Limit::Rwnd);
     let text = render_text(&diagnosis, 200);
     let headline = text.lines().next().unwrap_or_default();
-    assert!(headline.contains("link unknown") && !headline.contains("stops you"), "{headline}");
+    assert!(headline.contains("a link of unknown rate") && !headline.contains("stops you"), "{headline}");
 }
 
 /// A receiver observes a slow reader and a full window, but not the limit of the sender. The verdict says so,

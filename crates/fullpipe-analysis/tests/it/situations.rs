@@ -212,7 +212,7 @@ fn a_shaper_without_the_lines_rate_is_an_open_question() {
         assert_eq!(finding.limit, Limit::Link, "{label}");
         assert_ne!(finding.confidence, Confidence::Certain, "{label}");
         assert!(
-            finding.could_not_tell.iter().any(|open| open.contains("link's rate is not known")),
+            finding.could_not_tell.iter().any(|open| open.contains("the rate of the link is not known")),
             "{label}"
         );
     }

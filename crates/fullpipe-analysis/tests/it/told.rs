@@ -74,7 +74,7 @@ fn a_full_receive_window_is_certain() {
     let found = Case::of(&log).explain().unwrap();
     let first = &found.findings[0];
     assert_eq!((first.limit, first.confidence), (Limit::Rwnd, Confidence::Certain));
-    assert_eq!(first.what, "a receive window of 3 MiB holds it");
+    assert_eq!(first.what, "a receive window of 3 MiB limits the rate");
     assert_eq!(first.ceiling, Some(Rate::from_bps(119_837_257)));
     assert_says(&first.evidence, "0.96 of the receiver's window");
     assert_eq!(limits(&found), [Limit::Rwnd]);
@@ -169,7 +169,7 @@ fn others_queue_is_no_more_than_a_hint() {
     let found = Case::of(&log_of(seconds, "cubic")).explain().unwrap();
     assert_eq!((found.findings[0].limit, found.findings[0].confidence), (Limit::Link, Confidence::Low));
     assert!(found.findings.len() > 1 && found.findings.iter().all(|f| f.confidence == Confidence::Low));
-    assert_says(&found.findings[0].could_not_tell, "whose queue");
+    assert_says(&found.findings[0].could_not_tell, "which flow fills the queue");
 }
 
 #[test]
@@ -249,11 +249,17 @@ fn drops_and_queue_tell_caps_apart() {
         (at, found.findings[at].what.clone(), found.findings[at].could_not_tell[0].clone())
     };
     let (policed, what, _) = cap(600, 215.0);
-    assert!(what.starts_with("a cap of one flow"), "{what}");
+    assert!(what.starts_with("a rate cap on one flow"), "{what}");
     let (shaped, what, open) = cap(0, 300.0);
-    assert!(what.starts_with("a shaper or a ceiling") && open.contains("what enforces it"), "{what}: {open}");
+    assert!(
+        what.starts_with("a shaper or a bottleneck") && open.contains("what enforces it"),
+        "{what}: {open}"
+    );
     let (host, what, open) = cap(0, 215.0);
-    assert!(what.starts_with("a ceiling of the host") && open.contains("what enforces it"), "{what}: {open}");
+    assert!(
+        what.starts_with("a bottleneck in the host") && open.contains("what enforces it"),
+        "{what}: {open}"
+    );
     assert!(policed < shaped && shaped <= host, "{policed} {shaped} {host}");
 }
 
@@ -365,7 +371,10 @@ fn a_window_set_with_w_is_the_applications() {
     assert!(diagnosis.hosts.receiver.buffer_fixed, "{:#?}", diagnosis.hosts);
     assert_eq!(ladder[0].limit, Limit::Rwnd);
     let remedy = ladder[1].remedies.title().expect("a remedy");
-    assert!(remedy.starts_with("buffers that the application does not fix (without -w"), "{remedy}");
+    assert!(
+        remedy.starts_with("autotuned buffers, without a fixed size from the application (-w"),
+        "{remedy}"
+    );
     assert!(ladder[1].remedies.commands().all(|command| command.run.contains("leave -w out")), "{ladder:#?}");
     assert!(ladder[1].lasting() > ladder[0].lasting().mul_div(2, 1), "{ladder:#?}");
     let report = FromReport::of(&diagnosis);

@@ -209,7 +209,7 @@ fn a_kernel_without_bbr_is_told_so_and_one_of_4_10_gets_fq() {
     let none = host(&[("net/ipv4/tcp_available_congestion_control", "reno cubic")]);
     assert!(
         left(&planned(&none, &inputs("0.1%")), What::CONGESTION_CONTROL)
-            .contains("but this kernel has it neither")
+            .contains("but this kernel does not have it, neither")
     );
     let mut module = none;
     module.facts.loadable = vec!["bbr".into()];

@@ -68,17 +68,20 @@ fn a_udp_test_that_fills_the_line_foretells_what_tcp_makes_of_it() {
     let first = &diagnosis.findings[0];
     assert_eq!(
         (first.what.as_str(), first.confidence),
-        ("a UDP test: 99.50 % arrived, which says nothing of TCP", Confidence::Certain)
+        (
+            "99.50 % of the datagrams of this UDP test arrived, which shows nothing about TCP",
+            Confidence::Certain
+        )
     );
     for part in [
         "78 of 15538 datagrams were lost",
-        "jitter on arrival is 20us",
-        "3 arrived out of order",
-        "much for TCP",
+        "jitter at the receiver is 20us",
+        "3 datagrams arrived out of order",
+        "large for TCP",
     ] {
         assert_says(&first.evidence, part);
     }
-    assert_says(&first.could_not_tell, "congestion control: UDP has none");
+    assert_says(&first.could_not_tell, "congestion control, which UDP does not have");
 
     // 0.5 % at 100 ms: within a factor of 1.5 of the closed-form model, which the ladder does not use.
     let tcp = udp.tcp.as_ref().unwrap();
@@ -96,7 +99,7 @@ fn a_udp_test_that_fills_the_line_foretells_what_tcp_makes_of_it() {
     let text = render_text(&diagnosis, 80);
     let present = "90 % of the link: ";
     assert!(text.starts_with(present), "{text}");
-    let next = format!("\nTCP would reach {} with CUBIC at this loss.\n", tcp.steady);
+    let next = format!("\nTCP would reach {} with CUBIC at this loss rate.\n", tcp.steady);
     assert!(text.contains(&next), "{text}");
     assert!(
         text.contains("78 of 15538 datagrams lost (0.5 %), jitter") && text.contains("3 out of order."),
@@ -119,9 +122,9 @@ fn a_test_without_a_loss_is_no_proof() {
     let log = log_of(18, 0, 0);
     let diagnosis = diagnose(&case(&log));
     let first = &diagnosis.findings[0];
-    assert_eq!(first.what, "a UDP test: all arrived, which says nothing of TCP");
-    assert_says(&first.evidence, "none arrived out of order");
-    assert_says(&first.could_not_tell, "whether the path loses less than");
+    assert_eq!(first.what, "all datagrams of this UDP test arrived, which shows nothing about TCP");
+    assert_says(&first.evidence, "no datagrams arrived out of order");
+    assert_says(&first.could_not_tell, "whether the loss rate is below");
     let present = &diagnosis.ladder[0];
     assert!(present.low.unwrap().mul_div(2, 1) < present.high.unwrap(), "{present:#?}");
 }
@@ -139,7 +142,7 @@ fn the_ladder_stands_on_the_hosts_as_they_are() {
         (diagnosis.hosts.sender.buffer_bytes, diagnosis.hosts.receiver.buffer_bytes),
         (65_536, 131_072)
     );
-    assert_says(&diagnosis.assumptions, "the sysctl dump stands for both hosts");
+    assert_says(&diagnosis.assumptions, "both hosts have the settings of the sysctl dump");
 }
 
 /// If the path is unknown there is no ladder, and no RTT is made up.
@@ -151,7 +154,7 @@ fn without_rtt_or_line_there_is_no_ladder() {
         assert!(diagnosis.ladder.is_empty());
         assert_says(&diagnosis.notes, "with --rtt and --link");
         let shown = render_text(&diagnosis, 80);
-        assert!(shown.lines().next().unwrap().contains("says nothing of TCP"), "{shown}");
+        assert!(shown.lines().next().unwrap().contains("shows nothing about TCP"), "{shown}");
         assert!(!shown.contains("RTT 0"), "{shown}");
     }
 }
@@ -162,11 +165,11 @@ fn an_overrun_is_not_taken_for_the_paths_loss() {
     let full = log_of(25, 4_000, 0);
     let diagnosis = diagnose(&case(&full));
     assert!(diagnosis.ladder.is_empty() && diagnosis.udp.as_ref().unwrap().tcp.is_none());
-    assert_says(&diagnosis.notes, "repeat with -b below the link's rate");
+    assert_says(&diagnosis.notes, "repeat with -b below the rate of the link");
     let drowned = example("udp-loss.txt");
     let diagnosis = diagnose(&case(&drowned).link("10gbit".parse().ok()));
     assert!(diagnosis.ladder.is_empty());
-    assert_says(&diagnosis.notes, "more than half was lost");
+    assert_says(&diagnosis.notes, "more than half of the datagrams were lost");
 }
 
 /// A 32 KiB datagram consists of 23 packets, and the loss of any of them loses the datagram.

@@ -116,7 +116,11 @@ fn holes_in_the_receive_window_are_its_limit() {
         let first = &diagnosis.findings[0];
         println!("{path}: {:?} {:?} {:?}", first.limit, first.confidence, first.evidence);
         assert_eq!((first.limit, first.confidence), (Limit::Rwnd, Confidence::High), "{path}: {first:#?}");
-        assert!(first.what.starts_with("holes in the receive window"), "{}", first.what);
+        assert!(
+            first.what.starts_with("data behind lost segments fills the receive window"),
+            "{}",
+            first.what
+        );
         assert!(diagnosis.excluded.iter().all(|one| one.limit != Limit::Rwnd), "{:#?}", diagnosis.excluded);
         let text = case(run.text()).explained().expect("an explanation");
         is_honest(&text, &[Limit::Rwnd]);
@@ -129,6 +133,10 @@ fn holes_in_the_receive_window_are_its_limit() {
         let first = &found.findings[0];
         println!("rows: {:?} {:?} {:.2} {}", first.limit, first.confidence, first.share, first.what);
         assert_eq!(first.limit, Limit::Rwnd, "{path}: {:#?}", found.findings);
-        assert!(first.what.starts_with("holes in the receive window"), "{}", first.what);
+        assert!(
+            first.what.starts_with("data behind lost segments fills the receive window"),
+            "{}",
+            first.what
+        );
     }
 }

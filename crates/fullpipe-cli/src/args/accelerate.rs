@@ -14,18 +14,18 @@ Examples:
   fullpipe accelerate --config accelerate.toml
   fullpipe accelerate status
 
-fullpipe takes the new connections to ADDRESS:PORT of this host, carries them with its own TCP, and
-hands their bytes to the server over loopback. Neither the clients nor the server change, except
-that a server behind proxy-v2 must accept the PROXY protocol. Connections that exist at the start
-stay with the kernel. If fullpipe ends or is killed, the kernel's listener on ADDRESS:PORT answers
-new connections; the connections that fullpipe carried are lost.
+fullpipe accepts new connections to ADDRESS:PORT of this host with its own TCP, and relays their
+data to the server over loopback. The clients need no change, and neither does the server, except
+that it must accept the PROXY protocol with proxy-v2. Connections that exist at the start stay with
+the kernel. If fullpipe ends or is killed, the kernel's listener on ADDRESS:PORT answers new
+connections; the connections that fullpipe carried are lost.
 
 Exit codes:
   0  done
   1  the service cannot start, or the worker fails repeatedly
   2  wrong usage
   4  missing permission: steering requires root
-  5  --check found an objection";
+  5  --check found a reason not to start";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = ACCELERATE_EXAMPLE, args_conflicts_with_subcommands = true)]
@@ -41,9 +41,9 @@ pub(crate) struct AccelerateArgs {
     #[arg(long, value_name = "HOST:PORT|unix:PATH")]
     pub(crate) upstream: Option<String>,
 
-    /// Tell the server the client's address in a PROXY protocol header (proxy-v2), connect from the client's
-    /// address (transparent), or hide it (hidden); required, because a server may trust connections from this
-    /// host
+    /// Send the client's address to the server in a PROXY protocol header (proxy-v2), connect from the
+    /// client's address (transparent), or hide the address (hidden); there is no default, because with hidden
+    /// the server may trust clients as if they were this host
     #[arg(long, value_enum, value_name = "MODE")]
     pub(crate) client_address: Option<ClientAddressName>,
 
@@ -60,19 +60,20 @@ pub(crate) struct AccelerateArgs {
     #[arg(long = "match", value_name = "EXPRESSION")]
     pub(crate) matching: Option<String>,
 
-    /// Print what would change on this host and what stands in the way, and change nothing
+    /// Print what a start would change on this host and what would prevent the start, and change nothing
     #[arg(long, conflicts_with = "dry_run")]
     pub(crate) check: bool,
 
-    /// Print the nftables commands of a start, and change nothing
+    /// Print the nftables commands that a start would run, and change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
 
-    /// Start although firewall rules for the port would no longer apply
+    /// Start even if firewall rules for the port would no longer apply
     #[arg(long, value_enum, value_name = "ACTION")]
     pub(crate) firewall: Option<FirewallAction>,
 
-    /// Start although no server listens on the address and port, so that nothing answers without fullpipe
+    /// Start even if no server listens on the address and port; nothing then answers connections after
+    /// fullpipe ends
     #[arg(long)]
     pub(crate) no_fallback: bool,
 }

@@ -22,25 +22,26 @@ Examples:
   fullpipe copy ny.example.com:in/db.sql .
   feed --resume-from 3 | fullpipe copy - relay://ny.example.com/feed --stream monday --progress-fd 3
 
-With several SRC, or if DEST ends with /, the names of the sources are added to DEST; otherwise
-DEST is the new name. The target never depends on what exists: the same command continues an
-interrupted copy, and skips files that have the same size and modification time already.
+With several SRC, or if DEST ends with /, fullpipe appends the name of each source to DEST;
+otherwise DEST is the new name. The target never depends on which files already exist, so the same
+command continues an interrupted copy. It skips files whose size and modification time match.
 
-With -, standard input becomes the file DEST. Its bytes are kept until they are durable at the
-relay; the producer waits while --memory is full. Without --stream, the file begins anew with each
-command. With it, the first line on --progress-fd is the offset from which the producer goes on.
+With -, fullpipe copies standard input to the file DEST. It keeps the data until the data is durable
+at the relay; the producer waits while --memory is full. Without --stream, each command starts the
+file from the beginning. With --stream, the first line on --progress-fd is the offset at which the
+producer has to resume.
 
-HOST:PATH starts fullpipe on the other host over ssh, as scp does. The data goes over separate TLS
-connections to a free port there, with keys that are made for this copy. relay:// needs a running
-relay. There, each end has a key: --peer pins the relay's; the relay needs --allow with the
-fingerprint that fullpipe relay key prints here.
+For HOST:PATH, fullpipe starts itself on the other host over ssh, as scp does. The data goes over
+separate TLS connections to a free port there, with keys that are made for this copy. relay:// needs
+a running relay, and both ends have permanent keys: --peer pins the relay's key, and the relay needs
+--allow with the fingerprint that fullpipe relay key prints on this host.
 
 Exit codes:
   0  done
-  1  a file cannot be read or written; what is durable at the relay is kept
+  1  a file cannot be read or written; the relay keeps the data that is durable there
   2  wrong usage
   3  the relay is unreachable, or disconnects
-  4  one end does not accept the key of the other";
+  4  one end rejects the key of the other";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = COPY_EXAMPLE)]
@@ -54,13 +55,13 @@ pub(crate) struct CopyArgs {
     #[arg(value_name = "DEST")]
     pub(crate) target: OsString,
 
-    /// Number of connections, 1 to 16; auto begins with one, and a range with its least number, and adds
-    /// connections while each of them is limited by its own window, buffer or rate cap
+    /// Number of connections, 1 to 16; with a range, or auto for 1..16, fullpipe starts with the smallest
+    /// number and adds connections while each one is limited by its own window, buffer or rate cap
     #[arg(long, value_name = "auto|N|MIN..MAX", default_value = "4")]
     pub(crate) connections: String,
 
-    /// Rate of the slowest link on the way, for example 500mbit; auto then opens as many connections as fill
-    /// it, and the result is printed beside a forecast
+    /// Rate of the slowest link on the path, for example 500mbit; auto then opens as many connections as it
+    /// takes to fill that link, and fullpipe prints a forecast with the result
     #[arg(long, value_name = "RATE")]
     pub(crate) link: Option<Rate>,
 
@@ -68,34 +69,35 @@ pub(crate) struct CopyArgs {
     #[arg(long, value_name = "SHARE", requires = "link")]
     pub(crate) loss: Option<Probability>,
 
-    /// Print a forecast for each number of connections and copy nothing; measures the RTT with a connection to
-    /// the other host
+    /// Print a forecast for each number of connections, and copy nothing; fullpipe measures the RTT with one
+    /// connection to the other host
     #[arg(long, requires = "link")]
     pub(crate) plan: bool,
 
-    /// Send at most at this rate over all connections, at least 100kbit, for example 100mbit
+    /// Limit the total rate of all connections, for example 100mbit; at least 100kbit
     #[arg(long, value_name = "RATE")]
     pub(crate) limit: Option<Rate>,
 
-    /// Time for which a copy that has lost its relay tries to continue; 0s ends it at once
+    /// Keep trying to reconnect for this time after the relay is lost; with 0s, end the copy at once
     #[arg(long, value_name = "TIME", default_value = "60s")]
     pub(crate) retry: Duration,
 
-    /// Memory for the bytes of a pipe that are not durable at the relay, 4MiB to 4GiB; with --spool, their
-    /// amount on the disk, to 4TiB
+    /// Maximum amount of piped data that is not yet durable at the relay: 4MiB to 4GiB in memory, or up to
+    /// 4TiB on the disk with --spool
     #[arg(long, value_name = "SIZE", default_value = "64MiB")]
     pub(crate) memory: Bytes,
 
-    /// Name of the stream in a pipe; another command with this name and DEST continues it
+    /// Name of the piped stream; a later command with the same name and DEST continues the stream
     #[arg(long, value_name = "NAME")]
     pub(crate) stream: Option<String>,
 
-    /// Folder for a file that keeps the bytes of a pipe; what is synced there counts as accepted
+    /// Keep piped data in a file in DIR instead of in memory; data counts as accepted once it is synced to
+    /// that file
     #[arg(long, value_name = "DIR", requires = "stream")]
     pub(crate) spool: Option<PathBuf>,
 
-    /// File descriptor for the progress of a pipe: a line with the accepted offset in bytes, at the beginning
-    /// and whenever it grows
+    /// Write the accepted offset of a pipe, in bytes, to this file descriptor: one line at the start, and one
+    /// whenever the offset grows
     #[arg(long, value_name = "FD")]
     pub(crate) progress_fd: Option<u32>,
 
@@ -103,8 +105,8 @@ pub(crate) struct CopyArgs {
     #[arg(long, value_name = "FINGERPRINT")]
     pub(crate) peer: Option<String>,
 
-    /// Compare the content of files that have the same size and modification time, and read what was written
-    /// back from the disk
+    /// Compare the contents of files whose size and modification time match, and read written files back from
+    /// the disk
     #[arg(long)]
     pub(crate) verify: bool,
 
@@ -138,7 +140,7 @@ pub(crate) struct RelayArgs {
 pub(crate) enum RelayAction {
     /// Receive files from fullpipe copy, and send files to it
     Serve(RelayServeArgs),
-    /// Receive the files of one copy, as fullpipe copy starts it over ssh
+    /// Serve one copy; fullpipe copy starts this command over ssh
     #[command(hide = true)]
     Once,
     /// Print the fingerprint of this host's key, and create the key if there is none
@@ -150,9 +152,10 @@ Examples:
   fullpipe relay serve --root /srv/in --allow sha256:...
   fullpipe relay serve --root /srv/in --allow /etc/fullpipe/clients
 
-A file for --allow has one client per line: a fingerprint, followed by root=FOLDER to give the
-client a folder of its own, and by read-only or write-only. # begins a comment. The relay runs until it is stopped; clients then
-continue with the next one. Unfinished files are in .fullpipe-*.partial beside their targets.
+A file for --allow lists one client per line: a fingerprint, optionally followed by root=FOLDER,
+which gives the client a separate folder, and by read-only or write-only. # begins a comment. The
+relay runs until it is stopped; clients continue their copies when it runs again. Unfinished files
+are next to their targets, in .fullpipe-*.partial.
 
 Exit codes:
   1  the key, the folder or the address cannot be used
@@ -166,7 +169,7 @@ pub(crate) struct RelayServeArgs {
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:9581")]
     pub(crate) listen: SocketAddr,
 
-    /// Folder to and from which clients copy; no path leads out of it
+    /// Folder that clients copy to and from; they cannot reach files outside it
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub(crate) root: PathBuf,
 

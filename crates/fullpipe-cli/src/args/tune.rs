@@ -18,11 +18,11 @@ Examples:
   fullpipe tune rollback
   fullpipe tune show --rtt 210ms
 
-Without --apply nothing changes. Applied changes are on trial: after the time of --revert-after they
-are reverted unless you run fullpipe tune confirm, even if this process is killed or the host
-restarts. On hosts with systemd, a timer backs this up, because a logout can kill all processes of a
-session. /etc/sysctl.d/90-fullpipe.conf lists trial settings as comments and confirmed ones as
-settings; the previous values are stored in /var/lib/fullpipe.
+Without --apply, nothing changes. Applied changes are on trial: fullpipe reverts them after the time
+of --revert-after unless you run fullpipe tune confirm. It reverts them even if this process is
+killed or the host restarts. On hosts with systemd, a timer backs this up, because a logout can kill
+all processes of a session. /etc/sysctl.d/90-fullpipe.conf lists trial settings as comments and
+confirmed ones as settings; /var/lib/fullpipe stores the previous values.
 
 Exit codes:
   0  done
@@ -140,7 +140,8 @@ pub(crate) struct PlanArgs {
     pub(crate) output: OutputArgs,
 }
 
-/// Trial time, after which unconfirmed changes are reverted; `None` to keep them until they are rolled back.
+/// Trial time, after which unconfirmed changes are reverted; with `None`, the changes stay until they are
+/// rolled back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RevertAfter(pub(crate) Option<Duration>);
 
@@ -185,7 +186,7 @@ pub(crate) struct ShowArgs {
     #[arg(long, value_name = "SHARE", default_value = "0")]
     pub(crate) loss: Probability,
 
-    /// Show the route to HOST, a name or an address
+    /// Also show the route to HOST, a name or an address
     #[arg(long, value_name = "HOST")]
     pub(crate) to: Option<String>,
 
@@ -201,7 +202,7 @@ pub(crate) struct GuardArgs {
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
 
-    /// Revert overdue trials and exit, without waiting for other trials
+    /// Revert expired trials and exit, without waiting for other trials
     #[arg(long)]
     pub(crate) overdue: bool,
 

@@ -29,7 +29,7 @@ Exit codes:
 #[derive(Debug, ClapArgs)]
 #[command(after_help = EXAMPLE, group(ArgGroup::new("side").required(true).args(["client", "server"])))]
 pub(crate) struct Iperf3Args {
-    /// Run a test to the iperf3 server on HOST
+    /// Run a test against the iperf3 server on HOST
     #[arg(short = 'c', long, value_name = "HOST")]
     pub(crate) client: Option<String>,
 
@@ -37,7 +37,7 @@ pub(crate) struct Iperf3Args {
     #[arg(short, long)]
     pub(crate) server: bool,
 
-    /// Server port, to listen on or to connect to
+    /// Port that the server listens on, and that the client connects to
     #[arg(short, long, value_name = "PORT", default_value_t = PORT)]
     pub(crate) port: u16,
 
@@ -257,7 +257,7 @@ fn whole_seconds(text: &str) -> Result<Duration, String> {
     let seconds: u64 = text.parse().map_err(|_| format!("'{text}' is not a whole number of seconds"))?;
     let most = params::TIME_MOST.as_millis() / 1_000;
     if seconds > most {
-        Err(format!("{seconds} s is more than a day"))
+        Err(format!("{seconds} s is longer than a day"))
     } else {
         Ok(Duration::from_secs(seconds))
     }
@@ -305,7 +305,7 @@ const UNSUPPORTED: [(&str, &str, &str); 32] = [
     ("", "--nstreams", "this flag applies to SCTP only"),
     ("-m", "--mptcp", "fullpipe cannot separate the limits of subflows"),
     ("-Z", "--zerocopy", "zerocopy saves only CPU time, but fullpipe measures paths"),
-    ("", "--skip-rx-copy", "received data is never copied: remove this flag"),
+    ("", "--skip-rx-copy", "remove this flag; fullpipe never copies received data"),
     ("-A", "--affinity", "use taskset"),
     ("-F", "--file", "data always comes from memory"),
     ("-L", "--flowlabel", "the kernel chooses the flow label"),
@@ -315,7 +315,7 @@ const UNSUPPORTED: [(&str, &str, &str); 32] = [
     ("-D", "--daemon", "use systemd or nohup"),
     ("-I", "--pidfile", "run fullpipe as a systemd service"),
     ("", "--logfile", "redirect the output"),
-    ("", "--forceflush", "every line is flushed: remove this flag"),
+    ("", "--forceflush", "remove this flag; fullpipe flushes every line"),
     ("", "--timestamps", "use ts from moreutils, or -J, whose output includes times"),
     ("-d", "--debug", "use -V"),
     ("", "--rsa-private-key-path", "authentication is not supported"),

@@ -1,6 +1,8 @@
 //! `fullpipe iperf3 -c`: runs an iperf3 test, reports its results and diagnoses it.
 
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use fullpipe::classify::SocketFacts;
 use fullpipe::host::{LOCAL, settings};
@@ -213,7 +215,11 @@ fn conclude(
             peer: peer.as_ref(),
             server_trace: finished.server_trace.as_deref(),
         };
-        Some(output::with_progress(|observer| explain(&show.recorder, &known, observer))?)
+        // After the test, Ctrl-C ends the simulation, and the results of the test are printed.
+        let ended = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&ended);
+        at_signal(move || flag.store(true, Ordering::Relaxed))?;
+        Some(output::with_progress_until(ended, |observer| explain(&show.recorder, &known, observer))?)
     };
     let tcp_vs_udp = udp.as_ref().map(|(_, tcp_vs_udp)| *tcp_vs_udp);
     if explained.is_some() || udp.is_some() {

@@ -20,7 +20,8 @@ pub(crate) fn diagnose(args: &DiagnoseArgs, look: Look) -> Option<Result<ExitCod
 
 fn measured(args: &DiagnoseArgs, look: Look, place: &ServerAddress) -> Result<ExitCode, Failure> {
     if args.point.is_some() || args.seed.is_some() || args.flow.is_some() {
-        let message = format!("--point, --seed and --flow apply to files, and {} is a server", args.file());
+        let message =
+            format!("--point, --seed and --flow apply only to files, but {} is a server", args.file());
         return Err(Failure::usage(message, "remove them"));
     }
     let control = args.control.as_ref().map(|control| match control {

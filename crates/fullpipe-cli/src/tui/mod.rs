@@ -252,7 +252,7 @@ impl Drop for Screen {
 }
 
 fn cannot(what: &str, error: &io::Error) -> Failure {
-    Failure::new(format!("cannot {what}: {error}"), "remove --tui, or redirect the output for plain lines")
+    Failure::new(format!("cannot {what}: {error}"), "remove --tui, or redirect the output to get plain lines")
 }
 
 /// Sets `flag` when the process receives a signal that would end it, so that the live view can restore the

@@ -25,7 +25,7 @@ pub(super) fn options(place: &PlaceArgs) -> String {
 }
 
 pub(super) fn applied_text(applied: &AppliedChanges, place: &PlaceArgs) -> String {
-    let mut text = "\nApplied, and read back:\n".to_owned();
+    let mut text = "\nApplied and verified by reading back:\n".to_owned();
     for SettingChange { key, former, value } in &applied.settings {
         let _ = writeln!(text, "  {key} = {value} (was {former})");
     }
@@ -39,12 +39,12 @@ pub(super) fn applied_text(applied: &AppliedChanges, place: &PlaceArgs) -> Strin
             let timer = applied.timer.as_ref().map(|timer| format!(" (and by systemd, {timer})"));
             writeln!(
                 text,
-                "It is taken back in {time}{} unless you run: fullpipe tune confirm{options}\nTo take it back now: fullpipe \
-                 tune rollback{options}",
+                "The changes are reverted in {time}{} unless you run: fullpipe tune confirm{options}\nTo \
+                 revert them now: fullpipe tune rollback{options}",
                 timer.unwrap_or_default()
             )
         }
-        None => writeln!(text, "To take it back: fullpipe tune rollback{options}"),
+        None => writeln!(text, "To revert the changes: fullpipe tune rollback{options}"),
     };
     text
 }
@@ -59,7 +59,7 @@ pub(super) fn confirm(args: &StateArgs) -> Result<ExitCode, Failure> {
             let changes = confirmed.changes;
             let many = if changes == 1 { "1 change is".into() } else { format!("{changes} changes are") };
             let overridden = overrides_text(&tune::status(&place)?.overrides);
-            output::print(&format!("{many} kept; {file} sets them at every boot.\n{overridden}"))?;
+            output::print(&format!("{many} permanent; {file} sets the values at every boot.\n{overridden}"))?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -78,19 +78,19 @@ pub(super) fn rollback(args: &RollbackArgs) -> Result<ExitCode, Failure> {
         }
     }
     if !any {
-        output::print("There is nothing to take back.\n")?;
+        output::print("There are no changes to revert.\n")?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 pub(super) fn taken_back_text(TakenBack { done, left, damage }: &TakenBack) -> String {
     let mut text =
-        if done.is_empty() { "Everything is as before already.\n" } else { "Restored:\n" }.to_owned();
+        if done.is_empty() { "All values were already restored.\n" } else { "Restored:\n" }.to_owned();
     for line in done {
         let _ = writeln!(text, "  {line}");
     }
     if !left.is_empty() {
-        text += "Not restored (--force would have):\n";
+        text += "Not restored (--force restores these too):\n";
     }
     for line in left {
         let _ = writeln!(text, "  {line}");
@@ -124,33 +124,37 @@ fn overrides_text(overrides: &[Override]) -> String {
 fn text(status: &StatusReport, place: &PlaceArgs) -> String {
     let mut text = String::new();
     if status.states.is_empty() {
-        text += "Nothing is changed by fullpipe.\n";
+        text += "There are no changes by fullpipe.\n";
     }
     for state in &status.states {
         let _ = match (state.phase, state.left) {
             (Phase::Trial, Some(left)) if left.is_zero() => writeln!(
                 text,
-                "On trial and overdue: fullpipe tune rollback{} takes it back, as root.",
+                "On trial and expired: to revert the changes, run fullpipe tune rollback{} as root.",
                 options(place)
             ),
             (Phase::Trial, Some(left)) => {
                 writeln!(
                     text,
-                    "On trial: taken back in {left} unless fullpipe tune confirm{}.",
+                    "On trial: reverted in {left} unless you run fullpipe tune confirm{}.",
                     options(place)
                 )
             }
             (Phase::Confirmed | Phase::Trial, _) => writeln!(text, "Confirmed:"),
             (Phase::Applying | Phase::Reverting, _) => {
-                writeln!(text, "Unfinished: fullpipe tune rollback{} takes it back.", options(place))
+                writeln!(
+                    text,
+                    "Unfinished: to revert the changes, run fullpipe tune rollback{}.",
+                    options(place)
+                )
             }
         };
         if let Some(why) = &state.damage {
             let options = options(place);
             let _ = writeln!(
                 text,
-                "  The journal of these changes is damaged ({why}).\n  fullpipe tune rollback{options} restores what is known, and keeps \
-                 the damaged file."
+                "  The journal of these changes is damaged ({why}).\n  fullpipe tune rollback{options} \
+                 restores the values that can be read, and keeps the damaged file."
             );
         }
         for change in &state.changes {
@@ -159,7 +163,7 @@ fn text(status: &StatusReport, place: &PlaceArgs) -> String {
             let _ = writeln!(text, "  {what}: {set} (was {former})");
             if *drifted {
                 let present = present.as_deref().unwrap_or("none");
-                let _ = writeln!(text, "    drifted: it is {present} now");
+                let _ = writeln!(text, "    drifted: the value is now {present}");
             }
         }
     }

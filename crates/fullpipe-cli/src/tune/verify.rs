@@ -34,21 +34,25 @@ pub(super) fn text(verified: &VerifyResult) -> String {
 pub(super) fn offer(doing: &ApplyContext<'_>, applied: Option<&AppliedChanges>) -> Result<(), Failure> {
     let options = options(&doing.args.place);
     let left = applied.and_then(|applied| applied.revert_after);
-    let by_itself = left.map(|left| format!("; by itself that happens in {left}")).unwrap_or_default();
+    let by_itself = left.map(|left| format!(" (otherwise, they are reverted in {left})")).unwrap_or_default();
     if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
         return output::print(&format!(
-            "Without a gain there is no reason to keep it. To take it back now: fullpipe tune rollback{options}{by_itself}.\n"
+            "Without a gain, there is no reason to keep the changes. To revert them now: fullpipe tune \
+             rollback{options}{by_itself}.\n"
         ));
     }
-    eprint!("Without a gain there is no reason to keep it. Take it back now{by_itself}? [y/N] ");
+    eprint!("Without a gain, there is no reason to keep the changes. Revert them now{by_itself}? [y/N] ");
     let mut answer = String::new();
     // Without an answer, or after a read error, the text is empty, which is treated as "no".
     let _ = io::stdin().read_line(&mut answer);
     if !matches!(answer.trim(), "y" | "Y" | "yes") {
-        return output::print(&format!("Left on trial{by_itself}. Now: fullpipe tune rollback{options}\n"));
+        return output::print(&format!(
+            "The changes are still on trial. To revert them now: fullpipe tune \
+                                       rollback{options}{by_itself}\n"
+        ));
     }
     match rollback(doing.place, false)? {
         Some(taken_back) => output::print(&taken_back_text(&taken_back)),
-        None => output::print("The changes were already rolled back.\n"),
+        None => output::print("The changes were already reverted.\n"),
     }
 }

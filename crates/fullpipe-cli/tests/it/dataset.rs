@@ -66,6 +66,29 @@ fn a_killed_sweep_continues() {
     assert!(whole == killed);
 }
 
+/// Two processes that make the same parts at the same time leave one result, and no temporary file.
+#[test]
+fn two_processes_leave_one_result() {
+    let dir = folder("dataset-twice");
+    let experiment = dir.join("sweep.toml");
+    fs::write(&experiment, SWEEP).expect("written");
+    let [experiment, one, two] =
+        [experiment, dir.join("one"), dir.join("two")].map(|path| path.to_string_lossy().into_owned());
+    let make = |out: &str| {
+        let mut command = Command::new(crate::PROGRAM);
+        command.args(["run", &experiment, "--dataset", out, "--part-packets", "30000", "--shard", "0/1"]);
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        command
+    };
+    assert!(make(&one).status().expect("it starts").success());
+    let both: Vec<_> = (0..2).map(|_| make(&two).spawn().expect("it starts")).collect();
+    for child in both {
+        let output = child.wait_with_output().expect("it ends");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    assert!(files(Path::new(&one)) == files(Path::new(&two)));
+}
+
 #[test]
 fn a_data_set_is_checked_and_a_row_is_repeated() {
     let dir = folder("dataset");
@@ -94,6 +117,39 @@ fn a_data_set_is_checked_and_a_row_is_repeated() {
     assert_eq!((&run["seed"], &run["flows"][0]["cc"]), (&Value::from(5), &Value::from("bbr1")));
 }
 
+/// A second process follows the files: it ends when another one has made the last part.
+#[expect(clippy::disallowed_methods, reason = "two processes at the same time")]
+#[test]
+fn a_watch_ends_with_the_data_set() {
+    let dir = folder("dataset-watched");
+    let experiment = dir.join("sweep.toml");
+    fs::write(&experiment, SWEEP).expect("written");
+    let [experiment, out] = [experiment, dir.join("out")].map(|path| path.to_string_lossy().into_owned());
+    let make = ["run", &experiment, "--dataset", &out, "--part-packets", "30000"];
+    done(&[&make[..], &["--shard", "0/2"]].concat());
+    let once = done(&["dataset", "watch", &out, "--once"]);
+    assert!(
+        once.contains(" parts, ") && once.contains(" of 216 runs, ") && once.ends_with(" left\n"),
+        "{once}"
+    );
+    let watching = Command::new(crate::PROGRAM)
+        .args(["dataset", "watch", &out])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    thread::sleep(Duration::from_millis(200));
+    done(&make);
+    let watched = watching.wait_with_output().expect("it ends");
+    assert!(watched.status.success());
+    let text = String::from_utf8_lossy(&watched.stdout);
+    assert!(text.lines().count() >= 2, "{text}");
+    assert!(text.ends_with(" of 216 runs: complete\n") && text.contains("216 of 216 runs"), "{text}");
+    assert_eq!(
+        done(&["dataset", "watch", &out, "--once"]),
+        text.lines().last().map_or(String::new(), |l| format!("{l}\n"))
+    );
+}
+
 #[test]
 fn unusable_options_are_refused_in_one_line() {
     let dir = folder("dataset-refused");
@@ -109,7 +165,7 @@ fn unusable_options_are_refused_in_one_line() {
     for (options, code, expected) in [
         (&["--shard", "2/2"][..], 2, "'2/2' is not a shard"),
         (&["--points", &unknown], 1, "unknown column 'rtx'"),
-        (&["--points", &nan], 1, "'NaN' in the column of 'rtt' is not a number"),
+        (&["--points", &nan], 1, "'NaN' in column 'rtt' is not a number"),
         (&["--points", &damaged], 1, "not readable as Parquet"),
         (&["--points", &nowhere], 1, "cannot read"),
         (&["--trace", "1us"], 1, "sample interval 1us is out of range"),
@@ -123,6 +179,7 @@ fn unusable_options_are_refused_in_one_line() {
     }
     for arguments in [
         ["dataset", "check", &nowhere].as_slice(),
+        &["dataset", "watch", &nowhere],
         &["dataset", "show", &nowhere, "--row", "0"],
         &["run", &nowhere, "--row", "0"],
     ] {

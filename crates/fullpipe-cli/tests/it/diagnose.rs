@@ -178,7 +178,7 @@ fn what_cannot_be_used_gets_one_line_and_a_hint() {
         ("empty", b"", &rtt, "empty"),
         ("blank", b" \n\n", &rtt, "empty"),
         ("header only", header.as_bytes(), &rtt, "no interval"),
-        ("cut off", cut.as_bytes(), &rtt, "breaks off after 3 intervals"),
+        ("cut off", cut.as_bytes(), &rtt, "ends after 3 intervals"),
         ("a failed run", failed.as_bytes(), &rtt, "unable to connect"),
         ("JSON cut off", json.as_bytes(), &rtt, ""),
         ("garbage", &garbage, &rtt, ""),

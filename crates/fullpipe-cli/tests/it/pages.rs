@@ -343,6 +343,29 @@ fn the_page_on_experiments_has_every_key() {
     }
 }
 
+/// A page that quotes how many cells agree with a kernel quotes the table of that comparison.
+#[test]
+fn the_number_of_cells_that_agree_is_that_of_the_table() {
+    const AGREE: &str = " of 40 cells agree";
+    let number = |text: &str| text.rsplit(' ').next().expect("a word").parse::<u32>().expect("a number");
+    let of_table = |page: &str| {
+        let text = read(page);
+        let total = text.lines().find_map(|line| line.strip_suffix(&format!("{AGREE}."))).expect(page);
+        number(total)
+    };
+    let (guests, host) = (of_table("docs/evidence/guests.md"), of_table("docs/evidence/fidelity.md"));
+    let mut quotes = 0;
+    for page in ["docs/evidence/README.md", "docs/evidence/fidelity.md"] {
+        for line in read(page).lines().filter(|line| line.starts_with('|')) {
+            let Some((before, after)) = line.split_once(AGREE) else { continue };
+            let expected = if after.contains("guests.md") { guests } else { host };
+            assert_eq!(number(before), expected, "{page}: {line}");
+            quotes += 1;
+        }
+    }
+    assert_eq!(quotes, 4, "both pages quote both comparisons");
+}
+
 #[test]
 fn the_chinese_readme_has_the_form_of_the_english_one() {
     let (english, chinese) = (form(&read("README.md")), form(&read("README.zh-CN.md")));

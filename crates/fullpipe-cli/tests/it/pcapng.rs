@@ -117,9 +117,9 @@ fn a_simulated_run_is_in_its_capture_packet_by_packet() {
     let read = summary(&capture);
     let path = |name: &str| run["path"][name].as_u64().expect("a number");
     let (lost, full) = (path("random_drops"), path("queue_drops"));
-    assert!(lost > 20 && full > 20, "{lost} lost, {full} found the queue full");
+    assert!(lost > 20 && full > 20, "{lost} lost, {full} dropped by the full queue");
     let comments = [
-        ("dropped by the path: lost at random".to_owned(), lost),
+        ("dropped by the path: random loss".to_owned(), lost),
         ("dropped by the path: queue full".to_owned(), full),
     ];
     assert_eq!(read.comments, BTreeMap::from(comments));
@@ -148,7 +148,7 @@ fn a_capture_that_cannot_be_written_is_refused_before_anything_runs() {
     for place in [inside_a_file.as_str(), folder.to_str().expect("UTF-8"), ".."] {
         let (error, hint) = refusal(1, fullpipe(&["run", &file, "--pcapng", place]));
         assert!(error.starts_with(&format!("cannot write {place}: ")), "{error}");
-        assert_eq!(hint, "pass --pcapng a path that you may write to");
+        assert_eq!(hint, "pass a path that you may write to with --pcapng");
     }
     assert_eq!(fs::read_dir(&folder).expect("a folder").count(), 1);
 }

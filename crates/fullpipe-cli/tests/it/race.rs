@@ -158,8 +158,8 @@ fn bounds_count_only_when_asked() {
 
 #[test]
 fn what_cannot_race_gets_one_line_and_a_hint() {
-    let known = "known: reno, bic, cubic, vegas, bbr1, bbr3, surge; NAME+iw starts with a window of 44 segments, \
-                 NAME+PROFILE has a profile, tcpa is bbr1+tcpa";
+    let known = "known: reno, bic, cubic, vegas, bbr1, bbr3, surge; NAME+iw has an initial window of 44 \
+                 segments, NAME+PROFILE has the settings of a profile, and tcpa is short for bbr1+tcpa";
     let cases: [(&[&str], i32, &str, String); 9] = [
         (&["--arms", "bbr1,cubik"], 2, "unknown arm 'cubik'", format!("did you mean cubic? {known}")),
         (&["--arms", "bbr1,BBR3+iw"], 2, "unknown arm 'BBR3+iw'", format!("did you mean bbr3+iw? {known}")),
@@ -207,14 +207,14 @@ fn what_cannot_race_gets_one_line_and_a_hint() {
 
     for (from, to, problem) in [
         ("app = { request = '200B' }\n", "", "has a flow without a request"),
-        ("bytes = '60kB'\n", "", "has a flow without an end"),
+        ("bytes = '60kB'\n", "", "has a flow without a size"),
         (
             "[[flow]]\n",
             "[[flow]]\ncount = 2\n",
-            "has flows that are not the same download, one after the other",
+            "has flows that are not equal downloads, one after the other",
         ),
         ("rtt = '50ms'", "rtt = '50m'", "line 5, column 7: time '50m' has an unknown unit"),
-        ("", "", "a race needs at least two pairs, and the experiment has one seed"),
+        ("", "", "a race needs at least two pairs, but the experiment has only one seed"),
     ] {
         let file = cells("race-refused", &CELLS.replace(from, to));
         let (error, hint) = refusal(1, fullpipe(&arguments(&file, &[])));

@@ -49,7 +49,7 @@ fn a_table_has_one_line_a_point() {
 fn a_file_that_is_too_large_is_refused() {
     let file = experiment("too-large", &"#".repeat((1 << 20) + 1));
     let (error, hint) = refusal(1, run(&file, &[]));
-    assert!(error.ends_with("small.toml: it is larger than 1 MiB"), "{error}");
+    assert!(error.ends_with("small.toml: the file is larger than 1 MiB"), "{error}");
     assert!(hint.starts_with("pass an experiment file"), "{hint}");
 }
 
@@ -152,8 +152,11 @@ fn an_interrupted_campaign_keeps_what_is_finished() {
     child.stderr.take().expect("a pipe").read_to_string(&mut stderr).expect("what it says");
     assert_eq!(child.wait().expect("it ends").code(), Some(130), "{stderr}");
     let mut said = stderr.lines();
-    assert!(said.next().is_some_and(|line| line.starts_with("10000 runs, 200000 s of virtual time; about ")));
-    assert!(said.next().is_some_and(|line| line.starts_with("interrupted: finishing the runs under way;")));
+    assert!(
+        said.next()
+            .is_some_and(|line| line.starts_with("10000 runs, 200000 s of virtual time; takes about "))
+    );
+    assert!(said.next().is_some_and(|line| line.starts_with("interrupted: finishing the current runs;")));
 
     let document = fs::read_to_string(out.join("result.json")).expect("a result");
     let document: serde_json::Value = serde_json::from_str(&document).expect("JSON");
@@ -162,7 +165,7 @@ fn an_interrupted_campaign_keeps_what_is_finished() {
     assert_eq!(document["expect"], serde_json::json!([]), "no point has all of its seeds");
     assert!((3..10_000).contains(&runs), "{runs}");
     assert_eq!(printed.lines().count(), runs, "every finished run was printed");
-    assert!(stderr.ends_with(&format!("interrupted: {runs} of 10000 runs were made\n")), "{stderr}");
+    assert!(stderr.ends_with(&format!("interrupted after {runs} of 10000 runs\n")), "{stderr}");
     let lines = |name: &str| fs::read_to_string(out.join(name)).expect(name).lines().count();
     assert_eq!((lines("results.jsonl"), lines("results.csv")), (runs, runs + 1));
     assert_eq!(lines("trace.csv"), 1 + runs * 200, "20 s, a row each 100 ms");
@@ -205,7 +208,7 @@ fn a_second_interruption_keeps_what_is_finished() {
     stderr.read_to_string(&mut said).expect("the rest");
     assert_eq!(child.wait().expect("it ends").code(), Some(130), "{said}");
     assert!(said.starts_with("interrupted again: keeping the finished runs;"), "{said}");
-    assert!(said.ends_with("interrupted: 1 of 2 runs were made\n"), "{said}");
+    assert!(said.ends_with("interrupted after 1 of 2 runs\n"), "{said}");
     let document = fs::read_to_string(out.join("result.json")).expect("a result");
     let document: serde_json::Value = serde_json::from_str(&document).expect("JSON");
     assert_eq!(
@@ -229,7 +232,7 @@ fn the_cost_is_stated_before_the_runs() {
         assert!(output.status.success());
         let [stdout, stderr] =
             [output.stdout, output.stderr].map(|text| String::from_utf8(text).expect("UTF-8"));
-        let estimate = stderr.strip_prefix("6 runs, 12 s of virtual time; about ").expect(&stderr);
+        let estimate = stderr.strip_prefix("6 runs, 12 s of virtual time; takes about ").expect(&stderr);
         let seconds =
             estimate.split(' ').next().and_then(|number| number.parse::<f64>().ok()).expect(&stderr);
         assert!(seconds > 0.0 && seconds < 60.0, "{stderr}");
@@ -289,7 +292,8 @@ fn what_cannot_be_run_gets_one_line_and_a_hint() {
     );
     assert_eq!(
         said("nothing", EXPERIMENT, &["--check"]),
-        "error: FILE: --check requires an [[expect]], and the experiment has none\nhint: add an [[expect]] or remove --check\n"
+        "error: FILE: --check requires an [[expect]], but the experiment has none\nhint: add an [[expect]] \
+         or remove --check\n"
     );
     // The experiment has 319 rates x 300 RTTs x 10 000 seeds: each number is within its limit, but the
     // product is not.

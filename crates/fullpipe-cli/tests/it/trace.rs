@@ -65,9 +65,12 @@ fn a_trace_is_told_by_content_and_climbed() {
     assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
     let most = ["[sndbuf, 8", "[sndbuf, 9"].iter().any(|share| stdout.contains(share));
     assert!(most, "most of the time: {stdout}");
-    assert!(stdout.contains("whether the send buffer of 64 KiB was set by a program"), "{stdout}");
+    assert!(stdout.contains("whether a program set the send buffer of 64 KiB"), "{stdout}");
     assert!(stdout.contains("To reach "), "{stdout}");
-    assert!(stdout.contains("choose with --point") && stdout.contains("choose with --seed"), "{stdout}");
+    assert!(
+        stdout.contains("choose another with --point") && stdout.contains("choose another with --seed"),
+        "{stdout}"
+    );
 }
 
 #[test]
@@ -93,7 +96,7 @@ fn point_seed_and_flow_are_chosen() {
     let said = document(&text, &["--point", "two", "--seed", "2", "--flow", "1", "--link", "20mbit"]);
     assert_eq!(said["findings"][0]["limit"], "rwnd");
     let notes = said["notes"].to_string();
-    assert!(!notes.contains("choose with"), "{notes}");
+    assert!(!notes.contains("choose another with"), "{notes}");
     let (error, hint) = refusal(1, diagnose(&text, &["--point", "three"]));
     assert!(error.contains("no point 'three'") && hint.contains("'one', 'two'"), "{error}; {hint}");
     let (error, hint) = refusal(1, diagnose(&text, &["--seed", "7"]));
@@ -122,7 +125,7 @@ fn the_columns_of_a_socket_are_enough() {
         columns(&first, |name| name == "app_limited" || !own.iter().any(|part| name.contains(**part)));
     let said = document(&stripped, &["--link", "20mbit"]);
     assert_eq!(said["findings"][0]["limit"], "sndbuf");
-    assert!(!said["notes"].to_string().contains("sender's own record"), "{}", said["notes"]);
+    assert!(!said["notes"].to_string().contains("sender's internal state"), "{}", said["notes"]);
 }
 
 /// An invalid trace results in one line that describes the error, and in one line with a hint.

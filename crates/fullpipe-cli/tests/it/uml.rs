@@ -54,7 +54,7 @@ fn a_guest_repeats_itself_and_agrees_with_the_simulator() {
     let second = document(&file, &["--world", "uml", "--pcapng", capture]).expect("a second time");
     assert_eq!(digests(&first), digests(&second));
     let packets = summary(capture);
-    let lost = packets.comments["dropped by the path: lost at random"];
+    let lost = packets.comments["dropped by the path: random loss"];
     assert_eq!(first["runs"][0]["path"]["random_drops"].as_u64(), Some(lost));
     assert_eq!(packets.resent, retransmits(&first["runs"][0]), "{packets:?}");
     assert!(packets.inbound > 100, "{packets:?}");
@@ -80,6 +80,24 @@ fn a_guest_answers_a_request() {
     };
     let from_syn = document["runs"][0]["flows"][0]["response_ms"]["from_syn"].as_f64().expect("a response");
     assert!((80.0..83.0).contains(&from_syn), "two round trips of 40 ms, and not {from_syn} ms");
+}
+
+/// A guest has controls that fullpipe's TCP lacks. DCTCP requests ECN, and so does its receiver, although `ecn` is
+/// off; its marks replace losses. Westwood without ECN shares the queue.
+#[test]
+fn a_control_of_linux_alone_runs_on_a_guest() {
+    let points = "queue = { size = '4bdp', aqm = 'step', threshold = '0.5bdp' }\n\
+                  [[flow]]\ncc = 'dctcp'\n[[flow]]\ncc = 'westwood'";
+    let file = experiment("linux-alone", points);
+    let (error, hint) = refusal(1, fullpipe(&["run", file.to_str().expect("UTF-8")]));
+    assert!(error.ends_with("requires the congestion control 'dctcp', which only Linux has"), "{error}");
+    assert!(hint.starts_with("run it on a kernel: --world uml"), "{hint}");
+    let Some(document) = document(&file, &["--world", "uml"]) else { return };
+    let run = &document["runs"][0];
+    assert_eq!([&run["flows"][0]["cc"], &run["flows"][1]["cc"]], ["dctcp", "westwood"]);
+    assert!(run["path"]["marked"].as_u64() > Some(10), "{run}");
+    assert_eq!(run["flows"][0]["retransmits"], 0, "{run}");
+    assert!(run["flows"][1]["bytes"].as_u64() > Some(100_000), "{run}");
 }
 
 #[test]
@@ -158,6 +176,15 @@ fn a_killed_command_leaves_no_guest() {
     signal(&child, "KILL");
     child.wait().expect("it ends");
     assert!(becomes(|| processes_in(&parent) == 0), "{} processes are left", processes_in(&parent));
+    // The next run, which is killed at once, removes the folder of the first.
+    let file = experiment("after-a-killed-command", "[[flow]]\ncc = 'cubic'");
+    let next = Command::new(crate::PROGRAM)
+        .args(["run", file.to_str().expect("UTF-8"), "--world", "uml", "--time-limit", "1ms"])
+        .env("TMPDIR", &parent)
+        .output();
+    assert_eq!(next.expect("it ends").status.code(), Some(1), "its guest takes longer");
+    let left: Vec<_> = fs::read_dir(&parent).expect("a folder").flatten().collect();
+    assert!(left.is_empty(), "{left:?}");
 }
 
 /// A guest that reaches its time limit is killed and reported, and leaves nothing behind.
@@ -172,6 +199,18 @@ fn a_guest_ends_at_its_time_limit() {
     assert!(stderr.contains(error) && stderr.contains("--time-limit"), "{stderr}");
     assert!(becomes(|| processes_in(&parent) == 0), "{} processes are left", processes_in(&parent));
     assert_eq!(fs::read_dir(&parent).expect("a folder").count(), 0, "the folder of the run is left");
+}
+
+/// A guest has as many flows as a simulated run. Two thousand sockets exceed the usual limit of open files.
+#[test]
+#[ignore = "takes seconds"]
+fn a_guest_has_many_flows() {
+    let points = "[[flow]]\ncc = 'cubic'\ncount = 1000\nevery = '1ms'\nbytes = '1kB'";
+    let file = experiment("many-flows", points);
+    let Some(document) = document(&file, &["--world", "uml"]) else { return };
+    let flows = document["runs"][0]["flows"].as_array().expect("flows");
+    let complete = flows.iter().filter(|flow| flow["bytes"] == 1_000).count();
+    assert!(flows.len() == 1_000 && complete > 900, "{complete} flows are complete");
 }
 
 /// Twenty cells are run twice each: alone, and while all cores are busy. The test takes two minutes of CPU time.
@@ -201,7 +240,7 @@ fn a_pair_names_the_first_packet_that_differs() {
     let file = file.to_str().expect("UTF-8");
     let (code, stdout, stderr) = fullpipe(&["pair", file, "--world", "sim", "--world", "sim"]);
     assert_eq!(code, 0, "{stderr}");
-    assert!(stdout.contains("The runs do not part: "), "{stdout}");
+    assert!(stdout.contains("The runs do not differ: "), "{stdout}");
 
     let (error, hint) = refusal(2, fullpipe(&["pair", file, "--world", "emu", "--world", "uml"]));
     assert!(error.contains("emu") && hint.contains("--world sim"), "{error} {hint}");
@@ -220,7 +259,7 @@ fn a_pair_names_the_first_packet_that_differs() {
     assert_eq!(code, 0, "{stderr}");
     // The timers of the guest's kernel have steps of 256 ns, so the runs differ at the first paced packet at the
     // latest.
-    let line = stdout.lines().find(|line| line.starts_with("The runs part at ")).expect("a difference");
+    let line = stdout.lines().find(|line| line.starts_with("The runs differ from ")).expect("a difference");
     let number = line.split_whitespace().find_map(|word| word.parse::<u32>().ok()).expect("a number");
     assert!(stdout.contains(&format!("\n* {number} ")), "the packet is marked: {stdout}");
 }

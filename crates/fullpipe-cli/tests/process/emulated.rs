@@ -32,7 +32,7 @@ const ATTEMPTS: u32 = 5;
 /// Returns whether the machine was too busy for a run behind an emulated path, according to the
 /// output of `fullpipe emu`.
 pub(crate) fn is_disturbed(stderr: &str) -> bool {
-    let woken = stderr.split_once("woken late by p99 ").and_then(|(_, rest)| rest.split(',').next());
+    let woken = stderr.split_once("wake-up delay p99 ").and_then(|(_, rest)| rest.split(',').next());
     let woken: Duration = woken.and_then(|time| time.parse().ok()).unwrap_or_else(|| panic!("{stderr}"));
     woken > DISTURBED || stderr.contains("not valid: ")
 }

@@ -68,7 +68,7 @@ pub(crate) fn without_forecast(stderr: &str) -> String {
 
 /// Returns whether a line states the number of runs, their duration and an estimate.
 pub(crate) fn is_forecast(line: &str) -> bool {
-    line.contains(" s of virtual time; about ") || line.contains(" s of real time; about ")
+    line.contains(" s of virtual time; takes about ") || line.contains(" s of real time; takes about ")
 }
 
 /// Sends the signal `name` to a process; `name` is the name of the signal in `kill`.

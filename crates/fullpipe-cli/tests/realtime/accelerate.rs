@@ -225,7 +225,7 @@ fn the_guide_works() {
     let commands = commands_of_the_guide();
     let [reload, check, serve, request, status] = &commands[..] else { panic!("{commands:?}") };
     assert_eq!(reload, "nginx -s reload");
-    assert!(run(&scene.server, check).ends_with("Nothing stands in the way.\n"));
+    assert!(run(&scene.server, check).ends_with("Nothing prevents a start.\n"));
     let _service = scene.start_service(&mut shell(serve));
     run(&scene.client, request);
     // The status is at most one second old.
@@ -251,7 +251,7 @@ fn a_check_names_the_objections() {
         (said.status.code(), String::from_utf8(said.stdout).expect("UTF-8"))
     };
     let (code, text) = check("203.0.113.5:80");
-    assert_eq!((code, text.contains("Nothing stands in the way.")), (Some(0), true), "{text}");
+    assert_eq!((code, text.contains("Nothing prevents a start.")), (Some(0), true), "{text}");
     let (code, text) = check("203.0.113.6:80");
     assert_eq!(code, Some(5), "{text}");
     assert!(text.contains("203.0.113.6 is not an address of this host"), "{text}");
@@ -269,13 +269,13 @@ fn a_check_names_the_objections() {
         (
             "nft add table ip g; add chain ip g f { type filter hook forward priority 0; policy drop; }",
             5,
-            "the firewall drops them: chain g f policy drop",
+            "which the kernel has to route: chain g f policy drop",
         ),
         (
             "nft add table ip f; add chain ip f i { type filter hook input priority 0; }; \
              add rule ip f i ip saddr 198.51.100.7 drop",
             5,
-            "the firewall drops packets that steering would let pass",
+            "new connections would bypass this firewall rule, which drops their packets",
         ),
     ] {
         let (program, arguments) = change.split_once(' ').expect("a command");

@@ -382,11 +382,11 @@ fn errors_of_copies_are_one_line_and_a_hint() {
     let (error, _) = refusal(1, ends.copy("absent", "a"));
     assert!(error.starts_with("cannot read ") && error.contains("absent"), "{error}");
     let (error, _) = refusal(2, fullpipe(&["copy", "host:b", "relay://h/a"]));
-    assert_eq!(error, "neither end is on this host");
+    assert_eq!(error, "neither the source nor the target is on this host");
     let (error, _) = refusal(2, fullpipe(&["copy", "host:b", &ends.path("a"), "c"]));
     assert!(error.starts_with("some of the sources are on this host"), "{error}");
     let (error, _) = refusal(2, fullpipe(&["copy", "a", "host:b", "--peer", &ends.relay]));
-    assert!(error.starts_with("--peer and --key belong to relay://"), "{error}");
+    assert!(error.starts_with("--peer and --key apply only to relay://"), "{error}");
     let (_, hint) = refusal(2, fullpipe(&["copy", &ends.path("a"), "b", "--key", &ends.path("client.key")]));
     assert!(hint.starts_with("use cp -a, or write the target as HOST:PATH"), "{hint}");
     let unpinned = format!("relay://127.0.0.1:{}/a", ends.port);
@@ -399,7 +399,7 @@ fn errors_of_copies_are_one_line_and_a_hint() {
     let (code, stdout, stderr) = ends.copy("a", "a");
     assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
     let (error, _) = refusal(2, fullpipe(&["copy", "-", &file, &unpinned, "--key", &key]));
-    assert_eq!(error, "standard input is copied alone");
+    assert_eq!(error, "standard input cannot be copied together with files");
     let arguments = ["copy", "-", &unpinned, "--key", &key, "--peer", &ends.relay];
     let input = fs::File::open(ends.path("a")).expect("a file");
     let status = Command::new(crate::PROGRAM).args(arguments).stdin(input).stdout(Stdio::null()).status();

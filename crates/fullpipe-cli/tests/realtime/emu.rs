@@ -72,7 +72,14 @@ fn an_experiment_runs_with_kernel_flows() {
     let (file, out_text) = (file.to_str().expect("UTF-8"), out.to_str().expect("UTF-8"));
     let run = |more: &[&str]| fullpipe(&[&["run", file, "--world", "emu"], more].concat());
     let (code, stdout, stderr) = run(&["--format", "json", "--out", out_text]);
-    assert_eq!((code, stderr.as_str()), (0, "note: fair_queue: TCP paces by itself, as it would under fq\n"));
+    assert_eq!(
+        (code, stderr.as_str()),
+        (
+            0,
+            "note: fair_queue has no effect, because TCP paces by itself, \
+                                             as it does with fq\n"
+        )
+    );
     let document: serde_json::Value = serde_json::from_str(&stdout).expect("JSON");
     assert_eq!(document["world"], "emu");
     let validity = &document["runs"][0]["validity"];

@@ -319,7 +319,7 @@ fn on_one_host_there_is_no_ladder() {
     let (code, stdout, stderr) = server.measure(&["-t", "1"]);
     assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
     assert!(
-        stdout.contains("  - no ladder: both ends are on one host") && stdout.contains("low"),
+        stdout.contains("  - no ladder, because both ends are on one host") && stdout.contains("low"),
         "{stdout}"
     );
     let (code, udp, _) = server.measure(&["-t", "1", "-u", "-b", "1M"]);
@@ -441,8 +441,8 @@ fn either_end_names_the_same_limit() {
         let reverse = undisturbed(|| measure(&server, "-R"), is_certain);
         assert!(is_certain(&reverse), "{server}, its own reader is seen: {:#}", reverse["end"]["fullpipe"]);
         let notes = reverse["end"]["fullpipe"]["diagnosis"]["notes"].to_string();
-        assert_eq!(notes.contains("both ends were observed"), both_ends, "{notes}");
-        assert_eq!(notes.contains("only the receiving end is this host"), !both_ends, "{notes}");
+        assert_eq!(notes.contains("fullpipe sampled both hosts"), both_ends, "{notes}");
+        assert_eq!(notes.contains("fullpipe sampled only the receiving host"), !both_ends, "{notes}");
         let are_rwnd = |both: &Value| is_rwnd(both) && named(both, "diagnosis_reverse") == Some("rwnd");
         let both = undisturbed(|| measure(&server, "--bidir"), are_rwnd);
         assert!(are_rwnd(&both), "{server}: {:#}", both["end"]["fullpipe"]);

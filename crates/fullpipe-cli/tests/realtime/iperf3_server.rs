@@ -339,7 +339,11 @@ fn whoever_vanishes_is_no_harm() {
         client.wait().expect("it ends");
         assert!(becomes(|| listening() > listened), "{}", server.said());
     }
-    assert!(becomes(|| server.noted().matches("unexpectedly closed").count() == 3), "{}", server.noted());
+    assert!(
+        becomes(|| server.noted().matches("closed the connection unexpectedly").count() == 3),
+        "{}",
+        server.noted()
+    );
     assert_eq!(server.noted().lines().count(), 3, "a line each: {}", server.noted());
     server.serves(&["-n", "1M"]);
     let client = server.client(&["-t", "60", "-b", "1M"]);
@@ -478,7 +482,11 @@ fn tests_that_never_go_on_are_bounded() {
         begun.push(stream);
     }
     drop(begun);
-    assert!(becomes(|| server.noted().matches("unexpectedly closed").count() == 4), "{}", server.noted());
+    assert!(
+        becomes(|| server.noted().matches("closed the connection unexpectedly").count() == 4),
+        "{}",
+        server.noted()
+    );
     if has("iperf3") {
         server.serves(&["-n", "1M"]);
     }

@@ -83,7 +83,7 @@ fn an_interrupted_campaign_on_the_kernel_keeps_what_is_finished() {
     child.stderr.take().expect("a pipe").read_to_string(&mut stderr).expect("what it says");
     assert_eq!(child.wait().expect("it ends").code(), Some(130), "{stderr}");
     let runs = printed.lines().count();
-    assert!(stderr.ends_with(&format!("interrupted: {runs} of 1000 runs were made\n")), "{stderr}");
+    assert!(stderr.ends_with(&format!("interrupted after {runs} of 1000 runs\n")), "{stderr}");
     let kept = fs::read_to_string(out.join("results.jsonl")).expect("results");
     assert_eq!(kept.lines().count(), runs);
     assert_eq!(fs::read_dir(&out).expect("a folder").count(), 4, "nothing but the four files");

@@ -53,7 +53,10 @@ fn a_plan_changes_nothing_and_a_trial_is_kept_or_taken_back() {
     let text = done(tune(&root, &[], &PATH));
     assert!(text.contains("tcp_wmem: 4096 16384 262144 -> 4096 16384 516096"), "{text}");
     assert!(
-        text.ends_with("Nothing was changed. --apply makes these changes, for 120s unless confirmed.\n"),
+        text.ends_with(
+            "Nothing was changed. To make these changes, add --apply; they are reverted after \
+                        120s unless confirmed.\n"
+        ),
         "{text}"
     );
     assert_eq!(wmem(&root), before);
@@ -62,7 +65,7 @@ fn a_plan_changes_nothing_and_a_trial_is_kept_or_taken_back() {
     let text = done(tune(&root, &["plan"], &[&PATH[..], &["--apply"]].concat()));
     assert!(
         text.contains(
-            "Applied, and read back:\n  net.ipv4.tcp_wmem = 4096 16384 516096 (was 4096 16384 262144)"
+            "Applied and verified by reading back:\n  net.ipv4.tcp_wmem = 4096 16384 516096 (was 4096 16384 262144)"
         ),
         "{text}"
     );
@@ -71,7 +74,7 @@ fn a_plan_changes_nothing_and_a_trial_is_kept_or_taken_back() {
     let file = fs::read_to_string(&owned).unwrap();
     assert!(file.contains("\n# net.ipv4.tcp_wmem = 4096 16384 516096\n"), "not for the next boot: {file}");
     let status = done(tune(&root, &["status"], &[]));
-    assert!(status.starts_with("On trial: taken back in 1"), "{status}");
+    assert!(status.starts_with("On trial: reverted in 1"), "{status}");
     let again = tune(&root, &[], &["--link", "80mbit", "--rtt", "100ms", "--apply"]);
     assert!(again.2.contains("error: other changes are still on trial\nhint: "), "{}", again.2);
 
@@ -87,8 +90,8 @@ fn a_plan_changes_nothing_and_a_trial_is_kept_or_taken_back() {
     assert!(text.starts_with("Restored:\n"), "{text}");
     assert_eq!(wmem(&root), before);
     assert!(!owned.exists());
-    assert_eq!(done(tune(&root, &["rollback"], &[])), "There is nothing to take back.\n");
-    assert_eq!(done(tune(&root, &["status"], &[])), "Nothing is changed by fullpipe.\n");
+    assert_eq!(done(tune(&root, &["rollback"], &[])), "There are no changes to revert.\n");
+    assert_eq!(done(tune(&root, &["status"], &[])), "There are no changes by fullpipe.\n");
 }
 
 /// The guard is a process of the same program; it reverts the changes long after the command has ended.
@@ -128,7 +131,7 @@ fn what_cannot_be_is_refused_with_a_hint() {
     assert!(error.contains("round-trip time") && hint.contains("--rtt 210ms"), "{error} {hint}");
     for to in ["203.0.113.7", "2001:db8::7", "[2001:db8::7]", "localhost"] {
         let (error, _) = refusal(2, tune(&root, &[], &[&PATH[..], &["--to", to]].concat()));
-        assert_eq!(error, "--to requires routes, and the folder of --root has none", "{to} is a host");
+        assert_eq!(error, "--to requires routes, which the folder of --root does not have", "{to} is a host");
     }
     let (error, _) = refusal(2, tune(&root, &[], &[&PATH[..], &["--to", "203.0.113.0/24"]].concat()));
     assert!(error.contains("a network"), "{error}");
@@ -190,12 +193,14 @@ fn without_authority_it_prints_the_commands_and_exits_with_4() {
     assert_eq!(said.status.code(), Some(4), "{stdout}{stderr}");
     assert!(stdout.contains("sysctl -w net.ipv4.tcp_wmem=\"4096 16384 516096\""), "{stdout}");
     assert!(
-        stderr.contains("error: no permission to set") && stderr.contains("hint: run it as root"),
+        stderr.contains("error: no permission to set") && stderr.contains("hint: run fullpipe tune as root"),
         "{stderr}"
     );
     let stderr = String::from_utf8_lossy(&status.stderr);
     assert_eq!((status.status.code(), status.stdout.len()), (Some(4), 0), "{stderr}");
-    assert!(stderr.contains("error: no permission to read") && stderr.contains("hint: run it as root"));
+    assert!(
+        stderr.contains("error: no permission to read") && stderr.contains("hint: run fullpipe tune as root")
+    );
     let stderr = String::from_utf8_lossy(&plan.stderr);
     assert!(plan.status.success() && stderr.is_empty(), "{stderr}");
 }
@@ -205,7 +210,7 @@ fn show_says_what_each_setting_limits() {
     let root = host("tune-show");
     let text = done(tune(&root, &["show"], &["--rtt", "100ms", "--loss", "0.1%"]));
     assert!(text.starts_with("Kernel 6.1, new connections use cubic\n"), "{text}");
-    assert!(text.contains("20.6 Mbit/s  to send: tcp_wmem[2] per RTT"), "{text}");
+    assert!(text.contains("20.6 Mbit/s  sending: tcp_wmem[2] per RTT"), "{text}");
     let document = json(&done(tune(&root, &["show"], &["--json"])));
     assert_eq!(document["schema"], "fullpipe.tune.show/1");
     assert_eq!(document["limits"].as_array().map(Vec::len), Some(3));
@@ -236,10 +241,10 @@ fn a_damaged_journal_is_reverted_as_far_as_it_is_readable() {
     assert!(error.contains("damaged") && hint.contains("fullpipe tune rollback"), "{error} {hint}");
     let text = done(tune(&root, &["rollback"], &[]));
     assert_eq!(wmem(&root), before);
-    assert!(text.contains(&format!("the damaged journal is kept as {}", kept.display())), "{text}");
+    assert!(text.contains(&format!("a copy of the damaged journal is in {}", kept.display())), "{text}");
     assert_eq!(fs::read_to_string(&kept).unwrap(), whole[..cut]);
     assert!(!journal.exists() && !root.join("etc/sysctl.d/90-fullpipe.conf").exists());
-    assert_eq!(done(tune(&root, &["rollback"], &[])), "There is nothing to take back.\n");
+    assert_eq!(done(tune(&root, &["rollback"], &[])), "There are no changes to revert.\n");
 
     // The former value is not readable; its key is taken from the settings file.
     done(tune(&root, &[], &apply));
@@ -247,7 +252,10 @@ fn a_damaged_journal_is_reverted_as_far_as_it_is_readable() {
     let damaged = whole.replace("\"former\": \"", "\"former\": \u{1}");
     fs::write(&journal, &damaged).unwrap();
     let text = done(tune(&root, &["rollback"], &[]));
-    let lost = format!("net.ipv4.tcp_wmem: its former value is lost; it remains {}", tuned.trim());
+    let lost = format!(
+        "net.ipv4.tcp_wmem: not restored, because its former value is lost; it stays {}",
+        tuned.trim()
+    );
     assert!(text.contains(&lost) && text.contains("0001.json.damaged.2"), "{text}");
     assert!(
         !journal.exists() && !root.join("etc/sysctl.d/90-fullpipe.conf").exists(),
@@ -275,7 +283,7 @@ fn a_link_below_the_root_is_refused() {
                 if action == ["plan"] { &["--link", "20mbit", "--rtt", "100ms", "--apply"] } else { &[] };
             let (error, hint) = refusal(1, tune(&root, action, more));
             assert_eq!(error, format!("{} is a symbolic link", path.display()));
-            assert!(hint.starts_with("replace it with a folder"), "{hint}");
+            assert!(hint.starts_with("replace the link with a folder"), "{hint}");
         }
         assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
     }
@@ -465,7 +473,10 @@ fn a_rollback_that_cannot_have_the_lock_says_who_holds_it() {
         error,
         format!("process {pid} (sleep) holds the lock {}; fullpipe waited 10s for it", lock.display())
     );
-    assert_eq!(hint, format!("wait until it ends, or end it with kill {pid}, and run the command again"));
+    assert_eq!(
+        hint,
+        format!("wait until that process ends, or end it with kill {pid}, then run the command again")
+    );
     drop(held);
     done(tune(&root, &["rollback"], &[]));
     assert_eq!(wmem(&root), before);
@@ -579,7 +590,7 @@ fn without_a_gain_the_way_back_is_offered() {
         // A gain of 5 % counts. On a busy machine, one of two measurements may be that much slower by chance,
         // but not in every attempt.
         for _ in 0..4 {
-            if !said.contains("Verified: the gain came") {
+            if !said.contains("Verified: the rate increased") {
                 break;
             }
             (code, said, error) = fullpipe(&path);
@@ -589,11 +600,11 @@ fn without_a_gain_the_way_back_is_offered() {
         let settings: Vec<&str> = said.lines().filter(|line| line.starts_with("4096	")).collect();
         assert_eq!((settings.len(), settings[0]), (3, settings[2]), "{said}");
         if at_terminal {
-            assert!(said.contains("Take it back now") && said.contains("Restored:"), "{said}");
+            assert!(said.contains("Revert them now") && said.contains("Restored:"), "{said}");
             assert_eq!(settings[0], settings[1], "{said}");
         } else {
-            assert!(said.contains("To take it back now: fullpipe tune rollback --root"), "{said}");
-            assert!(said.contains("by itself that happens in "), "{said}");
+            assert!(said.contains("To revert them now: fullpipe tune rollback --root"), "{said}");
+            assert!(said.contains("(otherwise, they are reverted in "), "{said}");
             assert_ne!(settings[0], settings[1], "{said}");
         }
     }

@@ -133,7 +133,16 @@ impl Design {
     /// # Errors
     /// Returns the same errors as [`from_toml_with`](Self::from_toml_with).
     pub fn from_toml(text: &str, rows: Option<PointTable>) -> Result<Self, ExperimentError> {
-        Self::from_toml_with(text, &|name| Err(format!("cannot read the trace '{name}' here")), rows)
+        Self::from_toml_with(
+            text,
+            &|name| {
+                Err(format!(
+                    "cannot read the trace '{name}', because this \
+            experiment may not refer to other files"
+                ))
+            },
+            rows,
+        )
     }
 
     /// Reads the design of an experiment. `load` returns the text of another file to which the experiment
@@ -176,7 +185,11 @@ impl Design {
             [] => SAMPLE_EVERY,
             [sample] => sample.every.0,
             _ => {
-                return refused("more than one [[sample]]".into(), "keep the one with the shortest interval");
+                return refused(
+                    "more than one [[sample]]".into(),
+                    "keep only the [[sample]] with the \
+                    shortest interval",
+                );
             }
         };
         check_sample(sample_every)?;
@@ -335,7 +348,7 @@ impl Design {
         }
         Err(ExperimentError::new(
             format!("there is no point {index}"),
-            format!("the design has {} points, numbered from 0", self.points),
+            format!("the experiment has {} points, numbered from 0", self.points),
         ))
     }
 
@@ -413,7 +426,7 @@ fn unknown_column(column: &str) -> ExperimentError {
     const TYPICAL: [&str; 10] =
         ["rate", "rtt", "loss", "queue", "cc", "duration", "sndbuf", "rcvbuf", "count", "bytes"];
     let hint = nearest_name(column, TYPICAL.into_iter()).map_or_else(
-        || "columns are fields of path, host or flow: rtt, rtt_ms, loss, flow2.cc".into(),
+        || "columns are fields of path, host or flow, for example rtt, rtt_ms, loss, flow2.cc".into(),
         |meant| format!("did you mean '{meant}'?"),
     );
     ExperimentError::new(format!("the points have an unknown column '{column}'"), hint)
@@ -587,12 +600,12 @@ mod tests {
     fn bad_rows_are_refused_in_one_line() {
         for (rows, expected) in [
             ("rtx\n20ms\n", "the points have an unknown column 'rtx'; did you mean 'rtt'?"),
-            ("rtt_ms\nNaN\n", "row 1 of the points: 'NaN' in the column of 'rtt' is not a number"),
-            ("rtt_ms\ninf\n", "'inf' in the column of 'rtt' is not a number"),
-            ("rtt_ms\n20ms\n", "'20ms' in the column of 'rtt' is not a number"),
+            ("rtt_ms\nNaN\n", "row 1 of the points: 'NaN' in column 'rtt' is not a number"),
+            ("rtt_ms\ninf\n", "'inf' in column 'rtt' is not a number"),
+            ("rtt_ms\n20ms\n", "'20ms' in column 'rtt' is not a number"),
             ("rtt\n20\n", "column 'rtt': "),
             ("loss\nNaN\n", "column 'loss': "),
-            ("rtt,loss\n20ms\n", "row 1 of the points has another number of cells than the header"),
+            ("rtt,loss\n20ms\n", "row 1 of the points and the header differ in their number of cells"),
             ("rtt,loss\n20ms,\n", "row 1 of the points has no value for 'loss'"),
             ("rtt,rtt_ms\n20ms,20\n", "two columns of the points set the field 'rtt'"),
             ("rtt\n20ms\n20ms\n", "is defined twice"),

@@ -106,7 +106,7 @@ fn translated(text: &str) -> ExperimentError {
             wanted => wanted,
         };
         let line = format!("{found}expected {wanted}");
-        return ExperimentError::new(line, "the files in experiments/ show the form of every key");
+        return ExperimentError::new(line, "see the files in experiments/ for the form of every key");
     }
     ExperimentError::new(
         line,

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use fullpipe_tcp::buffers::KernelVersion;
-use fullpipe_tcp::cc::{Algorithm, SlowStart};
+use fullpipe_tcp::cc::SlowStart;
 use fullpipe_units::{Duration, Rate};
 use serde::de::{Deserialize, Deserializer};
 use toml::Spanned;
@@ -20,6 +20,7 @@ use super::value::{
     Amount, App, BufferSize, Count, Delay, Factor, Loss, Mtu, Positive, Ratio, RttShare, Segments, Tries,
     Value, WinScale,
 };
+use crate::algorithm::FlowAlgorithm;
 use crate::arm::Arm;
 use crate::metric::{Metric, MetricError, Over};
 use crate::profile::ProfileName;
@@ -368,7 +369,7 @@ swept_table! {
     FlowFile {
         /// Congestion control of the sender. `bbr` is `bbr1`.
         /// Default: required
-        cc: Algorithm,
+        cc: FlowAlgorithm,
         /// How a flow leaves slow start. Only Reno and CUBIC have a choice.
         /// Default: `standard` for Reno, `hystart` for CUBIC
         slow_start: SlowStart,

@@ -62,7 +62,11 @@ impl Traces {
         for name in names {
             if !traces.contains_key(name) {
                 let text = load(name).map_err(|problem| {
-                    ExperimentError::new(problem, "traces are named relative to the experiment's own file")
+                    ExperimentError::new(
+                        problem,
+                        "write the path of the trace relative to the folder of \
+                        the experiment file",
+                    )
                 })?;
                 let opportunities = opportunities(&text)
                     .map_err(|e| ExperimentError { message: format!("trace {name}: {}", e.message), ..e })?;
@@ -117,7 +121,7 @@ fn opportunities(text: &str) -> Result<Opportunities, ExperimentError> {
     }
     let period = Duration::from_millis(before);
     Opportunities::new(times, period, OPPORTUNITY)
-        .ok_or_else(|| ExperimentError::new("the trace allows no packet to be sent", FORM))
+        .ok_or_else(|| ExperimentError::new("the trace does not allow any packet to be sent", FORM))
 }
 
 /// A probability that applies to each packet, such as `1%`.
@@ -350,7 +354,10 @@ mod tests {
                 "rate = { trace = 'backwards.trace' }",
                 "trace backwards.trace: line 3: '2' is not a valid time",
             ),
-            ("rate = { trace = 'zero.trace' }", "trace zero.trace: the trace allows no packet to be sent"),
+            (
+                "rate = { trace = 'zero.trace' }",
+                "trace zero.trace: the trace does not allow any packet to be sent",
+            ),
             (
                 "rate = { trace = 'words.trace' }",
                 "trace words.trace: line 1: '12 Mbit/s' is not a valid time",

@@ -97,6 +97,7 @@ pub use design::{Design, DesignPoint, FieldColumn, FieldColumns, Setting};
 pub use error::ExperimentError;
 use error::Source;
 use file::{ExpectFile, ExperimentFile, HarmFile, RatioFile};
+use fullpipe_tcp::cc::Algorithm;
 pub use number::Number;
 pub use point_table::PointTable;
 pub use profiles::{missing_profile, read_profiles};
@@ -106,7 +107,7 @@ pub use value::Amount;
 use crate::arm::Arm;
 use crate::metric::{Metric, Over};
 use crate::profile::Profiles;
-use crate::scenario::{Scenario, Stack};
+use crate::scenario::{FlowSpec, Scenario, Stack};
 use crate::victim::Victim;
 
 /// An experiment that has been validated and expanded into its points.
@@ -141,8 +142,19 @@ impl Point {
     /// Checks that every flow of the point can run in the simulator.
     ///
     /// # Errors
-    /// Returns an error if a flow requires the kernel TCP stack, which the simulator does not have.
+    /// Returns an error if a flow requires the kernel TCP stack, or a congestion control that only Linux has.
     pub fn check_simulated(&self) -> Result<(), ExperimentError> {
+        let ours = |flow: &&FlowSpec| flow.cc.of_fullpipe().is_some();
+        if let Some(flow) = self.scenario.flows.iter().find(|flow| !ours(flow)) {
+            let simulated = Algorithm::ALL.map(Algorithm::name).join(", ");
+            return Err(ExperimentError::new(
+                format!(
+                    "point '{}' requires the congestion control '{}', which only Linux has",
+                    self.label, flow.cc
+                ),
+                format!("run it on a kernel: --world uml; or choose one of the simulator: {simulated}"),
+            ));
+        }
         if self.scenario.flows.iter().all(|flow| flow.stack.is_none_or(|stack| stack == Stack::Fullpipe)) {
             return Ok(());
         }
@@ -276,7 +288,7 @@ impl Experiment {
     /// Checks that every flow of the experiment can run in the simulator.
     ///
     /// # Errors
-    /// Returns an error if a flow requires the kernel TCP stack, which the simulator does not have.
+    /// Returns an error if a flow requires the kernel TCP stack, or a congestion control that only Linux has.
     pub fn check_simulated(&self) -> Result<(), ExperimentError> {
         self.points.iter().try_for_each(Point::check_simulated)
     }
@@ -288,7 +300,7 @@ impl Experiment {
     /// invalid.
     pub fn from_toml(text: &str) -> Result<Self, ExperimentError> {
         Self::from_toml_with(text, &|name| {
-            Err(format!("cannot read the trace '{name}' without the experiment's folder"))
+            Err(format!("cannot read the trace '{name}', because the folder of the experiment is not known"))
         })
     }
 
@@ -310,7 +322,10 @@ impl Experiment {
         if comparisons > MOST_COMPARISONS {
             return Err(ExperimentError::new(
                 format!("the experiment has {} expectations for {} points", file.expect.len(), points.len()),
-                format!("allowed: up to {MOST_COMPARISONS} expectations times points; split the experiment"),
+                format!(
+                    "the number of expectations times the number of points may be up to \
+                         {MOST_COMPARISONS}; split the experiment"
+                ),
             ));
         }
         let expectations = file.expect.into_iter().map(|expect| {
@@ -425,7 +440,7 @@ fn different(table: &str, arm: Arm, against: Arm) -> Result<(), ExperimentError>
     if arm == against {
         return Err(ExperimentError::new(
             format!("[[{table}]] compares {arm} with itself"),
-            "name another arm in against",
+            "name a different arm in against",
         ));
     }
     Ok(())
@@ -438,7 +453,7 @@ fn ratio_bound(file: RatioFile, points: &[Point]) -> Result<RatioBound, Experime
     let Some(min) = min else {
         return Err(ExperimentError::new(
             format!("min '{}' of [[ratio]] is not a ratio", file.min.text),
-            "allowed: 0 to 1000; above 1 if the arm has to be faster",
+            "allowed: 0 to 1000; a value above 1 requires the arm to be faster",
         ));
     };
     let (conditions, points) = selected(file.conditions, points)?;
@@ -451,8 +466,8 @@ fn harm_bound(file: HarmFile, points: &[Point]) -> Result<HarmBound, ExperimentE
     let max = file.max.text.parse::<f64>().ok().filter(|max| (-1.0..=1.0).contains(max));
     let Some(max) = max else {
         return Err(ExperimentError::new(
-            format!("max '{}' of [[harm]] is not a difference of two harms", file.max.text),
-            "allowed: -1 to 1; 0.05 if the arm may take a twentieth more than the other one",
+            format!("max '{}' of [[harm]] is not a difference between two harms", file.max.text),
+            "allowed: -1 to 1; 0.05 allows the arm to do 5 percentage points more harm than the other arm",
         ));
     };
     let (conditions, points) = selected(file.conditions, points)?;

@@ -50,7 +50,7 @@ impl PointTable {
             if table.names.iter().any(|other| other == name) {
                 return Err(ExperimentError::new(
                     format!("two columns of the points set the field '{name}'"),
-                    "keep one of them",
+                    "keep one of these columns",
                 ));
             }
             table.names.push(name.into());
@@ -138,7 +138,7 @@ impl PointTable {
 
 fn ragged(row: u64) -> ExperimentError {
     ExperimentError::new(
-        format!("row {row} of the points has another number of cells than the header"),
+        format!("row {row} of the points and the header differ in their number of cells"),
         "write one cell per column",
     )
 }
@@ -148,7 +148,7 @@ fn complete(row: u64, name: &str, unit: Option<&str>, cell: &str) -> Result<Stri
     if cell.is_empty() {
         return Err(ExperimentError::new(
             format!("row {row} of the points has no value for '{name}'"),
-            "each row sets every field of the header",
+            "write a value for every column of the header",
         ));
     }
     let Some(unit) = unit else { return Ok(cell.into()) };
@@ -157,8 +157,8 @@ fn complete(row: u64, name: &str, unit: Option<&str>, cell: &str) -> Result<Stri
         Ok(number) if number.is_finite() && unit == "fixed_bytes" => Ok(format!("fixed:{number}B")),
         Ok(number) if number.is_finite() => Ok(format!("{number}{unit}")),
         _ => Err(ExperimentError::new(
-            format!("row {row} of the points: '{cell}' in the column of '{name}' is not a number"),
-            "write a finite number without a unit, because the name of the column has one",
+            format!("row {row} of the points: '{cell}' in column '{name}' is not a number"),
+            "write a finite number without a unit, because the column name contains the unit",
         )),
     }
 }

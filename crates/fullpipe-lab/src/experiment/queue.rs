@@ -49,7 +49,7 @@ impl Queue {
                 if min >= max {
                     return Err(ExperimentError::new(
                         format!("red requires max above min, but min is {min} and max is {max}"),
-                        "increase max; three times min is usual",
+                        "increase max, usually to three times min",
                     ));
                 }
                 Discipline::Red(RedConfig { min, max, probability, gentle, ecn })
@@ -278,7 +278,7 @@ mod tests {
             (
                 "{ aqm = 'red', min = '9KiB', max = '9KiB' }",
                 "red requires max above min, but min is 9 KiB and max is 9 KiB",
-                "increase max; three times min is usual",
+                "increase max, usually to three times min",
             ),
             ("{ aqm = 'codel', target = '0s' }", "target '0s' is out of range", "allowed: 10us to 100s"),
             ("{ aqm = 'fq_codel', quantum = '1B' }", "quantum '1B' is out of range", "allowed: 64B to 1MiB"),

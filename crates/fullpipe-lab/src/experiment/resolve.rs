@@ -236,7 +236,7 @@ fn delays(
     if let Some(rtt) = rtt.filter(|rtt| *rtt != forward + backward) {
         return Err(ExperimentError::new(
             format!("the delays of the directions do not add up to the rtt of {rtt}"),
-            "remove one of the three",
+            "remove rtt, or the delay of one direction",
         ));
     }
     if forward + backward < Duration::from_micros(1) {

@@ -153,7 +153,7 @@ impl Scalar {
 
     fn read<T: Value>(self) -> Result<(String, T), ExperimentError> {
         if T::TEXT_ONLY && !self.is_text {
-            let message = format!("'{}' is a number, not a text", self.text);
+            let message = format!("'{}' is a number, but text is expected", self.text);
             return Err(ExperimentError::new(message, T::EXAMPLE));
         }
         let value = T::read(&self.text)?;
@@ -167,7 +167,7 @@ impl<'de> Deserialize<'de> for Scalar {
         impl<'de> Visitor<'de> for WrittenVisitor {
             type Value = Scalar;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a text or a number")
+                f.write_str("text or a number")
             }
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Scalar, E> {
                 Ok(Scalar { text: text.trim().into(), is_text: true })

@@ -367,8 +367,8 @@ fn mistakes_are_named_in_one_line() {
         ),
         (
             f(PATH, "kernel = 6.10", FLOW, ""),
-            "line 7, column 10: '6.1' is a number, not a text",
-            "write it as text, kernel = \"6.10\"",
+            "line 7, column 10: '6.1' is a number, but text is expected",
+            "write the version as text: kernel = \"6.10\"",
         ),
         (
             f(PATH, "adv_win_scale = 2", FLOW, ""),
@@ -381,9 +381,10 @@ fn mistakes_are_named_in_one_line() {
             "set window_ratio, or a kernel before 6.6",
         ),
         (
-            f(PATH, "", "cc = 'westwood'", ""),
-            "line 9, column 6: unknown congestion control 'westwood'",
-            "known: reno, bic, cubic, vegas, bbr1, bbr3, surge",
+            f(PATH, "", "cc = 'westwod'", ""),
+            "line 9, column 6: unknown congestion control 'westwod'",
+            "known: reno, bic, cubic, vegas, bbr1, bbr3, surge; with a kernel's TCP (--world uml) also cdg, dctcp, \
+             highspeed, htcp, hybla, illinois, lp, nv, scalable, veno, westwood, yeah",
         ),
         (
             f(PATH, "", "cc = 'reno'\nslow_start = 'quick'", ""),
@@ -488,12 +489,12 @@ fn mistakes_are_named_in_one_line() {
         (
             "name = 'x'\nduration = '1s'\npath = 3\nflow = []".into(),
             "line 3, column 8: invalid type: integer '3', expected a table",
-            "the files in experiments/ show the form of every key",
+            "see the files in experiments/ for the form of every key",
         ),
         (
             f(PATH, "", FLOW, "").replace("[path]", "repeat = -1\n[path]"),
             "line 3, column 10: invalid value: integer '-1', expected a whole number",
-            "the files in experiments/ show the form of every key",
+            "see the files in experiments/ for the form of every key",
         ),
         (String::new(), "line 1, column 1: missing key 'name'", "add name = \"weak-network\""),
     ];
@@ -635,18 +636,18 @@ fn ratios_are_read() {
         (
             "arm = 'bbr2'\nagainst = 'bbr1'\nmin = 1.1",
             "line 12, column 7: unknown arm 'bbr2'",
-            "known: reno, bic, cubic, vegas, bbr1, bbr3, surge; NAME+iw starts with a window of 44 segments, \
-             NAME+PROFILE has a profile, tcpa is bbr1+tcpa",
+            "known: reno, bic, cubic, vegas, bbr1, bbr3, surge; NAME+iw has an initial window of 44 \
+             segments, NAME+PROFILE has the settings of a profile, and tcpa is short for bbr1+tcpa",
         ),
         (
             "arm = 'bbr1+iw'\nagainst = 'bbr1+iw'\nmin = 1.1",
             "line 11, column 1: [[ratio]] compares bbr1+iw with itself",
-            "name another arm in against",
+            "name a different arm in against",
         ),
         (
             "arm = 'bbr3'\nagainst = 'bbr1'\nmin = 'nan'",
             "line 11, column 1: min 'nan' of [[ratio]] is not a ratio",
-            "allowed: 0 to 1000; above 1 if the arm has to be faster",
+            "allowed: 0 to 1000; a value above 1 requires the arm to be faster",
         ),
         (
             "arm = 'bbr3'\nagainst = 'bbr1'\nmin = 1.1\nwhere = { loss = '2%' }",
@@ -673,5 +674,24 @@ fn a_kernels_tcp_is_not_simulated() {
     assert_eq!(
         error.message,
         "point 'stack=kernel' requires the kernel TCP stack, which the simulator does not have"
+    );
+}
+
+/// An experiment may have congestion controls that only Linux has. The simulator refuses it before the first run.
+#[test]
+fn a_control_of_linux_alone_is_not_simulated() {
+    let of = |flow| read("rate = '1gbit'\nrtt = '10ms'", "", flow, "");
+    let experiment = of("cc = ['reno', 'westwood']");
+    let controls: Vec<_> =
+        experiment.points().iter().map(|point| point.scenario.flows[0].cc.name()).collect();
+    assert_eq!(controls, ["reno", "westwood"]);
+    let error = experiment.check_simulated().expect_err("a control of Linux");
+    assert_eq!(
+        (error.message.as_str(), error.hint.as_str()),
+        (
+            "point 'cc=westwood' requires the congestion control 'westwood', which only Linux has",
+            "run it on a kernel: --world uml; or choose one of the simulator: reno, bic, cubic, vegas, bbr1, bbr3, \
+             surge"
+        )
     );
 }

@@ -15,6 +15,7 @@ use super::ExperimentError;
 use super::impairments::{Aggregation, Detour, JitterSpec, LinkRate, Share, Thinning};
 use super::number::Number;
 use super::queue::Queue;
+use crate::algorithm::{FlowAlgorithm, UnknownFlowAlgorithm};
 use crate::arm::{Arm, UnknownArm};
 use crate::profile::ProfileName;
 use crate::scenario::{LossPattern, Stack};
@@ -389,13 +390,13 @@ impl Value for BufferSize {
     }
 }
 
-/// Type: `reno`, `bic`, `cubic`, `vegas`, `bbr1`, `bbr3` or `surge`
-impl Value for Algorithm {
-    const EXAMPLE: &'static str = Self::KNOWN;
+/// Type: `reno`, `bic`, `cubic`, `vegas`, `bbr1`, `bbr3`, `surge`, or one of [Linux alone](#congestion-controls-of-linux-alone)
+impl Value for FlowAlgorithm {
+    const EXAMPLE: &'static str = Algorithm::KNOWN;
 
     fn read(text: &str) -> Result<Self, ExperimentError> {
         text.parse()
-            .map_err(|_| ExperimentError::new(format!("unknown congestion control '{text}'"), Self::EXAMPLE))
+            .map_err(|error: UnknownFlowAlgorithm| ExperimentError::new(error.to_string(), Self::known()))
     }
 }
 
@@ -482,7 +483,7 @@ impl Value for App {
             Some((_, Err(error))) => Err(of_unit(&error, "write 64KiB")),
         };
         let needs = |key: &str, other: &str| {
-            ExperimentError::new(format!("app has {key} without {other}"), Self::EXAMPLE)
+            ExperimentError::new(format!("app has {key}, but not {other}"), Self::EXAMPLE)
         };
         let (write, chunk, read, buffer) =
             (rate("write")?, size("chunk")?, rate("read")?, size("read_buffer")?);
@@ -533,7 +534,7 @@ impl Value for App {
 
 /// Type: text
 impl Value for KernelVersion {
-    const EXAMPLE: &'static str = "write it as text, kernel = \"6.10\"";
+    const EXAMPLE: &'static str = "write the version as text: kernel = \"6.10\"";
     // TOML would read the number 6.10 as 6.1.
     const TEXT_ONLY: bool = true;
 
@@ -771,7 +772,7 @@ pub(super) fn same(key: &str, a: &str, b: &str) -> Result<bool, ExperimentError>
         "mtu" => equal::<Mtu>(a, b),
         "count" => equal::<Count>(a, b),
         "initcwnd" => equal::<Segments>(a, b),
-        "cc" => equal::<Algorithm>(a, b),
+        "cc" => equal::<FlowAlgorithm>(a, b),
         "slow_start" => equal::<SlowStart>(a, b),
         "stack" => equal::<Stack>(a, b),
         "profile" => equal::<ProfileName>(a, b),

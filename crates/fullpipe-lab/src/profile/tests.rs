@@ -89,7 +89,7 @@ fn mistakes_are_named_in_one_line() {
         (
             "wnd_extend = 1",
             "the key 'wnd_extend' is refused",
-            "firewalls drop data beyond the receive window",
+            "firewalls and slow receivers drop data beyond the receive window",
         ),
         ("file_thresh = 700000", "the key 'file_thresh' is refused", "a sender cannot know the size"),
         ("timeout.retries2 = 120", "the key 'timeout.retries2' is refused", "a connection gives up after 15"),

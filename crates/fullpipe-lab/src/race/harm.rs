@@ -97,7 +97,7 @@ impl HarmPlan {
         experiment.check_simulated()?;
         if experiment.seeds().len() < 2 {
             return Err(ExperimentError::new(
-                "a race needs at least two pairs, and the experiment has one seed",
+                "a race needs at least two pairs, but the experiment has only one seed",
                 "set repeat = 10, or pass --pairs 10",
             ));
         }
@@ -271,7 +271,7 @@ mod tests {
         assert_eq!(runs.arms[0].needed, 4 * 42);
         assert_ne!(runs.arms[0].beside, runs.arms[1].beside, "the window has an effect");
         let flow = plan.arms()[1].applied_to_one(&FlowSpec::plain(Algorithm::Reno), None);
-        assert_eq!((flow.cc, flow.initcwnd), (Algorithm::Cubic, Some(44)));
+        assert_eq!((flow.cc, flow.initcwnd), (Algorithm::Cubic.into(), Some(44)));
     }
 
     #[test]

@@ -24,17 +24,17 @@ impl fmt::Display for HarmTable<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { report } = self;
         let HarmReport { race, world, against, .. } = report;
-        writeln!(f, "race {race}, world {world}; harm: share of its performance that the victim loses")?;
+        writeln!(
+            f,
+            "race {race}, world {world}; harm: share of the victim's performance that the victim loses"
+        )?;
         writeln!(
             f,
             "victims: goodput in Mbit/s (cubic, reno, bbr1), p99 delay (stream), mean download time (web) in s"
         )?;
         let names = report.cells.first().into_iter().flat_map(|cell| &cell.arms).map(|arm| &arm.arm);
         for name in names.filter(|name| *name != against) {
-            writeln!(
-                f,
-                "\n{name} compared with {against} in its place; more: harm by {name} - harm by {against}\n"
-            )?;
+            writeln!(f, "\n{name} instead of {against}; more: harm by {name} - harm by {against}\n")?;
             self.table(f, name)?;
         }
         writeln!(f, "\ninterval: 95 % confidence over the seeds (BCa bootstrap), paired by seed")?;
@@ -82,7 +82,8 @@ impl HarmTable<'_> {
         let within = excess.iter().filter(|excess| excess.mean <= mean && excess.high <= upper).count();
         writeln!(
             f,
-            "\n{name}: more harm of at most {mean} in the mean and {upper} at the upper end in {within} of {} cells",
+            "\n{name}: in {within} of {} cells, the excess harm is at most {mean} on average and {upper} at \
+             the upper end",
             lines.len()
         )
     }

@@ -171,7 +171,7 @@ impl RacePlan {
         let cells: Vec<Cell> = cells.collect::<Result<_, _>>()?;
         if experiment.seeds().len() < 2 {
             return Err(ExperimentError::new(
-                "a race needs at least two pairs, and the experiment has one seed",
+                "a race needs at least two pairs, but the experiment has only one seed",
                 "set repeat = 60, or pass --pairs 60",
             ));
         }
@@ -336,17 +336,17 @@ impl Cell {
         let refused = |problem: &str| {
             Err(ExperimentError::new(
                 format!("point '{}' {problem}", point.label),
-                "a race needs one [[flow]] with bytes = \"640kB\" and app = { request = \"200B\" }; the last of \
-                 several connections is timed: count = 10, every = \"11s\"",
+                "a race needs one [[flow]] with bytes = \"640kB\" and app = { request = \"200B\" }; with \
+                 count = 10 and every = \"11s\", it measures the last of ten connections",
             ))
         };
         let flows = point.scenario.flows.as_slice();
         let Some(flow) = flows.last() else { return refused("has no flow") };
         let alike = |other: &FlowSpec| FlowSpec { start: flow.start, ..other.clone() } == *flow;
         if !flows.iter().all(alike) || flows.windows(2).any(|pair| pair[0].start >= pair[1].start) {
-            return refused("has flows that are not the same download, one after the other");
+            return refused("has flows that are not equal downloads, one after the other");
         }
-        let Some(size) = flow.bytes else { return refused("has a flow without an end") };
+        let Some(size) = flow.bytes else { return refused("has a flow without a size") };
         if flow.workload.request.is_none() {
             return refused("has a flow without a request");
         }
@@ -523,10 +523,10 @@ mod tests {
             of("app = { request = '200B' }", ""),
             "point 'loss=0% bytes=60kB' has a flow without a request"
         );
-        assert_eq!(of("bytes = ['60kB', '2MB']", ""), "point 'loss=0%' has a flow without an end");
+        assert_eq!(of("bytes = ['60kB', '2MB']", ""), "point 'loss=0%' has a flow without a size");
         assert_eq!(
             of("[[flow]]\n", "[[flow]]\ncount = 2\n"),
-            "point 'loss=0% bytes=60kB' has flows that are not the same download, one after the other"
+            "point 'loss=0% bytes=60kB' has flows that are not equal downloads, one after the other"
         );
         assert!(of("[[flow]]\n", "[[flow]]\nstack = 'kernel'\n").contains("kernel TCP stack"));
         assert!(of("repeat = 6\n", "").starts_with("a race needs at least two pairs"));

@@ -403,7 +403,7 @@ mod tests {
         for size in [30_000, 640_000, 8_000_000] {
             let mut scenario = scenario.clone();
             scenario.flows[0].bytes = Some(Bytes::new(size));
-            scenario.flows[0].cc = fullpipe_tcp::cc::Algorithm::Reno;
+            scenario.flows[0].cc = fullpipe_tcp::cc::Algorithm::Reno.into();
             scenario.host.initcwnd = Some(10_000);
             scenario.path.forward.queue = Bytes::MAX;
             let outcome = crate::sim::run(&scenario);

@@ -81,7 +81,7 @@ impl RaceTable<'_> {
             writeln!(f, "interval: 95 % confidence where the path is random (BCa bootstrap over the pairs)")?;
         }
         if has(IntervalKind::Range) {
-            writeln!(f, "interval: least to most of the pairs where the path is not random")?;
+            writeln!(f, "interval: smallest to largest ratio of the pairs where the path is not random")?;
         }
         for (cell, arm) in arms().filter(|(_, arm)| arm.unfinished > 0) {
             let ArmReport { arm, runs, unfinished, .. } = arm;
@@ -90,12 +90,21 @@ impl RaceTable<'_> {
         for (cell, arm) in arms().filter(|(_, arm)| arm.late > 0) {
             let made = arm.runs + arm.late;
             let ArmReport { arm, late, .. } = arm;
-            writeln!(f, "{}: {late} of {made} downloads of {arm} are left out as late", cell.cell)?;
+            writeln!(
+                f,
+                "{}: {late} of {made} downloads of {arm} are not counted, because the machine was \
+                         too slow",
+                cell.cell
+            )?;
         }
         let repeated: u64 = arms().map(|(_, arm)| arm.repeated).sum();
         if repeated > 0 {
             let made: u64 = arms().map(|(_, arm)| arm.runs + arm.late).sum();
-            writeln!(f, "repeated: {repeated} late attempts, for {made} downloads in all")?;
+            writeln!(
+                f,
+                "repeated: {repeated} attempts that the machine was too slow for, in {made} \
+                         downloads in total"
+            )?;
         }
         Ok(())
     }
@@ -217,7 +226,7 @@ mod tests {
             "{text}"
         );
         assert!(best.contains(" 1.30  1.25..1.35  1.000"), "{text}");
-        assert_eq!((with("95 % confidence"), with("least to most")), (1, 1), "{text}");
+        assert_eq!((with("95 % confidence"), with("smallest to largest")), (1, 1), "{text}");
         assert_eq!(with("2 of 60 downloads of cubic did not complete"), 1, "{text}");
         assert_eq!(with(" late"), 0, "{text}");
         assert_eq!(
@@ -235,12 +244,12 @@ mod tests {
         (arm.runs, arm.repeated, arm.late) = (58, 7, 2);
         report.cells[1].arms[1].repeated = 1;
         let text = RaceTable { report: &report }.to_string();
-        let line =
-            "rate=100mbit rtt=200ms loss=1% bytes=640kB: 2 of 60 downloads of bbr1+iw are left out as late";
+        let line = "rate=100mbit rtt=200ms loss=1% bytes=640kB: 2 of 60 downloads of bbr1+iw are not counted, \
+             because the machine was too slow";
         assert!(text.lines().any(|found| found == line), "{text}");
         // There are two cells with three arms and 60 downloads per arm, but CUBIC takes part in only one of
         // them.
-        let line = "repeated: 8 late attempts, for 300 downloads in all";
+        let line = "repeated: 8 attempts that the machine was too slow for, in 300 downloads in total";
         assert!(text.lines().any(|found| found == line), "{text}");
     }
 }

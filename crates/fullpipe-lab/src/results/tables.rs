@@ -1,5 +1,6 @@
 //! Results and traces of a campaign as CSV tables.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use fullpipe_tcp::SendLimit;
@@ -12,27 +13,45 @@ use crate::experiment::Experiment;
 /// [`Record`](crate::trace::Record). Each row is written as soon as it is formatted, because the table may be
 /// large.
 #[derive(Clone, Copy, Debug)]
-pub struct TraceTable<'a> {
+pub struct TraceTable<'a, T> {
     /// Experiment to which the traces belong.
     pub experiment: &'a Experiment,
-    /// Traces of the runs, ordered by point and seed; each is a text from
-    /// [`Csv::into_text`](crate::trace::Csv::into_text).
-    pub runs: &'a [RunResult<String>],
+    /// Traces of the runs, ordered by point and seed.
+    pub runs: &'a [RunResult<T>],
 }
 
-impl fmt::Display for TraceTable<'_> {
+/// Trace of a run, which may be in memory or in a file.
+pub trait TraceText {
+    /// Returns the text from [`Csv::into_text`](crate::trace::Csv::into_text).
+    ///
+    /// # Errors
+    /// Returns an error if the text cannot be read.
+    fn text(&self) -> Result<Cow<'_, str>, fmt::Error>;
+}
+
+impl TraceText for String {
+    fn text(&self) -> Result<Cow<'_, str>, fmt::Error> {
+        Ok(self.as_str().into())
+    }
+}
+
+impl<T: TraceText> fmt::Display for TraceTable<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let columns = self.runs.iter().find_map(|run| run.value.lines().next());
-        writeln!(f, "point,seed,{}", columns.unwrap_or_default())?;
+        let mut has_header = false;
         for run in self.runs {
+            let text = run.value.text()?;
+            if !has_header && let Some(columns) = text.lines().next() {
+                writeln!(f, "point,seed,{columns}")?;
+                has_header = true;
+            }
             let label = &self.experiment.points()[run.point].label;
             let first_cells = csv_lines([[label.clone(), run.seed.to_string()]])?;
             let first_cells = first_cells.trim_end();
-            for line in run.value.lines().skip(1) {
+            for line in text.lines().skip(1) {
                 writeln!(f, "{first_cells},{line}")?;
             }
         }
-        Ok(())
+        if has_header { Ok(()) } else { writeln!(f, "point,seed,") }
     }
 }
 

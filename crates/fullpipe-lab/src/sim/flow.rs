@@ -113,11 +113,16 @@ struct Merge {
 
 /// Returns the configuration of the connection at the sender (side 0) or the receiver (side 1) of flow
 /// `number`. A profile applies to the sender.
+///
+/// # Panics
+/// Panics if only Linux has the congestion control of the flow
+/// ([`Point::check_simulated`](crate::experiment::Point::check_simulated)).
 pub fn connection(scenario: &Scenario, spec: &FlowSpec, number: usize, side: u64) -> Config {
     let host = &scenario.host;
+    let Some(cc) = spec.cc.of_fullpipe() else { panic!("fullpipe's TCP does not have {}", spec.cc) };
     let config = Config {
         mtu: scenario.path.mtu,
-        cc: spec.cc,
+        cc,
         slow_start: spec.slow_start,
         initcwnd: spec.initcwnd.or(host.initcwnd),
         slow_start_after_idle: host.slow_start_after_idle,
@@ -440,7 +445,7 @@ impl Flow {
         Row {
             at: now,
             flow: number,
-            sender: TcpInfo::of(&sender, self.spec.cc, self.spec.max_pacing_rate),
+            sender: TcpInfo::of(&sender, self.spec.cc.of_fullpipe(), self.spec.max_pacing_rate),
             receiver: Some(self.receiver.receiver_snapshot().into()),
             path: Some(path),
             truth: Some(match room {

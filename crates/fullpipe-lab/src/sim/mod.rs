@@ -29,7 +29,7 @@ use fullpipe_units::{Duration, Instant, Rate, draw};
 use crate::capture::{NoTap, Tap};
 use crate::outcome::{Outcome, PathOutcome, Work};
 use crate::scenario::{DirectionSpec, LossPattern, Scenario};
-use crate::trace::{Digest, NoTrace, PathState, SenderTruth, Sink};
+use crate::trace::{Digest, PathState, Row, SenderTruth, Sink};
 use flow::Flow;
 pub use flow::connection;
 use schedule::Schedule;
@@ -37,7 +37,24 @@ pub use team::{Team, TeamRates, run_team};
 
 /// Runs a scenario to its end and returns the outcome.
 pub fn run(scenario: &Scenario) -> Outcome {
-    run_traced(scenario, &mut NoTrace)
+    run_while(scenario, &|| true)
+}
+
+/// Runs a scenario like [`run`] while `goes_on` returns true, which the event loop calls every few
+/// milliseconds of real time. The outcome of a run that was ended early covers only the time before.
+pub fn run_while(scenario: &Scenario, goes_on: &dyn Fn() -> bool) -> Outcome {
+    run_traced(scenario, &mut UntracedWhile(goes_on))
+}
+
+/// Sink of a run without a trace that may be ended early.
+struct UntracedWhile<'a>(&'a dyn Fn() -> bool);
+
+impl Sink for UntracedWhile<'_> {
+    fn row(&mut self, _: &Row) {}
+
+    fn goes_on(&self) -> bool {
+        self.0()
+    }
 }
 
 /// Runs a scenario to its end, and passes every trace row to `sink`.

@@ -171,9 +171,9 @@ pub struct SenderTruth {
 
 impl TcpInfo {
     /// Returns the part of a connection's state that a kernel also reports for its own sockets.
-    pub fn of(sender: &Snapshot, cc: Algorithm, max_pacing_rate: Option<Rate>) -> Self {
+    pub fn of(sender: &Snapshot, cc: Option<Algorithm>, max_pacing_rate: Option<Rate>) -> Self {
         Self {
-            cc: Some(cc),
+            cc,
             mss: Bytes::new(sender.mss),
             cwnd: Bytes::new(sender.cwnd),
             ssthresh: (sender.ssthresh != u64::MAX).then_some(Bytes::new(sender.ssthresh)),

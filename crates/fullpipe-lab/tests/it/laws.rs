@@ -498,7 +498,7 @@ fn two_bbr3_flows_converge() {
 /// RTT is 40 ms, and the queue holds `queue` BDP.
 fn share_beside_cubic(cc: Algorithm, queue: u64) -> f64 {
     let mut scenario = flows(link(cc, "10mbit", ms(40), 33 * queue, 120), 2);
-    scenario.flows[1].cc = Cubic;
+    scenario.flows[1].cc = Cubic.into();
     let run = run(&scenario);
     let (own, other) = (run.goodput(0, 20.0), run.goodput(1, 20.0));
     own / (own + other)
@@ -585,7 +585,7 @@ fn veg_7_the_last_takes_most() {
 #[test]
 fn veg_8_beside_reno() {
     let mut scenario = flows(link(Vegas, "48mbit", ms(50), 400, 120), 2);
-    scenario.flows[1].cc = Reno;
+    scenario.flows[1].cc = Reno.into();
     let run = run(&scenario);
     let (vegas, reno) = (run.goodput(0, 20.0), run.goodput(1, 20.0));
     assert!(vegas < 0.3 * (vegas + reno), "{vegas:.0} beside {reno:.0}");

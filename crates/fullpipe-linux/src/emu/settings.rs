@@ -47,7 +47,7 @@ pub(super) fn ends(scenario: &Scenario) -> Result<[End; 2], Error> {
 /// Returns an error of [`Kind::Settings`](crate::Kind::Settings) if the kernel does not have it, or an error
 /// if the process lacks the privileges.
 pub fn check_congestion_control(cc: Algorithm) -> Result<(), Error> {
-    Namespace::new()?.run(|| flows::check_congestion_control(cc))
+    Namespace::new()?.run(|| flows::check_congestion_control(cc.into()))
 }
 
 /// Returns a note for each setting of `point` that has a different effect on a real kernel than in the
@@ -73,13 +73,23 @@ pub fn check(point: &Point, datapath: Datapath) -> Result<Vec<String>, Error> {
     if ends[0] == End::Kernel && (has_profile || point.scenario.host.tunables != Tunables::LINUX) {
         let what = if has_profile { "a profile" } else { "tunables" };
         return Err(Error::settings(
-            format!("point '{}' has {what}, which the kernel's TCP cannot have", point.label),
+            format!("point '{}' has {what}, which the kernel's TCP does not support", point.label),
             "set stack = \"fullpipe\" in [[flow]], or use the simulator: --world sim",
+        ));
+    }
+    let only_linux = point.scenario.flows.iter().find(|flow| flow.cc.of_fullpipe().is_none());
+    if let Some(flow) = only_linux.filter(|_| ends[0] == End::Ours) {
+        return Err(Error::settings(
+            format!(
+                "point '{}': fullpipe's TCP does not have the congestion control '{}'",
+                point.label, flow.cc
+            ),
+            "remove stack from the [[flow]], so that the kernel sends",
         ));
     }
     if point.scenario.host.path_memory {
         return Err(Error::settings(
-            format!("point '{}' has path_memory, which only the simulator's hosts have", point.label),
+            format!("point '{}' has path_memory, which only the simulator supports", point.label),
             "remove path_memory, or use the simulator: --world sim",
         ));
     }
@@ -88,34 +98,35 @@ pub fn check(point: &Point, datapath: Datapath) -> Result<Vec<String>, Error> {
     if whole && datapath == Datapath::Plain {
         return Err(Error::settings(
             format!(
-                "point '{}' loses whole super-packets, which the plain datapath does not have",
+                "point '{}' drops whole super-packets, which the plain datapath does not have",
                 point.label
             ),
-            "run it with --datapath offload",
+            "run the experiment with --datapath offload",
         ));
     }
     let mut notes = Vec::new();
     for key in ["window_ratio", "adv_win_scale"] {
         if point.parameters.contains_key(key) {
-            notes.push(format!("{key} applies to the simulator only: this kernel measures its own ratio"));
+            notes.push(format!("{key} applies only to the simulator; this kernel measures the ratio itself"));
         }
     }
     if !point.scenario.host.rx_merge.is_zero() {
         notes.push(match datapath {
             Datapath::Plain => {
-                "rx_merge applies to the simulator only: the plain datapath merges no packets".into()
+                "rx_merge applies only to the simulator; the plain datapath does not merge packets".into()
             }
             Datapath::Offload => {
-                "rx_merge applies to the simulator only: offload merges packets that are due within 50 us"
+                "rx_merge applies only to the simulator; the offload datapath merges packets that are due \
+                 within 50 us"
                     .into()
             }
         });
     }
     if point.scenario.host.fair_queue && ends[0] == End::Kernel {
-        notes.push("fair_queue: TCP paces by itself, as it would under fq".into());
+        notes.push("fair_queue has no effect, because TCP paces by itself, as it does with fq".into());
     }
     if let Some(window) = point.scenario.host.window_clamp.filter(|window| window.get() < LEAST_WINDOW) {
-        notes.push(format!("window {window}: the kernel applies at least {LEAST_WINDOW} bytes"));
+        notes.push(format!("window {window} is too small; the kernel uses {LEAST_WINDOW} bytes"));
     }
     Ok(notes)
 }

@@ -71,7 +71,7 @@ impl Ours {
 
     pub(super) fn sender(&self, now: Instant, spec: &FlowSpec) -> (TcpInfo, SenderTruth) {
         self.see(|connection| {
-            let info = TcpInfo::of(&connection.snapshot(), spec.cc, spec.max_pacing_rate);
+            let info = TcpInfo::of(&connection.snapshot(), spec.cc.of_fullpipe(), spec.max_pacing_rate);
             (info, SenderTruth::of(connection, now))
         })
     }

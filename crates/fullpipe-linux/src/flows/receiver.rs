@@ -13,7 +13,7 @@ use fullpipe_units::{Bytes, Instant};
 use socket2::Socket;
 
 use super::sockets::clamp;
-use super::{Flow, Opener, Servers, Starts, accept, again, connect};
+use super::{Flow, Opener, Servers, Starts, accept, again, connect, set_receiver_algorithm};
 use crate::clock::Clock;
 use crate::error::{Doing, Error};
 use crate::poll::{Alarm, Poll, Stop, WaitCondition};
@@ -160,7 +160,11 @@ fn receive_polled<'f>(
                 return Ok(());
             }
             if event == listening {
-                accept(flows, listener, |flow| &flow.receiver, &poll)?;
+                if let Some(number) = accept(flows, listener, |flow| &flow.receiver, &poll)?
+                    && let Some(socket) = flows[number].receiver.socket()
+                {
+                    set_receiver_algorithm(socket, &scenario.flows[number], &scenario.flows)?;
+                }
                 continue;
             }
             let number = event as usize;

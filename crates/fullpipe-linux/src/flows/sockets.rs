@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::AsFd;
 
+use fullpipe_lab::algorithm::FlowAlgorithm;
 use fullpipe_lab::scenario::{FlowSpec, HostSpec};
 use fullpipe_tcp::buffers::Buffer;
 use fullpipe_tcp::cc::{Algorithm, SlowStart};
@@ -48,11 +49,8 @@ pub(crate) fn impose(host: &HostSpec) -> Result<(), Error> {
 }
 
 /// Returns the kernel's name for a congestion control.
-pub fn kernel_name(cc: Algorithm) -> &'static str {
-    match cc {
-        Algorithm::Bbr1 => "bbr",
-        other => other.name(),
-    }
+pub fn kernel_name(cc: FlowAlgorithm) -> &'static str {
+    if cc == Algorithm::Bbr1 { "bbr" } else { cc.name() }
 }
 
 /// Creates the sending kernel socket of a flow, bound and ready to connect.
@@ -64,17 +62,26 @@ pub(crate) fn connecting(host: &HostSpec, flow: &FlowSpec, port: u16) -> Result<
 }
 
 /// Creates the receiving kernel socket of a flow with a request, bound and ready to connect.
-pub(crate) fn requesting(host: &HostSpec, port: u16) -> Result<Socket, Error> {
+pub(crate) fn requesting(host: &HostSpec, flow: &FlowSpec, port: u16) -> Result<Socket, Error> {
     let socket = tcp()?;
     set_receiver(&socket, host)?;
+    if flow.cc.needs_receiver() {
+        set_congestion_control(&socket, flow.cc)?;
+    }
     bind(&socket, RECEIVER, port)?;
     Ok(socket)
 }
 
 /// Creates the listening kernel socket of all flows without a request; accepted sockets inherit its options.
-pub(crate) fn listening(host: &HostSpec) -> Result<Socket, Error> {
+///
+/// If the algorithm of a flow has to be that of its receiver, the listener has it, because it negotiates ECN during
+/// the handshake. [`set_receiver_algorithm`] takes it from the other flows.
+pub(crate) fn listening(host: &HostSpec, flows: &[FlowSpec]) -> Result<Socket, Error> {
     let socket = tcp()?;
     set_receiver(&socket, host)?;
+    if let Some(flow) = flows.iter().find(|flow| flow.cc.needs_receiver()) {
+        set_congestion_control(&socket, flow.cc)?;
+    }
     listen(socket, RECEIVER, LISTEN_PORT)
 }
 
@@ -124,7 +131,7 @@ impl Servers {
 }
 
 /// Returns the settings of a flow that [`set_sender`] applies to a socket.
-fn sender_settings(flow: &FlowSpec) -> (Algorithm, Option<SlowStart>, Option<Rate>) {
+fn sender_settings(flow: &FlowSpec) -> (FlowAlgorithm, Option<SlowStart>, Option<Rate>) {
     (flow.cc, flow.slow_start, flow.max_pacing_rate)
 }
 
@@ -164,24 +171,43 @@ fn set_receiver(socket: &Socket, host: &HostSpec) -> Result<(), Error> {
     Ok(())
 }
 
+/// Gives an accepted receiving socket another algorithm than its listener's, if only other flows of the run need
+/// that one.
+pub(crate) fn set_receiver_algorithm(
+    socket: &Socket,
+    flow: &FlowSpec,
+    flows: &[FlowSpec],
+) -> Result<(), Error> {
+    if flow.cc.needs_receiver() || !flows.iter().any(|other| other.cc.needs_receiver()) {
+        return Ok(());
+    }
+    // Every kernel has Reno. A receiver sends no data, so any algorithm without influence on ACKs will do.
+    set_congestion_control(socket, Algorithm::Reno.into())
+}
+
 /// Checks whether the kernel offers the congestion control `cc` in the network namespace of the calling
 /// thread.
-pub(crate) fn check_congestion_control(cc: Algorithm) -> Result<(), Error> {
+pub(crate) fn check_congestion_control(cc: FlowAlgorithm) -> Result<(), Error> {
     set_congestion_control(&tcp()?, cc)
 }
 
-fn set_congestion_control(socket: &Socket, cc: Algorithm) -> Result<(), Error> {
+fn set_congestion_control(socket: &Socket, cc: FlowAlgorithm) -> Result<(), Error> {
     let name = kernel_name(cc);
     socket.set_tcp_congestion(name.as_bytes()).map_err(|_| {
-        let load = match cc {
-            Algorithm::Bbr3 => "mainline Linux has version 1 only, bbr1".into(),
-            Algorithm::Surge => "surge is part of fullpipe's own TCP".into(),
-            _ => format!("load the module tcp_{name}"),
+        const SIM: &str = "or use the simulator: --world sim";
+        let hint = match cc {
+            FlowAlgorithm::Fullpipe(Algorithm::Bbr3) => {
+                format!("mainline Linux has version 1 only, bbr1; {SIM}")
+            }
+            FlowAlgorithm::Fullpipe(Algorithm::Surge) => {
+                format!("surge is part of fullpipe's own TCP; {SIM}")
+            }
+            FlowAlgorithm::Fullpipe(_) => format!("load the module tcp_{name}; {SIM}"),
+            FlowAlgorithm::Linux(_) => {
+                format!("load the module tcp_{name} or build it into the kernel, or choose another congestion control")
+            }
         };
-        Error::settings(
-            format!("this kernel does not have the congestion control '{name}'"),
-            format!("{load}; or use the simulator: --world sim"),
-        )
+        Error::settings(format!("this kernel does not have the congestion control '{name}'"), hint)
     })
 }
 

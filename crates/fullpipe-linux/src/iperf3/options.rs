@@ -37,7 +37,7 @@ pub(crate) fn buffers(socket: &Socket, params: &Params) -> Result<(), Error> {
     if granted < asked {
         return Err(Error::settings(
             format!("the kernel limits socket buffers to {}", Bytes::new(granted as u64)),
-            "raise net.core.wmem_max and net.core.rmem_max, or remove -w to use tcp_wmem and tcp_rmem",
+            "raise net.core.wmem_max and net.core.rmem_max, or remove -w to use the limits in tcp_wmem and tcp_rmem",
         ));
     }
     Ok(())
@@ -60,7 +60,7 @@ pub(crate) fn of_sender(socket: &Socket, params: &Params) -> Result<(), Error> {
         socket.set_tcp_congestion(name.as_bytes()).map_err(|_| {
             Error::settings(
                 format!("the kernel does not permit the congestion control '{name}'"),
-                "choose one of net.ipv4.tcp_allowed_congestion_control, or load the module as root",
+                "choose a congestion control in net.ipv4.tcp_allowed_congestion_control, or load the module as root",
             )
         })?;
     }

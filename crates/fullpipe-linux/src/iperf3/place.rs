@@ -112,7 +112,9 @@ impl ServerAddress {
         let patience = std::time::Duration::from_nanos(patience.as_nanos());
         socket.connect_timeout(&address.into(), patience).map_err(|error| {
             let hint = match error.kind() {
-                ErrorKind::ConnectionRefused => "start a server there: iperf3 -s, or fullpipe iperf3 -s",
+                ErrorKind::ConnectionRefused => {
+                    "start a server on that host: iperf3 -s, or fullpipe iperf3 -s"
+                }
                 ErrorKind::TimedOut => {
                     "check whether a firewall drops packets to this port, or pass another port with -p"
                 }
@@ -132,7 +134,7 @@ impl ServerAddress {
     pub(crate) fn bind(&self, socket: &Socket) -> Result<(), Error> {
         let Some(own) = self.bind else { return Ok(()) };
         socket.bind(&SocketAddr::new(own, 0).into()).map_err(|error| {
-            Error::settings(format!("cannot bind to {own}: {error}"), "pass -B an address of this host")
+            Error::settings(format!("cannot bind to {own}: {error}"), "pass an address of this host with -B")
         })
     }
 }

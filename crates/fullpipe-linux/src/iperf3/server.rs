@@ -433,8 +433,8 @@ fn listener(address: SocketAddr, only_v6: bool) -> Result<Socket, Error> {
 
 fn cannot_listen(address: SocketAddr, error: &io::Error) -> Error {
     let hint = match error.kind() {
-        ErrorKind::AddrInUse => "pass another port with -p; ss -ltnup shows which process uses this one",
-        ErrorKind::AddrNotAvailable => "pass -B an address of this host",
+        ErrorKind::AddrInUse => "pass another port with -p; ss -ltnup shows which process uses this port",
+        ErrorKind::AddrNotAvailable => "pass an address of this host with -B",
         ErrorKind::PermissionDenied => "ports below 1024 require privileges: pass another port with -p",
         _ => "check -B and -p",
     };
@@ -471,7 +471,7 @@ fn room_for_streams(tests: usize) -> Result<usize, Error> {
     let aside = DESCRIPTORS_ASIDE + pending::MOST + DESCRIPTORS_A_TEST.saturating_mul(tests);
     match descriptors.saturating_sub(aside).min(STREAMS_MOST) {
         0 => Err(Error::settings(
-            format!("{descriptors} open files are too few for {tests} tests"),
+            format!("the limit of {descriptors} open files is too low for {tests} tests"),
             "raise the limit with ulimit -n, or allow fewer tests with --max-tests",
         )),
         streams => Ok(streams),

@@ -107,7 +107,8 @@ pub fn apply(
     let lock = lock(place)?;
     let before = generations(place)?;
     if before.iter().any(|generation| generation.phase == Phase::Trial) {
-        let hint = "keep them with fullpipe tune confirm, or revert them with fullpipe tune rollback";
+        let hint =
+            "keep these changes with fullpipe tune confirm, or revert them with fullpipe tune rollback";
         return Err(Error::settings("other changes are still on trial", hint));
     }
     let number = before.last().map_or(0, |last| last.number) + 1;
@@ -184,8 +185,8 @@ fn confirm_locked(place: &Target, lock: &Lock, watch: &mut dyn FnMut(Step)) -> R
     let mut all = generations(place)?;
     if all.last().is_some_and(|last| last.damage.is_some()) {
         return Err(Error::settings(
-            "the journal of these changes is damaged, so they cannot be confirmed",
-            "restore what is known with fullpipe tune rollback, and apply the changes again",
+            "the changes cannot be confirmed, because their journal is damaged",
+            "restore the known values with fullpipe tune rollback, and apply the changes again",
         ));
     }
     let Some(last) = all.last_mut().filter(|last| last.phase == Phase::Trial) else {
@@ -261,7 +262,10 @@ pub fn settle(place: &Target) -> Result<Vec<String>, Error> {
         Ok(Attempt::Locked { lock, passed_over }) => (lock, passed_over),
         Ok(Attempt::NothingDue) => return Ok(Vec::new()),
         Ok(Attempt::LeftTo(holder)) => {
-            return Ok(vec![format!("changes are unfinished and left to {holder}, which holds the lock")]);
+            return Ok(vec![format!(
+                "there are unfinished changes, which {holder} has to complete, because \
+                                    it holds the lock"
+            )]);
         }
         Err(error) if error.kind == Kind::Rights => return Ok(Vec::new()),
         Err(error) => return Err(error),
@@ -270,13 +274,13 @@ pub fn settle(place: &Target) -> Result<Vec<String>, Error> {
     let Some(last) = all.pop().filter(due) else { return Ok(Vec::new()) };
     let why = match last.phase {
         Phase::Trial => "changes were not confirmed in time",
-        _ => "changes were left unfinished by a process that died",
+        _ => "a process died before it had completed its changes",
     };
     let reverted = revert(place, &lock, last, &all, false, &mut |_| ());
     let TakenBack { mut done, left, damage } = reverted.map_err(|error| lock.explain(error))?;
-    done.insert(0, format!("{why}, and are taken back:"));
+    done.insert(0, format!("{why}; reverting them:"));
     if let Some(holder) = passed_over {
-        done.insert(0, format!("{holder} held the lock: it was replaced"));
+        done.insert(0, format!("{holder} held the lock, so the lock was replaced"));
     }
     done.extend(left.into_iter().chain(damage));
     Ok(done)
@@ -321,7 +325,7 @@ pub(super) fn revert(
             if present.as_ref() != Some(&route.ours_text) && !(anything && present.is_some()) {
                 let now = present.unwrap_or_else(|| "none".into());
                 left.push(format!(
-                    "route to {}: changed by another program, and not restored: {now}",
+                    "route to {}: not restored, because another program has changed it: {now}",
                     route.destination
                 ));
                 continue;
@@ -338,7 +342,7 @@ pub(super) fn revert(
         let present = match place.read(key) {
             Ok(present) => present,
             Err(error) => {
-                left.push(format!("{key}: cannot be read: {error}"));
+                left.push(format!("{key}: not restored, because it cannot be read: {error}"));
                 continue;
             }
         };
@@ -346,7 +350,10 @@ pub(super) fn revert(
             continue;
         }
         if plain(&present) != *value && !anything {
-            left.push(format!("{key}: changed by another program, and not restored: {}", plain(&present)));
+            left.push(format!(
+                "{key}: not restored, because another program has changed it: {}",
+                plain(&present)
+            ));
             continue;
         }
         lock.ensure_held().doing(format_args!("restore {key}"))?;
@@ -367,12 +374,12 @@ pub(super) fn revert(
             }
             .doing(format_args!("restore {}", place.owned().display()))?;
             done.push(match generation.former_file {
-                Some(_) => format!("{}: as it was before", place.owned().display()),
+                Some(_) => format!("{}: restored", place.owned().display()),
                 None => format!("{}: removed", place.owned().display()),
             });
         } else {
             left.push(format!(
-                "{}: edited by another program or user, and not restored",
+                "{}: not restored, because another program or user has edited it",
                 place.owned().display()
             ));
         }
@@ -410,11 +417,11 @@ fn damage_lines(
         }
         let present = place.read(key).map_or_else(|error| error.to_string(), |value| plain(&value));
         lines.push(format!(
-            "{key}: its former value is lost; it remains {present} until you set it or reboot"
+            "{key}: not restored, because its former value is lost; it stays {present} until you set it or reboot"
         ));
     }
     if let Some(path) = generation.keep_aside(place, lock)? {
-        lines.push(format!("the damaged journal is kept as {} ({})", path.display(), damage.why));
+        lines.push(format!("a copy of the damaged journal is in {} ({})", path.display(), damage.why));
     }
     Ok(lines)
 }
@@ -429,7 +436,7 @@ fn may(place: &Target, changes: &[Change]) -> Result<(), Error> {
                 }
                 io::ErrorKind::NotFound => Error::settings(
                     format!("{key} does not exist here"),
-                    "set it on the host: the namespace of a container does not have this setting",
+                    "change the setting on the host, because the namespace of a container does not have it",
                 ),
                 _ => Error::system(format_args!("set {key}"), error),
             })?,
@@ -443,7 +450,7 @@ fn may(place: &Target, changes: &[Change]) -> Result<(), Error> {
 }
 
 pub(super) fn no_rights(message: String) -> Error {
-    let hint = "run it as root (for a container, on its host), or run the commands printed above";
+    let hint = "run fullpipe tune as root (for a container, on its host), or run the commands printed above";
     Error { kind: Kind::Rights, message, hint: hint.into() }
 }
 
@@ -538,7 +545,7 @@ fn own_file(place: &Target) -> Result<Option<String>, Error> {
     match found {
         Some(text) if !text.starts_with(HEADER) => Err(Error::settings(
             format!("{} exists, but was not written by fullpipe", place.owned().display()),
-            "move it away, because fullpipe would replace it",
+            "move this file away, because fullpipe would replace it",
         )),
         found => Ok(found),
     }
@@ -556,7 +563,7 @@ pub(super) fn file_text(all: &[Generation]) -> String {
         text += &format!("{key} = {value}\n");
     }
     for generation in all.iter().filter(|generation| generation.phase != Phase::Confirmed) {
-        text += "# On trial, and not for the next boot: fullpipe tune confirm makes it so.\n";
+        text += "# On trial, not set at boot: to set these at every boot, run fullpipe tune confirm.\n";
         for Setting { key, value, .. } in &generation.settings {
             text += &format!("# {key} = {value}\n");
         }
@@ -564,7 +571,7 @@ pub(super) fn file_text(all: &[Generation]) -> String {
     let routes: Vec<&str> =
         all.iter().flat_map(|generation| &generation.routes).map(|route| route.ours_text.as_str()).collect();
     if !routes.is_empty() {
-        text += "# Routes last until the next boot: where the network is configured, these keep them.\n";
+        text += "# Routes last until the next boot: to keep them, add these commands to the network configuration.\n";
         for route in routes {
             text += &format!("# ip route replace {route}\n");
         }

@@ -133,7 +133,10 @@ fn take_back_in_time(place: &Target, number: u64, done: bool) -> Result<(), Erro
             // reports that process.
             Attempt::LeftTo(holder) => {
                 if left_to.as_ref() != Some(&holder) {
-                    log::warn(place, &format!("tune: changes are unfinished, and {holder} holds the lock"));
+                    log::warn(
+                        place,
+                        &format!("tune: there are unfinished changes, but {holder} holds the lock"),
+                    );
                 }
                 left_to = Some(holder);
             }
@@ -180,7 +183,10 @@ pub(super) fn attempt(
         let holder = busy.holder();
         log::warn(
             place,
-            &format!("tune: {holder} holds the lock: overdue changes are taken back without waiting for it"),
+            &format!(
+                "tune: {holder} holds the lock; reverting expired trial changes without waiting for \
+                      that process"
+            ),
         );
         busy.discard(place).doing("replace the lock")?;
         passed_over = Some(holder);

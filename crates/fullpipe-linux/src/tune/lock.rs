@@ -53,7 +53,7 @@ pub(super) const OVERDUE_WAIT: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(20);
 
 /// Error message of a process that has lost the lock.
-const LOST: &str = "another process replaced the lock to revert an overdue trial";
+const LOST: &str = "another process replaced the lock to revert an expired trial";
 
 /// The lock of the state folder, held by this process.
 pub(super) struct Lock {
@@ -114,7 +114,7 @@ impl Busy {
     /// Describes the process that holds the lock.
     pub(super) fn holder(&self) -> String {
         match &self.holders[..] {
-            [] => "a process that cannot be seen from here".into(),
+            [] => "a process that is not visible from this namespace".into(),
             [one] => format!("process {one}"),
             several => {
                 let several: Vec<String> = several.iter().map(ToString::to_string).collect();
@@ -126,10 +126,13 @@ impl Busy {
     fn into_error(self) -> Error {
         let (holder, path) = (self.holder(), self.path.display());
         let hint = if self.holders.is_empty() {
-            format!("find it with fuser -v {path} on the host, outside of containers, and end it")
+            format!("find that process with fuser -v {path} on the host, outside of containers, and end it")
         } else {
             let pids: Vec<String> = self.holders.iter().map(|holder| holder.pid.to_string()).collect();
-            format!("wait until it ends, or end it with kill {}, and run the command again", pids.join(" "))
+            format!(
+                "wait until that process ends, or end it with kill {}, then run the command again",
+                pids.join(" ")
+            )
         };
         Error {
             kind: Kind::System,

@@ -59,7 +59,7 @@ impl Target {
         if let Some(root) = root
             && !root.is_dir()
         {
-            let hint = "pass a folder to be used as /, which contains proc/sys and etc";
+            let hint = "pass a folder to use as /, with proc/sys and etc in it";
             return Err(Error::settings(format!("{} is not a folder", root.display()), hint));
         }
         let below = root.unwrap_or(Path::new("/"));
@@ -97,9 +97,10 @@ impl Target {
             let path = self.root.join(folder);
             if fs::symlink_metadata(&path).is_ok_and(|found| found.is_symlink()) {
                 let hint = if below_root {
-                    "replace it with a folder: everything that --root changes must be below that folder"
+                    "replace the link with a folder, because everything that --root changes must be below \
+                     the root folder"
                 } else {
-                    "replace it with a folder that only root can write"
+                    "replace the link with a folder to which only root can write"
                 };
                 return Err(Error::settings(format!("{} is a symbolic link", path.display()), hint));
             }
@@ -185,7 +186,7 @@ impl Target {
         };
         write().doing(format_args!("set {key} to '{}'", value.trim())).map_err(|error| Error {
             hint: if key.starts_with("net.core.") {
-                "set it on the host: the namespace of a container does not have this setting".into()
+                "change the setting on the host, because the namespace of a container does not have it".into()
             } else {
                 String::new()
             },
@@ -213,7 +214,7 @@ fn enter(name: &str) -> Result<(), Error> {
     let inode = file.metadata().doing("inspect a network namespace")?.ino();
     if inode != this_namespace() {
         move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).map_err(|error| {
-            let hint = "run it as root";
+            let hint = "run the command as root";
             let error = Error::system(format_args!("enter the network namespace {name}"), error);
             Error { hint: hint.into(), ..error }
         })?;

@@ -71,7 +71,7 @@ impl PeerRoute {
         if message.header.kind != RouteType::Unicast {
             let hint = "pass the address of the other host";
             return Err(Error::settings(
-                format!("the route to {destination} is of a type that cannot be tuned"),
+                format!("the route to {destination} cannot be tuned, because it is not a unicast route"),
                 hint,
             ));
         }

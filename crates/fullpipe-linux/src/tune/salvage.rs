@@ -38,7 +38,13 @@ pub(super) fn generation(number: u64, bytes: &[u8]) -> Generation {
         if text.contains(NOT_TEXT) || !found.settings.iter().all(Setting::is_plausible) {
             return Err("a value is not text".into());
         }
-        if found.number == number { Ok(found) } else { Err("the number is not that of the file".into()) }
+        if found.number == number {
+            Ok(found)
+        } else {
+            Err("the number in the journal differs from that of \
+            the file"
+                .into())
+        }
     });
     whole.unwrap_or_else(|why| {
         salvaged(number, &text, Damage { why, original: bytes.to_vec(), formers: Vec::new() })

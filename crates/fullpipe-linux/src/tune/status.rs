@@ -132,7 +132,7 @@ fn managers(place: &Target) -> Vec<String> {
     for entry in fs::read_dir(place.of_kernel("proc")).into_iter().flatten().flatten() {
         let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
         if let name @ ("tuned" | "bpftune") = name.trim() {
-            let said = format!("{name} is running, and may set the same again");
+            let said = format!("{name}, which is running and may change the same settings");
             if !found.contains(&said) {
                 found.push(said);
             }
@@ -140,14 +140,14 @@ fn managers(place: &Target) -> Vec<String> {
     }
     let profile = fs::read_to_string(place.below_root("etc/tuned/active_profile")).unwrap_or_default();
     if !profile.trim().is_empty() {
-        found.push(format!("tuned has the profile {}", profile.trim()));
+        found.push(format!("tuned, with the profile {}", profile.trim()));
     }
     let folder = place.below_root("etc/cloud/cloud.cfg.d");
     let clouds = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     for path in clouds.chain([place.below_root("etc/cloud/cloud.cfg")]) {
         let text = fs::read_to_string(&path).unwrap_or_default();
         if text.lines().any(|line| !line.trim_start().starts_with('#') && line.contains("sysctl")) {
-            found.push(format!("cloud-init sets kernel settings at boot: {}", path.display()));
+            found.push(format!("cloud-init, which changes kernel settings at boot: {}", path.display()));
         }
     }
     found

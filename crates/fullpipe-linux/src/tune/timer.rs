@@ -30,7 +30,7 @@ pub(super) fn set(place: &Target, guard: &Guard, number: u64, after: Duration) -
     let seconds = (after + GRACE).as_secs_f64().ceil();
     let set = Command::new("systemd-run")
         .args(["--quiet", "--collect", "--unit", &unit, "--timer-property=AccuracySec=1s"])
-        .arg("--description=fullpipe tune: take back what nobody has confirmed")
+        .arg("--description=fullpipe tune: revert unconfirmed changes")
         .arg(format!("--on-active={seconds}s"))
         .arg("--")
         .arg(&guard.program)

@@ -10,6 +10,7 @@
 //! bits in the order of the fields. A struct is listed with all of its fields, so that a new field cannot be
 //! forgotten.
 
+use fullpipe_lab::algorithm::{FlowAlgorithm, LinuxAlgorithm};
 use fullpipe_lab::outcome::ResponseOutcome;
 use fullpipe_lab::scenario::{
     DirectionSpec, FlowSpec, HostSpec, LimiterSpec, LossPattern, PathSpec, Scenario,
@@ -56,10 +57,11 @@ pub(super) fn decode<T: Encoded>(mut bytes: &[u8]) -> Option<T> {
     T::take(&mut bytes).filter(|_| bytes.is_empty())
 }
 
-/// Returns a hash of the names and the order of all fields, which recognises a program of another build.
+/// Returns a hash of the names and the order of all fields and variants, which recognises a program of another
+/// build.
 fn layout() -> u64 {
     let mut hash = Digest::default();
-    LAYOUT.bytes().for_each(|byte| hash.add(byte.into()));
+    LAYOUT.bytes().chain(VARIANTS.bytes()).for_each(|byte| hash.add(byte.into()));
     hash.value()
 }
 
@@ -103,6 +105,7 @@ integers! {
     Rate: Rate::as_bps, |n| Some(Rate::from_bps(n));
     Probability: Probability::threshold, Probability::from_threshold;
     Algorithm: |cc| cc as u64, |n| Algorithm::ALL.into_iter().find(|cc| *cc as u64 == n);
+    LinuxAlgorithm: |cc| cc as u64, |n| number(n, &LinuxAlgorithm::ALL);
     SlowStart: |kind| kind as u64, |n| SlowStart::ALL.into_iter().find(|kind| *kind as u64 == n);
     Scope: |scope| u64::from(scope == Scope::PerFlow),
         |n| Some(if n == 0 { Scope::Aggregate } else { Scope::PerFlow });
@@ -226,7 +229,10 @@ structs! {
 
 /// Encodes an enum as the number of its variant, followed by the variant's values.
 macro_rules! enums {
-    ($($type:ident { $($number:literal => $variant:ident $(($value:ident))? $({ $($field:ident),* })?),* $(,)? })*) => { $(
+    ($($type:ident { $($number:literal => $variant:ident $(($value:ident))? $({ $($field:ident),* })?),* $(,)? })*) => {
+        /// Names of all enums, variants and fields of variants.
+        const VARIANTS: &str = concat!($(stringify!($type $($number $variant $($value)? $($($field)*)?)*),)*);
+        $(
         impl Encoded for $type {
             fn put(&self, out: &mut Vec<u8>) {
                 match self { $(
@@ -249,10 +255,12 @@ macro_rules! enums {
                 })
             }
         }
-    )* };
+        )*
+    };
 }
 
 enums! {
+    FlowAlgorithm { 0 => Fullpipe(algorithm), 1 => Linux(algorithm) }
     LossPattern { 0 => Independent, 1 => Bursts(length), 2 => SuperPackets }
     Buffer { 0 => Auto { max }, 1 => Fixed(size) }
     Discipline {
@@ -299,7 +307,8 @@ mod tests {
                 "name = 'x'\nduration = '3s'\n[path]\nrate = '10mbit'\nrtt = '20ms'\n{path}\n\
                  [host]\nsndbuf = {{ fixed = '1MiB' }}\nrcvbuf = '2MiB'\ninitcwnd = 20\necn = true\n\
                  [[flow]]\ncc = 'bbr1'\nbytes = '1MB'\napp = {{ request = '200B' }}\n\
-                 [[flow]]\ncc = 'cubic'\nslow_start = 'hystart'\nstart = '1s'"
+                 [[flow]]\ncc = 'cubic'\nslow_start = 'hystart'\nstart = '1s'\n\
+                 [[flow]]\ncc = 'westwood'"
             );
             let experiment = Experiment::from_toml(&text).unwrap_or_else(|error| panic!("{error}: {path}"));
             let order =

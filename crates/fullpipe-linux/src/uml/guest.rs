@@ -30,7 +30,7 @@ use super::exchange::{self, GUEST_FAILURE, GUEST_REPORT, GuestReport, ORDER, Ord
 use crate::clock::Clock;
 use crate::error::{Doing, Error};
 use crate::flows::{
-    Ending, Flow, GreedyReads, Sampler, Servers, impose, kernel_name, listening, receive, send,
+    Ending, Flow, GreedyReads, Sampler, Servers, allow_files, impose, kernel_name, listening, receive, send,
 };
 use crate::namespace::{Namespace, set_sysctl};
 use crate::netlink::Netlink;
@@ -76,7 +76,7 @@ pub fn run_if_guest() {
     }
     let failure = match catch_unwind(main) {
         Ok(Ok(())) => None,
-        Ok(Err(error)) => Some(error.message),
+        Ok(Err(Error { message, hint, .. })) => Some(format!("{message}\n{hint}")),
         Err(_) => Some("the guest's init panicked".into()),
     };
     if let Some(failure) = failure {
@@ -94,7 +94,7 @@ fn main() -> Result<(), Error> {
     sys::mount(c"hostfs", c"/tmp", RUN_ON_HOST).doing("mount the folder of the run")?;
     let order: Option<Order> = exchange::read(Path::new(RUN), ORDER);
     let Some(Order { scenario, .. }) = order else {
-        return Err(Error::settings("the order of the run cannot be read", ""));
+        return Err(Error::settings("the description of the run cannot be read", ""));
     };
     load_controls(&scenario)?;
     let report = run(&scenario)?;
@@ -149,6 +149,7 @@ fn host(namespace: &Namespace, device: &str, address: Ipv4Addr, mtu: u64) -> Res
 }
 
 fn run(scenario: &Scenario) -> Result<GuestReport, Error> {
+    allow_files(scenario.flows.len() as u64);
     set_sysctl("net/ipv4/tcp_mem", TCP_MEM)?;
     let (sender, receiver) = (Namespace::new()?, Namespace::new()?);
     host(&sender, "vec0", SENDER, scenario.path.mtu)?;
@@ -166,7 +167,7 @@ fn run(scenario: &Scenario) -> Result<GuestReport, Error> {
 
     let (listener, clients) = receiver.run(|| {
         impose(&scenario.host)?;
-        Ok((listening(&scenario.host)?, Flow::clients(scenario, FIRST_PORT)?))
+        Ok((listening(&scenario.host, &scenario.flows)?, Flow::clients(scenario, FIRST_PORT)?))
     })?;
     let clients: BTreeMap<_, _> = clients;
     let (flows, servers) = sender.run(|| {

@@ -53,7 +53,7 @@ impl Kernel {
     pub fn find(options: &Options) -> Result<Self, Error> {
         if !cfg!(target_arch = "x86_64") {
             return Err(Error::settings(
-                format!("a guest in virtual time requires x86_64, and this host is {}", env::consts::ARCH),
+                format!("a guest in virtual time requires x86_64, but this host is {}", env::consts::ARCH),
                 "use the simulator: --world sim, or the emulator: --world emu",
             ));
         }
@@ -102,7 +102,7 @@ fn check_executable(path: &Path) -> Result<(), Error> {
     match elf(&head) {
         None => refuse("is not a program for x86_64"),
         Some(Linking::Static) => {
-            refuse("is statically linked, so it cannot be given virtual time by a preloaded library")
+            refuse("is statically linked, so a preloaded library cannot give the kernel virtual time")
         }
         Some(Linking::Dynamic) => Ok(()),
     }
@@ -180,10 +180,10 @@ fn library(code: &Path) -> Result<PathBuf, Error> {
     // In Cargo's folder, the file beside the program may be of an earlier build.
     first(code, &["deps", "", "../lib/fullpipe"], LIBRARY).ok_or_else(|| {
         Error::settings(
-            format!("{LIBRARY} is missing, which gives a kernel virtual time"),
+            format!("the library {LIBRARY}, which gives a kernel virtual time, is missing"),
             format!(
-                "build it (cargo build --release -p fullpipe-uml) into the folder of {}, or name it in \
-                 {LIBRARY_VARIABLE}",
+                "build the library into the folder of {} (cargo build --release -p fullpipe-uml), or set \
+                 {LIBRARY_VARIABLE} to its path",
                 code.display()
             ),
         )
@@ -228,6 +228,33 @@ mod tests {
         assert_eq!(elf(&program(62, 1)), Some(Linking::Static));
         assert_eq!(elf(&program(183, 3)), None, "another architecture");
         assert_eq!(elf(b"#!/bin/sh"), None);
+    }
+
+    /// The library of an installed program lies in the prefix of the program, and that of a build beside it. Cargo's
+    /// own folder comes first, because the file beside the program may be of an earlier build.
+    #[test]
+    fn the_library_is_found_from_the_programs_folder() {
+        if env::var_os(LIBRARY_VARIABLE).is_some() {
+            eprintln!("skipped: {LIBRARY_VARIABLE} names the library");
+            return;
+        }
+        let prefix = tempfile::tempdir().expect("a folder");
+        let program = prefix.path().join("bin/fullpipe");
+        let error = library(&program).expect_err("there is none");
+        assert_eq!(error.message, format!("{LIBRARY} is missing, which gives a kernel virtual time"));
+        assert!(
+            error.hint.contains("cargo build") && error.hint.contains(LIBRARY_VARIABLE),
+            "{}",
+            error.hint
+        );
+        for folder in ["lib/fullpipe", "bin", "bin/deps"] {
+            let folder = prefix.path().join(folder);
+            std::fs::create_dir_all(&folder).expect("a folder");
+            let file = folder.join(LIBRARY);
+            std::fs::write(&file, "").expect("written");
+            std::fs::create_dir_all(prefix.path().join("bin")).expect("a folder");
+            assert_eq!(library(&program).expect("found"), file.canonicalize().expect("a file"));
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::SystemTime;
 
@@ -19,7 +19,6 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{
     PidfdFlags, Resource, Rlimit, Signal, pidfd_open, set_parent_process_death_signal, setrlimit,
 };
-use tempfile::TempDir;
 
 use super::capture::replay;
 use super::exchange::{
@@ -31,8 +30,10 @@ use crate::clock::{since_boot, timespec};
 use crate::error::{Doing, Error, Kind};
 use crate::sys;
 
-/// Beginning of the names of the folders of runs.
+/// Beginning of the names of the folders of runs. Such a folder is locked while its run lasts.
 const FOLDER: &str = "fullpipe-uml-";
+/// Beginning of the names of folders that are not locked yet.
+const UNLOCKED_FOLDER: &str = "fullpipe-new-uml-";
 /// Descriptors of the guest's devices (0, 1) in the guest's process. Constants, because the kernel's command line
 /// reaches the guest's random numbers.
 pub const DEVICES: [i32; 2] = [100, 101];
@@ -46,7 +47,7 @@ const MEMORY: Bytes = Bytes::from_mib(256);
 const MOST_MEMORY: Bytes = Bytes::from_mib(8_192);
 /// Address of both devices. Equal addresses make frames of either device arrive at the other without ARP.
 const MAC: &str = "02:00:00:00:00:01";
-/// Age at which a folder that no process uses is removed.
+/// Age in seconds at which a folder that is not locked yet is removed.
 const ABANDONED: u64 = 60;
 
 /// What a guest has reported.
@@ -64,8 +65,8 @@ pub(super) fn launch(
     capture: Option<&mut impl Capture>,
 ) -> Result<Reports, Error> {
     remove_abandoned();
-    let (folder, _lock) = folder(kernel, order)?;
-    let dir = folder.path();
+    let folder = RunFolder::new(kernel, order)?;
+    let dir = folder.path.as_path();
     let console = dir.join("console");
     let mut child = start(dir, &console, &order.scenario)?;
     let ended = wait(&mut child, limit, goes_on);
@@ -76,7 +77,9 @@ pub(super) fn launch(
     let status = child.wait().doing("wait for the guest")?;
     ended?;
     if let Ok(failure) = fs::read_to_string(dir.join(GUEST_FAILURE)) {
-        return Err(Error::settings(format!("the guest failed: {failure}"), ""));
+        // The message is followed by a line with the hint.
+        let (message, hint) = failure.split_once('\n').unwrap_or((&failure, ""));
+        return Err(Error::settings(format!("the guest failed: {message}"), hint));
     }
     match (exchange::read(dir, GUEST_REPORT), exchange::read(dir, PATH_REPORT)) {
         (Some(guest), Some(path)) => {
@@ -89,14 +92,38 @@ pub(super) fn launch(
     }
 }
 
-/// Creates the folder of a run. The kernel's command line and environment contain only constant names in this
-/// folder, because they reach the guest's random numbers.
-fn folder(kernel: &Kernel, order: &Order) -> Result<(TempDir, File), Error> {
-    let folder = tempfile::Builder::new().prefix(FOLDER).tempdir().doing("create a folder for the run")?;
-    let dir = folder.path();
-    let lock = File::open(dir).doing("open the folder of the run")?;
-    flock(&lock, FlockOperation::LockShared).doing("lock the folder of the run")?;
-    let make = || {
+/// The folder of a run, which is removed with this value. If the process is killed, its next run removes the
+/// folder.
+struct RunFolder {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl RunFolder {
+    /// Creates the folder of a run. The kernel's command line and environment contain only constant names in
+    /// this folder, because they reach the guest's random numbers.
+    fn new(kernel: &Kernel, order: &Order) -> Result<Self, Error> {
+        let folder = tempfile::Builder::new()
+            .prefix(UNLOCKED_FOLDER)
+            .tempdir()
+            .doing("create a folder for the run")?;
+        let lock = File::open(folder.path()).doing("open the folder of the run")?;
+        flock(&lock, FlockOperation::LockShared).doing("lock the folder of the run")?;
+        // It gets its name when it is locked, so that no other process takes it for an abandoned one.
+        let unlocked = folder.keep();
+        let name = unlocked.file_name().unwrap_or_default().to_string_lossy();
+        let path = unlocked.with_file_name(name.replacen(UNLOCKED_FOLDER, FOLDER, 1));
+        if let Err(error) = fs::rename(&unlocked, &path) {
+            let _ = fs::remove_dir(&unlocked);
+            return Err(Error::system("rename the folder of the run", error));
+        }
+        let folder = Self { path, _lock: lock };
+        folder.fill(kernel, order).doing("write the folder of the run")?;
+        Ok(folder)
+    }
+
+    fn fill(&self, kernel: &Kernel, order: &Order) -> io::Result<()> {
+        let dir = &self.path;
         symlink(&kernel.path, dir.join("kernel"))?;
         symlink(&kernel.library, dir.join("library.so"))?;
         symlink(&kernel.init, dir.join("init"))?;
@@ -104,28 +131,34 @@ fn folder(kernel: &Kernel, order: &Order) -> Result<(TempDir, File), Error> {
             symlink(modules, dir.join(MODULES))?;
         }
         exchange::write(dir, ORDER, order)
-    };
-    make().doing("write the folder of the run")?;
-    Ok((folder, lock))
+    }
+}
+
+impl Drop for RunFolder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.path);
+    }
 }
 
 /// Removes folders of runs whose process was killed.
 fn remove_abandoned() {
     let Ok(entries) = fs::read_dir(std::env::temp_dir()) else { return };
     for entry in entries.flatten() {
-        if !entry.file_name().to_string_lossy().starts_with(FOLDER) {
-            continue;
-        }
-        let age = entry.metadata().ok().and_then(|found| {
-            let changed = found.ctime().max(found.mtime()) as u64;
-            now_1970().checked_sub(changed)
-        });
+        let name = entry.file_name();
+        let named = |prefix: &str| name.to_string_lossy().starts_with(prefix);
+        let old = || {
+            let age = entry.metadata().ok().and_then(|found| {
+                let changed = found.ctime().max(found.mtime()) as u64;
+                now_1970().checked_sub(changed)
+            });
+            age.is_some_and(|age| age > ABANDONED)
+        };
         let unused = || {
             let folder = File::open(entry.path())?;
             flock(&folder, FlockOperation::NonBlockingLockExclusive)?;
             io::Result::Ok(())
         };
-        if age.is_some_and(|age| age > ABANDONED) && unused().is_ok() {
+        if (named(FOLDER) || named(UNLOCKED_FOLDER) && old()) && unused().is_ok() {
             // Another user's folder cannot be removed, and another process may remove this one first.
             let _ = fs::remove_dir_all(entry.path());
         }
@@ -230,8 +263,8 @@ fn wait(child: &mut Child, limit: Duration, goes_on: &dyn Fn() -> bool) -> Resul
         if since_boot() >= until {
             return Err(Error::settings(
                 format!("the guest did not end within {limit} of real time, and was killed"),
-                "allow more time with --time-limit; a guest that still does not end is a defect: report it with \
-                 the experiment",
+                "allow more time with --time-limit; if the guest still does not end, report this defect \
+                 with the experiment",
             ));
         }
     }
@@ -281,8 +314,6 @@ fn last_lines(console: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use fullpipe_lab::experiment::Experiment;
 
     use super::*;

@@ -94,7 +94,7 @@ impl Machine {
     /// Returns an error if the folder contains no order of this build of fullpipe.
     pub fn from_order() -> Result<Self, &'static str> {
         let order: Option<Order> = exchange::read(std::path::Path::new("."), exchange::ORDER);
-        let order = order.ok_or("the library and the program are of different builds")?;
+        let order = order.ok_or("the library and the program come from different builds")?;
         let mut machine = Self::new(&order);
         if order.captured {
             let capture = CaptureWriter::create(std::path::Path::new("."));

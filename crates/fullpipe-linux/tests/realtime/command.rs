@@ -36,7 +36,7 @@ fn the_commands_exit_status_is_returned() {
     let error = run(&behind, &["no-such-command".into()], None).expect_err("there is none");
     assert_eq!(error.kind, Kind::NoCommand, "{error}");
     let error = run(&behind, &shell("exit 0"), Some("exit 3")).expect_err("no server");
-    assert!(error.to_string().contains("ended before it started to listen"), "{error}");
+    assert!(error.to_string().contains("ended before it listened on a port"), "{error}");
 }
 
 /// Runs the client or the server of [`a_server_at_the_far_end_is_reached_through_the_path`]: this test

@@ -122,7 +122,7 @@ fn a_transfer_of_limited_size_arrives_whole() {
         let ran =
             run(&scenario, Options { datapath, logged: true }, &mut rows).unwrap_or_else(|e| panic!("{e}"));
         let [flow] = &ran.outcome.flows[..] else { panic!("one flow") };
-        assert_eq!((flow.cc, flow.bytes.get()), (Algorithm::Cubic, 300_000), "{datapath:?}");
+        assert_eq!((flow.cc, flow.bytes.get()), (Algorithm::Cubic.into(), 300_000), "{datapath:?}");
         let finished = flow.finished.expect("it fits");
         assert!(finished.as_secs_f64() > 0.03, "no faster than the line: {finished}");
         let last = rows.last().expect("rows");

@@ -381,7 +381,7 @@ fn what_others_have_changed_is_left_and_said() {
     assert_eq!(drifted, [true, false]);
     let TakenBack { done, left, .. } = rollback(&place, false, &mut |_| ()).unwrap().unwrap();
     assert_eq!(left.len(), 1, "{done:?} {left:?}");
-    assert!(left[0].contains("changed by another program"), "{left:?}");
+    assert!(left[0].contains("another program has changed it"), "{left:?}");
     assert_eq!(fs::read_to_string(root.join("proc/sys/net/ipv4/tcp_wmem")).unwrap(), theirs);
 }
 

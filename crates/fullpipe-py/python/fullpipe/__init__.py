@@ -35,7 +35,7 @@ from ._experiment import Experiment
 from ._fullpipe import Table
 from ._fullpipe import version as _version
 from ._run import Result, run
-from ._sweep import Dataset, Origin, Problem, sweep
+from ._sweep import Dataset, Origin, Problem, Ratio, sweep
 
 __version__ = _version()
 
@@ -51,6 +51,7 @@ __all__ = [
     "NetworkError",
     "Origin",
     "Problem",
+    "Ratio",
     "Result",
     "RevertedError",
     "RightsError",

@@ -3,10 +3,17 @@
 import json
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
-from . import _fullpipe, _show
-from ._errors import UsageError
+from . import _figure, _fullpipe, _show
+from ._errors import MissingPackageError, UsageError
+
+class ArrowTable(Protocol):
+    """A table that implements Arrow's PyCapsule interface: of pandas, polars, pyarrow, DuckDB, or a :class:`Table`."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Return a capsule with a stream of batches."""
+
 
 _Settings: TypeAlias = str | os.PathLike[str] | Mapping[str, object]
 
@@ -17,6 +24,7 @@ class _Document(dict[str, Any]):
     def __init__(self, answer: _fullpipe.Answer) -> None:
         super().__init__(json.loads(answer.json))
         self._answer = answer
+        self._charts: _fullpipe.Charts | None = None
 
     @property
     def headline(self) -> str:
@@ -30,6 +38,48 @@ class _Document(dict[str, Any]):
 
     def __str__(self) -> str:
         return self.text()
+
+    def chart(
+        self, kind: Literal["ladder", "rates", "trace", "phase"] = "ladder", run: int = 0, *, dark: bool = False
+    ) -> dict[str, Any]:
+        """Return a chart as a document of Plotly (a dict with ``data`` and ``layout``), from the code that draws reports.
+
+        :param kind: ``"ladder"`` for the rungs as bars; ``"rates"`` for the rates of all runs over time; ``"trace"`` for
+            rate, window, RTT, queue and limit of one run over time; ``"phase"`` for its RTT and rate against its data in
+            flight. The runs are the measurement, if there is one, and then the simulated rungs, which are simulated
+            again on the first call: that takes seconds.
+        :param run: number of the run, from 0, for ``"trace"`` and ``"phase"``
+        :param dark: colours for a dark background
+        :raises UsageError: there is no such chart or run, or the run has no round-trip times
+
+        >>> import fullpipe
+        >>> chart = fullpipe.whatif(link="10mbit", rtt="50ms", sndbuf="64KiB").chart("ladder")
+        >>> chart["data"][0]["type"], chart["layout"]["xaxis"]["title"]["text"]
+        ('bar', 'steady-state rate, Mbit/s')
+        """
+        if kind == "ladder":
+            return _figure.document(self._answer.ladder(dark))
+        if kind not in ("rates", "trace", "phase"):
+            raise _figure.unknown(kind, ("ladder", "rates", "trace", "phase"))
+        self._charts = self._charts or self._answer.charts()
+        return _figure.of_runs(self._charts, kind, run, dark)
+
+    def figure(
+        self, kind: Literal["ladder", "rates", "trace", "phase"] = "ladder", run: int = 0, *, dark: bool = False
+    ) -> Any:
+        """Return a :meth:`chart` as a figure of Plotly, which notebooks show.
+
+        :param kind: ``"ladder"``, ``"rates"``, ``"trace"`` or ``"phase"``
+        :param run: number of the run, from 0, for ``"trace"`` and ``"phase"``
+        :param dark: colours for a dark background
+        :raises MissingPackageError: plotly is not installed
+        :raises UsageError: there is no such chart or run, or the run has no round-trip times
+
+        .. code-block:: python
+
+            fullpipe.diagnose("iperf3.json", link="1gbit").figure("trace")
+        """
+        return _figure.figure(self.chart(kind, run, dark=dark))
 
     def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
         return dict, (dict(self),)
@@ -75,7 +125,7 @@ class WhatIf(_Document):
 
 
 def diagnose(
-    source: str | bytes | os.PathLike[str] | Mapping[str, object],
+    source: str | bytes | os.PathLike[str] | Mapping[str, object] | ArrowTable,
     *,
     link: str | None = None,
     rtt: str | None = None,
@@ -86,6 +136,7 @@ def diagnose(
     point: str | None = None,
     seed: int | None = None,
     flow: int | None = None,
+    run: int | None = None,
     offered: str | None = None,
     memory: str | None = None,
 ) -> Diagnosis:
@@ -93,7 +144,9 @@ def diagnose(
 
     :param source: a measurement, in any format that ``fullpipe diagnose`` reads: iperf3 output, ``ss -tmi`` output, a
         capture, or a trace of ``fullpipe run``. A text with a line feed and ``bytes`` are the content, a text without
-        one and a path are the name of a file, and a dict is the document of ``iperf3 -J``.
+        one and a path are the name of a file, and a dict is the document of ``iperf3 -J``. A data frame or another
+        table with ``__arrow_c_stream__`` contains the rows of a trace, with the columns of
+        ``docs/reference/trace.md``.
     :param link: rate of the link, such as ``"1gbit"``
     :param rtt: round-trip time of the idle path, such as ``"210ms"``
     :param sysctl: kernel settings of the host that measured: a file with the output of ``sysctl -a``, ``"local"`` for
@@ -104,6 +157,7 @@ def diagnose(
     :param point: label of the point, for a trace with several points
     :param seed: seed of the run, for a trace with several runs
     :param flow: number of the flow or connection, from 1
+    :param run: number of the run in the column ``run``, for a table with several runs
     :param offered: load of the application, such as ``"150mbit"``
     :param memory: memory that is available to the application's queue, such as ``"2GiB"``; requires ``offered``
     :raises InputError: the source cannot be read, or contradicts the other arguments
@@ -114,7 +168,7 @@ def diagnose(
     >>> diagnosis["input"]["kind"]
     'iperf3_text'
     """
-    name, content = _content(source)
+    name, content = _content(source, run)
     return Diagnosis(
         _fullpipe.diagnose(
             name,
@@ -198,8 +252,20 @@ def whatif(
     )
 
 
-def _content(source: object) -> tuple[str, bytes | None]:
+def _content(source: object, run: int | None) -> tuple[str, bytes | None]:
     """Return the name of a measurement, and its content unless the name is that of a file."""
+    if hasattr(source, "__arrow_c_stream__"):
+        if run is not None and run < 0:
+            raise UsageError(f"run is {run}", "allowed: 0 or more")
+        try:
+            return "the table", _fullpipe.trace_csv(source, run=run)
+        except ImportError as error:
+            # pandas passes tables on by pyarrow.
+            raise MissingPackageError(
+                f"the table cannot be read: {str(error).splitlines()[0]}", "pip install pyarrow"
+            ) from None
+    if run is not None:
+        raise UsageError("run belongs to a table with several runs", "use point and seed for a file")
     match source:
         case bytes() | bytearray() | memoryview():
             return "the input", bytes(source)
@@ -218,7 +284,7 @@ def _content(source: object) -> tuple[str, bytes | None]:
                 ) from None
     raise UsageError(
         f"a {type(source).__name__} is not a measurement",
-        "pass the path or the text of a log, or the dict of an iperf3 JSON document",
+        "pass the path or the text of a log, the dict of an iperf3 JSON document, or a data frame",
     )
 
 

@@ -1,9 +1,9 @@
 """Runs of experiments in the simulator."""
 
 import json
-from typing import Any
+from typing import Any, Literal
 
-from . import _fullpipe
+from . import _figure, _fullpipe
 from ._errors import ExpectationError
 from ._experiment import Source, of_source
 from ._fullpipe import Table
@@ -22,13 +22,21 @@ class Result:
     [20.0, 40.0]
     """
 
-    def __init__(self, document: dict[str, Any], runs: Table, trace: Table | None) -> None:
+    def __init__(
+        self,
+        document: dict[str, Any],
+        runs: Table,
+        trace: Table | None,
+        source: tuple[str | None, str | None, int | None] = (None, None, None),
+    ) -> None:
         #: The document of ``fullpipe run --json`` (``docs/schema/run.json``).
         self.document = document
         #: One row per run and flow, with the columns of a data set (``docs/reference/dataset.md``).
         self.runs = runs
         #: One row per run, flow and sampling time (``docs/reference/trace.md``); None unless ``trace=True``.
         self.trace = trace
+        self._source = source
+        self._charts: _fullpipe.Charts | None = None
 
     @property
     def expect(self) -> list[dict[str, Any]]:
@@ -50,6 +58,49 @@ class Result:
                 "result.expect lists all of them",
             )
         return self
+
+    def chart(
+        self, kind: Literal["rates", "trace", "phase"] = "trace", run: int = 0, *, dark: bool = False
+    ) -> dict[str, Any]:
+        """Return a chart of the runs as a document of Plotly, from the code that draws reports.
+
+        The runs are the first 24 points with the first seed. They are simulated again on the first call. A point with two
+        to four flows is followed by a run for each flow.
+
+        :param kind: ``"rates"`` for the rates of all runs over time; ``"trace"`` for rate, window, RTT, queue and limit
+            of one run over time; ``"phase"`` for its RTT and rate against its data in flight
+        :param run: number of the run, from 0, for ``"trace"`` and ``"phase"``
+        :param dark: colours for a dark background
+        :raises UsageError: there is no such chart or run
+
+        >>> import fullpipe
+        >>> result = fullpipe.run({
+        ...     "name": "one", "duration": "2s", "path": {"rate": "10mbit", "rtt": "20ms"}, "flow": [{"cc": "cubic"}],
+        ... })
+        >>> [curve["name"] for curve in result.chart("trace")["data"][:2]]
+        ['pacing', 'rate']
+        """
+        if self._charts is None:
+            path, text, seed = self._source
+            self._charts = _fullpipe.experiment_charts(path, text, seed=seed)
+        return _figure.of_runs(self._charts, kind, run, dark)
+
+    def figure(
+        self, kind: Literal["rates", "trace", "phase"] = "trace", run: int = 0, *, dark: bool = False
+    ) -> Any:
+        """Return a :meth:`chart` as a figure of Plotly, which notebooks show.
+
+        :param kind: ``"rates"``, ``"trace"`` or ``"phase"``
+        :param run: number of the run, from 0, for ``"trace"`` and ``"phase"``
+        :param dark: colours for a dark background
+        :raises MissingPackageError: plotly is not installed
+        :raises UsageError: there is no such chart or run
+
+        .. code-block:: python
+
+            fullpipe.run("experiments/weak-network.toml").figure("phase", run=3)
+        """
+        return _figure.figure(self.chart(kind, run, dark=dark))
 
     def __repr__(self) -> str:
         return f"<fullpipe.Result: {self.document['experiment']}, {len(self.document['runs'])} runs>"
@@ -88,4 +139,4 @@ def run(
         document, runs, rows = _fullpipe.simulate(
             path, text, seed=seed, repeat=repeat, traced=trace, progress=report
         )
-    return Result(json.loads(document), runs, rows)
+    return Result(json.loads(document), runs, rows, (path, text, seed))

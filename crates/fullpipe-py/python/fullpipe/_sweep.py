@@ -4,7 +4,7 @@ import json
 import os
 import pathlib
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from ._ray import RayExecutor
 
+#: Maximum number of points, as in the extension.
+_MOST_POINTS = 100_000
 #: Number of parts that are submitted to an executor at a time; Ray says how many it needs.
 _PENDING = 64
 
@@ -42,6 +44,21 @@ class Origin(NamedTuple):
     flow: int
     #: Command that repeats the run.
     command: str
+
+
+class Ratio(NamedTuple):
+    """Median of the ratios of paired rows, with its 95 % confidence interval (bootstrap)."""
+
+    #: Median of the ratios.
+    median: float
+    #: Lower end of the interval.
+    low: float
+    #: Upper end of the interval.
+    high: float
+    #: Number of pairs.
+    pairs: int
+    #: Number of selected rows that are in no pair: their partner or their value is missing, or both values are zero.
+    left_out: int
 
 
 class Problem(NamedTuple):
@@ -242,6 +259,43 @@ class Dataset:
         self._fetch()
         return polars.scan_parquet(self.folder / "runs" / "part-*.parquet")
 
+    def ratio(
+        self,
+        a: Mapping[str, str | float | bool],
+        b: Mapping[str, str | float | bool],
+        *,
+        column: str = "goodput_bps",
+        seed: int = 1,
+    ) -> Ratio:
+        """Compare two selections of rows, pair by pair: the median of ``a / b``, and its 95 % confidence interval.
+
+        Both rows of a pair have the same seed, and therefore the same random losses, and the same values of all fields
+        that ``a`` and ``b`` do not name. The interval comes from a bootstrap whose resamples ``seed`` selects: the same
+        data set always has the same interval.
+
+        :param a: fields of the numerators, such as ``{"cc": "bbr1"}`` or ``{"flow": 0}``
+        :param b: fields of the denominators; the same names with other values
+        :param column: result to compare, such as ``"goodput_bps"`` or ``"p95_rtt_ms"``
+        :param seed: seed of the resamples
+        :raises UsageError: a field is unknown, or no row has its value
+        :raises InputError: fewer than two pairs have values, or a part is damaged
+
+        >>> import fullpipe, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     dataset = fullpipe.sweep({
+        ...         "name": "pairs", "duration": "2s", "repeat": 8, "flow": [{"cc": ["reno", "bbr1"]}],
+        ...         "path": {"rate": "10mbit", "rtt": "80ms", "loss": "1%"},
+        ...     }, out=folder, progress=False)
+        ...     ratio = dataset.ratio({"cc": "bbr1"}, {"cc": "reno"})
+        >>> ratio.pairs, ratio.median > ratio.low > 1
+        (8, True)
+        """
+        if seed < 0:
+            raise UsageError(f"seed is {seed}", "allowed: 0 or more")
+        self._fetch()
+        found = self._dataset.ratio(self.folder, list(a.items()), list(b.items()), column=column, seed=seed)
+        return Ratio(*found)
+
     def check(self) -> list[Problem]:
         """Compare all files with the manifest, and return what is missing, damaged or foreign."""
         if self._store is None:
@@ -416,6 +470,12 @@ def _points_file(points: object) -> Iterator[str | None]:
 
 def _table_of(points: object) -> tuple[list[str], Iterable[Iterable[object]]]:
     """Return names of columns and rows of a table of points."""
+    sized = list(points.values()) if isinstance(points, Mapping) else [points]
+    if any(isinstance(part, Sized) and len(part) > _MOST_POINTS for part in sized):
+        # Before the rows are converted, which would take gigabytes for ten million of them.
+        raise InputError(
+            f"the points have more than {_MOST_POINTS} rows", f"allowed: up to {_MOST_POINTS}; split the table"
+        )
     to_dicts = getattr(points, "to_dicts", None) or getattr(points, "to_pylist", None)
     if callable(to_dicts):
         # polars, pyarrow

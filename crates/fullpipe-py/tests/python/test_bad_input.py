@@ -4,6 +4,8 @@ import json
 import math
 import pathlib
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 
 import fullpipe
@@ -56,6 +58,15 @@ def experiment(**changes: object) -> dict[str, object]:
             fullpipe.UsageError,
         ),
         (lambda: fullpipe.Dataset("no/such/folder"), fullpipe.InputError),
+        (lambda: fullpipe.diagnose("examples/iperf3/udp.txt", run=1), fullpipe.UsageError),
+        (lambda: fullpipe.diagnose(fullpipe.run(ONE).runs), fullpipe.InputError),
+        (lambda: fullpipe.diagnose(fullpipe.run(ONE, trace=True).trace, run=7), fullpipe.UsageError),
+        (lambda: fullpipe.diagnose(fullpipe.run(ONE, trace=True).trace, run=-1), fullpipe.UsageError),
+        (lambda: fullpipe.diagnose(fullpipe.run(ONE, repeat=2, trace=True).trace), fullpipe.UsageError),
+        (lambda: fullpipe.run(ONE).chart("phase", run=1), fullpipe.UsageError),
+        (lambda: fullpipe.run(ONE).chart("phase", run=-1), fullpipe.UsageError),
+        (lambda: fullpipe.run(ONE).chart("ladder"), fullpipe.UsageError),  # type: ignore[arg-type]
+        (lambda: fullpipe.diagnose("examples/iperf3/udp.txt").chart("phase"), fullpipe.UsageError),
     ],
 )
 def test_it_is_refused_with_a_hint(call: Callable[[], object], kind: type[fullpipe.Error]) -> None:
@@ -80,6 +91,10 @@ def test_it_is_refused_with_a_hint(call: Callable[[], object], kind: type[fullpi
         7,
         "no/such/points.csv",
         {"rtt_ms": range(1, 200_000)},
+        {"rtt_ms": range(1, 10_000_000)},
+        {"rtt_ms": ["20ms"]},
+        {"rtt": [20]},
+        {"rtt_ms": ["20"], "unknown": [1]},
     ],
     ids=lambda points: str(points)[:40],
 )
@@ -88,6 +103,105 @@ def test_points_are_refused_with_a_hint(points: object, tmp_path: pathlib.Path) 
         fullpipe.sweep(SWEEP, out=tmp_path / "out", points=points, progress=False)
     assert raised.value.hint and "\n" not in str(raised.value)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "content, expected",
+    [
+        ("rtt_ms\n" + "20\n" * 10_000_000, "more than 100000 rows"),
+        ("rtt_ms,speed\n20,1\n", "unknown column 'speed'"),
+        ("rtt_ms\nNaN\n", "'NaN'"),
+        ("rtt_ms,loss\n20\n", "row 1"),
+        ("PAR1 and nothing else", "not readable as Parquet"),
+    ],
+    ids=["ten million rows", "unknown column", "NaN", "ragged", "damaged Parquet"],
+)
+def test_files_of_points_are_refused_with_a_hint(content: str, expected: str, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "points").write_text(content)
+    with pytest.raises(fullpipe.InputError, match=expected) as raised:
+        fullpipe.sweep(SWEEP, out=tmp_path / "out", points=tmp_path / "points", progress=False)
+    assert raised.value.hint and "\n" not in str(raised.value)
+    assert not (tmp_path / "out").exists()
+
+
+FULL_DISK = """
+import sys, fullpipe
+try:
+    fullpipe.sweep(sys.argv[1], out=sys.argv[2], trace="1ms", progress=False)
+except fullpipe.InputError as error:
+    print(error, error.hint, sep="\\n")
+"""
+
+
+def test_a_full_disk_is_one_line_and_leaves_no_half_part(tmp_path: pathlib.Path) -> None:
+    mount = "mount -t tmpfs -o size=64k tmpfs \"$0\" && exec \"$@\""
+    words = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount, str(tmp_path)]
+    if subprocess.run([*words, "true"], capture_output=True).returncode != 0:
+        pytest.skip("no permission to mount a file system")
+    code = FULL_DISK + "import os\nprint(os.listdir(sys.argv[2] + '/trace'), os.listdir(sys.argv[2]))\n"
+    done = subprocess.run(
+        [*words, sys.executable, "-P", "-c", code, SWEEP, str(tmp_path / "out")], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    message, hint, trace, _ = [*done.stdout.splitlines(), ""]
+    assert message.startswith("cannot write ") and "No space left" in message and hint
+    assert ".tmp" not in trace
+
+
+def test_a_file_system_without_rename_is_one_line(tmp_path: pathlib.Path) -> None:
+    fullpipe.sweep(SWEEP, out=tmp_path, progress=False)
+    part = tmp_path / "runs/part-00000.parquet"
+    part.unlink()
+    # A folder in the place of the part: the rename fails.
+    (part / "in the way").mkdir(parents=True)
+    with pytest.raises(fullpipe.InputError, match="cannot write .*part-00000.parquet") as raised:
+        fullpipe.Dataset(tmp_path).make(progress=False)
+    assert "rename" in raised.value.hint
+    assert [path.name for path in part.parent.iterdir()] == [part.name]
+
+
+def test_a_damaged_part_is_one_line(tmp_path: pathlib.Path) -> None:
+    dataset = fullpipe.sweep(SWEEP, out=tmp_path, trace="100ms", progress=False)
+    for table, call in (("runs", dataset.table), ("trace", dataset.trace)):
+        part = tmp_path / table / "part-00000.parquet"
+        whole = part.read_bytes()
+        for damaged in (b"", whole[:-9], whole[:200] + bytes(100) + whole[300:], b"PAR1" * 9):
+            part.write_bytes(damaged)
+            assert ("damaged", f"{table}/{part.name}") in dataset.check()
+            try:
+                call()
+            except fullpipe.InputError as error:
+                assert part.name in str(error) and "\n" not in str(error) and error.hint
+        part.write_bytes(whole)
+    assert dataset.check() == []
+    (tmp_path / "manifest.json").write_text("{")
+    with pytest.raises(fullpipe.InputError, match="not the manifest") as raised:
+        fullpipe.Dataset(tmp_path)
+    assert raised.value.hint
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda dataset: dataset.ratio({"cc": "bbr9"}, {"cc": "reno"}),
+        lambda dataset: dataset.ratio({"cc": "reno"}, {"rtt_ms": 10}),
+        lambda dataset: dataset.ratio({"speed": 1}, {"speed": 2}),
+        lambda dataset: dataset.ratio({"cc": None}, {"cc": "reno"}),
+        lambda dataset: dataset.ratio({"cc": "reno"}, {"cc": "cubic"}, column="flow_cc"),
+        lambda dataset: dataset.ratio({"cc": "reno"}, {"cc": "cubic"}, column="finished_s"),
+        lambda dataset: dataset.ratio({"cc": "reno"}, {"cc": "cubic"}, seed=-1),
+        lambda dataset: dataset.origin(-1),
+        lambda dataset: dataset.origin(1_000_000),
+        lambda dataset: dataset.make(threads=0),
+    ],
+)
+def test_unusable_arguments_of_a_data_set_are_refused(
+    call: Callable[[fullpipe.Dataset], object], tmp_path: pathlib.Path
+) -> None:
+    dataset = fullpipe.sweep(SWEEP, out=tmp_path, progress=False)
+    with pytest.raises(fullpipe.Error) as raised:
+        call(dataset)
+    assert raised.value.hint and "\n" not in str(raised.value)
 
 
 def test_a_failed_expectation_is_an_error() -> None:

@@ -1,7 +1,6 @@
-"""Data sets in object stores, and on Ray."""
+"""Data sets in object stores."""
 
 import pathlib
-import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
@@ -15,10 +14,6 @@ from fullpipe._sweep import make_part
 from conftest import SWEEP
 
 PARTS = {"part_packets": 1_000, "progress": False}
-
-
-def parts(folder: pathlib.Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.glob("runs/*")}
 
 
 @pytest.fixture
@@ -99,40 +94,32 @@ def test_a_worker_of_another_version_is_refused(tmp_path: pathlib.Path) -> None:
         fullpipe.Dataset(tmp_path).make(address="localhost:1")
 
 
-ON_RAY = """
-import sys, fullpipe, fullpipe._sweep as sweeps
-sweep, folder, version = sys.argv[1:]
-import ray
-ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
-if version:
-    sweeps._fullpipe.version = lambda: version
-try:
-    made = fullpipe.sweep(sweep, out=folder, on="ray", part_packets=1_000, progress=lambda *at: print(*at))
-except fullpipe.InputError as error:
-    print(error, error.hint, sep="\\n")
-"""
-
-
-# Half a minute, most of which Ray takes to start; the guide says how to run it.
+# The server of moto takes seconds to start, and is not installed in CI.
 @pytest.mark.slow
-def test_ray_makes_the_same_parts(tmp_path: pathlib.Path) -> None:
-    pytest.importorskip("ray", reason="Ray is not installed: pip install 'fullpipe[ray]'")
+def test_s3_gets_the_same_parts(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("s3fs")
+    server = pytest.importorskip("moto.server").ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            monkeypatch.setenv(name, "test")
+        monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        import s3fs
 
-    def on_ray(folder: str, version: str = "") -> list[str]:
-        words = [sys.executable, "-P", "-c", ON_RAY, SWEEP, folder, version]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=120)
-        assert done.returncode == 0, done.stderr
-        return done.stdout.splitlines()
-
-    local = fullpipe.sweep(SWEEP, out=tmp_path / "local", **PARTS)
-    assert on_ray(str(tmp_path / "ray"))[-1] == "24 24"
-    assert parts(tmp_path / "ray") == parts(local.folder)
-    # The driver is started again: what exists is not made a second time.
-    missing = tmp_path / "ray/runs/part-00001.parquet"
-    missing.unlink()
-    assert on_ray(str(tmp_path / "ray")) == ["24 24"]
-    assert parts(tmp_path / "ray") == parts(local.folder)
-    missing.unlink()
-    refused, hint = on_ray(str(tmp_path / "ray"), "0.0.1")
-    assert "this worker has" in refused and "install fullpipe 0.0.1" in hint
-    assert not missing.exists()
+        files = s3fs.S3FileSystem()
+        files.mkdir("bucket")
+        local = fullpipe.sweep(SWEEP, out=tmp_path, trace="100ms", **PARTS)
+        with ThreadPoolExecutor(2) as executor:
+            stored = fullpipe.sweep(SWEEP, out="s3://bucket/sweep", on=executor, trace="100ms", **PARTS)
+        for path in tmp_path.rglob("*.*"):
+            name = path.relative_to(tmp_path)
+            assert files.cat_file(f"bucket/sweep/{name}") == path.read_bytes(), name
+        assert (stored.missing(), stored.check()) == ([], [])
+        files.rm("bucket/sweep/runs/part-00001.parquet")
+        assert fullpipe.Dataset("s3://bucket/sweep").missing() == [1]
+        again = fullpipe.sweep(SWEEP, out="s3://bucket/sweep", trace="100ms", **PARTS)
+        assert again.table().to_pydict() == local.table().to_pydict()
+    finally:
+        server.stop()

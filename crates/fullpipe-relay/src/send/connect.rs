@@ -171,7 +171,7 @@ impl Relay {
                 let error = Error::network(message, hint);
                 Err(if temporary { error.temporary() } else { error })
             }
-            Some(_) => Err(Error::network(format!("{} breaks the protocol", self.name), "")),
+            Some(_) => Err(Error::network(format!("{} violates the protocol", self.name), "")),
             None => Err(self.failed(&io::ErrorKind::UnexpectedEof.into())),
         }
     }

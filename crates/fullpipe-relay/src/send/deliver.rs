@@ -58,7 +58,7 @@ impl Delivery {
         let Some(rate) = self.limit_bps.map(Rate::from_bps) else { return Ok(None) };
         let kernel = self.kernel.as_ref();
         let kernel =
-            kernel.ok_or_else(|| Error::usage("the relay cannot limit its rate", "leave out --limit"))?;
+            kernel.ok_or_else(|| Error::usage("the relay does not support rate limits", "remove --limit"))?;
         Ok(Some(Pacing::new(&RateLimit::new(rate, kernel.pacer())?)))
     }
 }

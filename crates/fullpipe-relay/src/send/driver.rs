@@ -222,10 +222,10 @@ impl<'a> Driver<'a> {
         let size = reading.size;
         if size > MOST_SIZE {
             let message = format!("the pipe has more than {MOST_SIZE} bytes");
-            return Err(Error::usage(message, "copy it in parts"));
+            return Err(Error::usage(message, "copy the data in parts"));
         }
         if reading.blocked() >= NOTED && !std::mem::replace(&mut pipe.is_noted, true) {
-            self.observer.note("the pipe delivers more than the copy carries, and its producer waits");
+            self.observer.note("the producer waits, because it writes faster than the copy sends");
         }
         pipe.held.report(self.observer);
         let Some(open) = self.open.get_mut(&stream) else { return Ok(()) };
@@ -301,13 +301,13 @@ impl<'a> Driver<'a> {
             return self.close(stream);
         }
         Err(Error::usage(
-            "the stream is complete, and the pipe has more bytes",
-            "choose another --stream for another content",
+            "the stream is already complete, but the producer has written more data",
+            "choose another --stream for other data",
         ))
     }
 
     fn broken(&self) -> Error {
-        Error::network(format!("{} breaks the protocol", self.peer), "")
+        Error::network(format!("{} violates the protocol", self.peer), "")
     }
 
     /// Returns whether a stream is the pipe.
@@ -412,10 +412,11 @@ impl<'a> Driver<'a> {
             let hint = match &self.pipe {
                 None => "run the same command again to continue the copy",
                 Some(pipe) if pipe.held.is_named() => {
-                    "run the same command again; its first progress line is where the producer has to go on"
+                    "run the same command again; its first progress line is the offset at which the \
+                     producer has to resume"
                 }
                 Some(_) => {
-                    "run the same command again; without --stream, a pipe is copied from its beginning"
+                    "run the same command again; without --stream, it copies the pipe from the beginning"
                 }
             };
             return Err(Error::network(format!("lost the connection to {}: {error}", self.peer), hint));
@@ -431,7 +432,7 @@ impl<'a> Driver<'a> {
         self.share()?;
         self.shared.wake();
         self.observer.note(&format!(
-            "lost connection {connection} ({error}); the others retransmit {returned} blocks"
+            "lost connection {connection} ({error}); the other connections retransmit {returned} blocks"
         ));
         Ok(())
     }
@@ -558,7 +559,7 @@ impl<'a> Driver<'a> {
             self.total.same += 1;
         } else if let Some(source) = self.source(stream) {
             self.observer.note(&format!(
-                "{} has the size and time of its source, and another content; it is replaced",
+                "replacing {}, which has the size and the modification time of its source, but different content",
                 source.target
             ));
             self.differing.push(source);
@@ -583,7 +584,10 @@ impl<'a> Driver<'a> {
         };
         if restarted {
             let path = file.source.path.display();
-            self.observer.note(&format!("{path} has changed since the interrupted copy, and is sent anew"));
+            self.observer.note(&format!(
+                "{path} has changed since the interrupted copy, so the copy starts \
+                                         from the beginning"
+            ));
         }
         let count = block_count(size);
         if durable.iter().any(|(start, end)| start >= end || *end > count) {
@@ -734,8 +738,8 @@ fn closed(error: &io::Error) -> String {
 fn unreadable(path: &Path, error: &io::Error) -> Error {
     if error.get_ref().is_some_and(|inner| inner.is::<Changed>()) {
         return Error::runtime(
-            format!("{} has changed while it was copied", path.display()),
-            "run the same command again when nothing writes to it",
+            format!("{} changed during the copy", path.display()),
+            "run the same command again when no program writes to the file",
         );
     }
     Error::system(format_args!("read {}", path.display()), error)

@@ -48,10 +48,11 @@ use crate::ssh::{self, Remote};
 use crate::target::End;
 
 /// Hint for a relay that cannot be reached.
-pub(crate) const START: &str = "start fullpipe relay serve there, and permit the port in the firewall";
+pub(crate) const START: &str = "start fullpipe relay serve on that host, and permit the port in the firewall";
 /// Hint for a relay that ssh has started and that cannot be reached.
-pub(crate) const PERMIT: &str = "permit TCP connections from here in the firewall of the host, or start fullpipe relay \
-                      serve there on a port that is permitted, and copy to relay://HOST:PORT/PATH";
+pub(crate) const PERMIT: &str = "permit TCP connections from this host in the firewall of the other host, \
+                      or start fullpipe relay serve there on a permitted port, and copy to \
+                      relay://HOST:PORT/PATH";
 /// Time within which the relay must close the connections after the last file.
 const FAREWELL: Duration = Duration::from_secs(5);
 /// Pause before a copy that has lost its relay tries again; it doubles with each attempt.
@@ -177,8 +178,9 @@ pub fn copy(
 pub fn probe(options: &CopyOptions) -> Result<fullpipe_units::Duration, Error> {
     if let Sources::Remote(_) = options.sources {
         return Err(Error::usage(
-            "the files are on another host, whose buffers and congestion control are not known here",
-            "run the command with --plan on the host that sends",
+            "a forecast needs the buffers and the congestion control of the sending host, which are not \
+             known on this host",
+            "run the command with --plan on the sending host",
         ));
     }
     let probe = |relay: Relay| {
@@ -208,11 +210,11 @@ pub fn probe(options: &CopyOptions) -> Result<fullpipe_units::Duration, Error> {
 fn nowhere(target: &End) -> Error {
     match target {
         End::Pipe => Error::usage(
-            "copy does not write to a pipe",
+            "fullpipe copy cannot write to a pipe",
             "write the target as HOST:PATH or relay://HOST/PATH",
         ),
         _ => Error::usage(
-            "both ends are on this host, and copy needs a network between them",
+            "both the source and the target are on this host, but fullpipe copy needs a network between them",
             "use cp -a, or write the target as HOST:PATH or relay://HOST/PATH",
         ),
     }
@@ -270,7 +272,7 @@ impl Retry {
             return Err(error);
         }
         if is_new {
-            observer.note(&format!("{error}; trying again for {}", self.total));
+            observer.note(&format!("{error}; trying to reconnect for {}", self.total));
             self.losses += u64::from(is_lost);
         }
         self.pause = (pause * 2).min(MOST_PAUSE);
@@ -306,7 +308,7 @@ impl<'a> Copy<'a> {
             Sources::Remote(_) => return Err(Error::usage("the files are not on this host", "")),
             Sources::Pipe(_) if into => {
                 let hint = "write the name of the file at the end of the target";
-                return Err(Error::usage("a pipe has no name", hint));
+                return Err(Error::usage("the target is a folder, but a pipe has no file name", hint));
             }
             Sources::Pipe(pipe) => Some(Arc::new(Held::new(pipe, checked(target)?)?)),
         };

@@ -169,7 +169,7 @@ pub(super) struct Changed;
 
 impl std::fmt::Display for Changed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("it has changed while it was copied")
+        f.write_str("the file changed during the copy")
     }
 }
 

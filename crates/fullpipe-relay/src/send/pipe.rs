@@ -86,12 +86,12 @@ impl Pipe {
         let most = if spool.is_some() { MOST_SPOOL } else { MOST };
         if !(LEAST..=most).contains(&memory) {
             return Err(Error::usage(
-                format!("{memory} is not a size of the memory for a pipe"),
-                format!("choose from {LEAST} to {most}"),
+                format!("a memory of {memory} for a pipe is out of range"),
+                format!("allowed: {LEAST} to {most}"),
             ));
         }
         if spool.is_some() && stream.is_none() {
-            return Err(Error::usage("a spool needs the name of its stream", "add --stream NAME"));
+            return Err(Error::usage("a spool requires the name of a stream", "add --stream NAME"));
         }
         let stream = stream.map(|name| {
             StreamName::try_from(name)
@@ -245,10 +245,10 @@ impl Held {
         let lost = || {
             Error::runtime(
                 format!(
-                    "the relay no longer has what it had made durable of {}",
+                    "the relay has lost data of {} that was already durable",
                     self.outgoing.source.target
                 ),
-                "choose another --stream, and let the producer begin anew",
+                "choose another --stream, and restart the producer from the beginning",
             )
         };
         let failed = |error: io::Error| Error::system("keep the pipe", &error);

@@ -90,7 +90,7 @@ impl Spool {
         flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
             Error::runtime(
                 format!("another copy uses the spool {}", path.display()),
-                "wait until it ends, or choose another --stream",
+                "wait until that copy ends, or choose another --stream",
             )
             .temporary()
         })?;

@@ -58,7 +58,7 @@ fn a_client_cannot_open_more_than_the_limits() {
         open(1000, 5).await.expect("a small file needs less");
         let many = (2000..).take(MOST_ANNOUNCED).map(|stream| file(stream, 5)).collect();
         assert!(session.open(many).await.is_err(), "too many small files");
-        session.whole(1000, vec![0; HASH + 4], false).await.expect_err("another size than was announced");
+        session.whole(1000, vec![0; HASH + 4], false).await.expect_err("differs from the announced size");
         session.end().await;
     });
     let opened = Reply::Opened { stream: 1, durable: Vec::new(), restarted: false };

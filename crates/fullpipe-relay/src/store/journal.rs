@@ -72,7 +72,7 @@ impl RedbJournal {
         builder.set_cache_size(CACHE).create_with_file_format_v3(true);
         let database = builder.create_file(file).map_err(|error| match error {
             DatabaseError::DatabaseAlreadyOpen => {
-                io::Error::new(io::ErrorKind::ResourceBusy, "another process uses its journal")
+                io::Error::new(io::ErrorKind::ResourceBusy, "another process uses the journal of this folder")
             }
             error => other(error),
         })?;

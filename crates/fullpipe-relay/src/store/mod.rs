@@ -145,11 +145,11 @@ impl FileStore {
         let journal = RedbJournal::open(file).map_err(|error| {
             let hint = match error.kind() {
                 io::ErrorKind::ResourceBusy => {
-                    "one relay serves a folder at a time: stop the other one, or choose another --root"
+                    "only one relay can serve a folder at a time: stop the other relay, or choose another --root"
                         .to_owned()
                 }
                 _ => format!(
-                    "remove {}; interrupted copies then begin anew",
+                    "remove {}; interrupted copies then start from the beginning",
                     root.join(JOURNAL_FOLDER).join("journal").display()
                 ),
             };
@@ -243,7 +243,7 @@ impl<D: Disk, J: Journal> Store<D, J> {
         if !locked(&self.busy).insert(target.clone()) {
             return Err(Error::runtime(
                 format!("another transfer is writing {target}"),
-                "wait until it ends; the relay ends a transfer 30 s after its client has vanished",
+                "wait until that transfer ends; if its client is gone, the relay ends the transfer after 30 s",
             )
             .temporary());
         }
@@ -257,7 +257,7 @@ impl<D: Disk, J: Journal> Store<D, J> {
         match status.kind {
             FileKind::Regular => {}
             FileKind::Link => return Ok(Target::Other),
-            FileKind::Other => return Err(io::Error::other("it exists and is not a regular file")),
+            FileKind::Other => return Err(io::Error::other("the target exists and is not a regular file")),
         }
         if (status.size, status.mtime_ns) != (source.size, source.mtime_ns) {
             return Ok(Target::Other);
@@ -277,7 +277,7 @@ impl<D: Disk, J: Journal> Store<D, J> {
     ) -> Result<Opened<D::File>, Error> {
         if source.size > MOST_SIZE {
             let message = format!("{target} has {} bytes; the limit is {MOST_SIZE}", source.size);
-            return Err(Error::usage(message, "copy it in parts"));
+            return Err(Error::usage(message, "copy the file in parts"));
         }
         let lease = self.lease(target)?;
         self.open_leased(lease, source, replace)
@@ -354,7 +354,7 @@ impl<D: Disk, J: Journal> Store<D, J> {
     pub(crate) fn create(&self, target: &RelativePath) -> Result<(), Error> {
         let created = self.create_folders(target.as_path()).and_then(|()| {
             match self.disk.status(target.as_path())?.is_some_and(|status| status.kind != FileKind::Other) {
-                true => Err(io::Error::other("it exists and is a file")),
+                true => Err(io::Error::other("the target exists and is a file")),
                 false => Ok(()),
             }
         });
@@ -442,7 +442,9 @@ impl<D: Disk, J: Journal> Store<D, J> {
                 self.settle(target.folder())?;
                 return Ok(false);
             }
-            Some(FileKind::Other) => return Err(io::Error::other("it exists and is not a regular file")),
+            Some(FileKind::Other) => {
+                return Err(io::Error::other("the target exists and is not a regular file"));
+            }
             _ => self.forget(target)?,
         }
         self.create_folders(target.folder())?;

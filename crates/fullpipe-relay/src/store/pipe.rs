@@ -36,7 +36,7 @@ impl<D: Disk, J: Journal> Store<D, J> {
         let target = &lease.target;
         let status = self.disk.status(target.as_path())?;
         if status.is_some_and(|status| status.kind == FileKind::Other) {
-            return Err(io::Error::other("it exists and is not a regular file"));
+            return Err(io::Error::other("the target exists and is not a regular file"));
         }
         let temporary = temporary(target);
         let is_same = |record: &Record| record.pipe.as_ref().is_some_and(|known| known.name == pipe.name);

@@ -16,7 +16,7 @@ use crate::frame::Source;
 use crate::name::RelativePath;
 
 /// Error message for content that the disk does not return as it was written.
-pub(crate) const READ_BACK: &str = "the disk does not contain what was written";
+pub(crate) const READ_BACK: &str = "the disk does not contain the data that was written";
 
 /// A small file that is announced but whose content has not arrived.
 #[derive(Debug)]

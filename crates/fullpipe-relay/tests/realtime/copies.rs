@@ -191,9 +191,9 @@ fn a_source_that_is_truncated_meanwhile_is_not_placed() {
     let file = fs::OpenOptions::new().write(true).open(&source).expect("a file");
     file.set_len(MIB as u64 + 5).expect("truncated");
     let error = copying.join().expect("no panic").expect_err("truncated");
-    let message = format!("{} has changed while it was copied", source.display());
+    let message = format!("{} changed during the copy", source.display());
     assert_eq!((error.kind, error.message), (Kind::Runtime, message));
-    assert_eq!(error.hint, "run the same command again when nothing writes to it");
+    assert_eq!(error.hint, "run the same command again when no program writes to the file");
     assert!(fixture.names().iter().all(|name| name != Path::new("large")));
     copy_again(&fixture.options(&source, "large", fixture.address));
     assert!(fs::read(fixture.placed("large")).expect("placed") == fs::read(&source).expect("a file"));

@@ -79,7 +79,7 @@ fn a_relay_that_cannot_limit_its_rate_refuses_to_send() {
     let error = copy(&options, None, &Notes).expect_err("no limit");
     assert_eq!(
         (error.message.as_str(), error.hint.as_str()),
-        ("the relay cannot limit its rate", "leave out --limit")
+        ("the relay does not support rate limits", "remove --limit")
     );
     assert!(!fixture.fetched("file").exists());
 }

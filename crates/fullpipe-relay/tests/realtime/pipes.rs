@@ -96,7 +96,7 @@ fn a_pipe_needs_a_name_and_memory() {
     let pipe = Pipe::new(reader, MEMORY).expect("a size");
     let options = fixture.options(Path::new("a"), "dir/", fixture.address);
     let error = copy(&CopyOptions { sources: Sources::Pipe(pipe), ..options }, None, &Notes);
-    assert_eq!(error.expect_err("a folder").message, "a pipe has no name");
+    assert_eq!(error.expect_err("a folder").message, "the target is a folder, but a pipe has no file name");
 }
 
 /// Records the accepted offsets, and passes the first one to the producer.
@@ -205,7 +205,7 @@ fn a_named_stream_continues_where_it_was_accepted() {
     assert_eq!((result.expect("complete").sent_bytes, accepted), (0, vec![content.len() as u64]));
     let longer = [&content[..], b"more"].concat();
     let (result, _) = continued(&options, named("monday"), &longer);
-    assert_eq!(result.expect_err("more").hint, "choose another --stream for another content");
+    assert_eq!(result.expect_err("more").hint, "choose another --stream for other data");
     let (result, accepted) = continued(&options, named("tuesday"), b"short");
     assert_eq!((result.expect("copied").sent_bytes, accepted[0]), (5, 0));
     assert_eq!(fs::read(fixture.placed("feed")).expect("placed"), b"short");

@@ -92,11 +92,13 @@ impl fmt::Display for TripReason {
         match self {
             Self::Overhead { sent_per_needed, bound } => write!(
                 f,
-                "{sent_per_needed:.2} bytes were sent per byte needed for {LASTING}, more than {bound:.2}"
+                "for {LASTING}, connections sent {sent_per_needed:.2} bytes per byte needed, which is more \
+                 than {bound:.2}"
             ),
             Self::Timeouts { share, usual } => write!(
                 f,
-                "{:.1} % of the connections with a larger launch had a timeout, and {:.1} % of the others",
+                "{:.1} % of the connections with a larger launch had a timeout, but only {:.1} % of the \
+                 other connections",
                 100.0 * share,
                 100.0 * usual
             ),
@@ -197,7 +199,7 @@ mod tests {
         let (mut switch, acted) = observed(wasteful, 100);
         assert_eq!(acted, [30]);
         let reason = switch.reason().expect("a reason").to_string();
-        assert_eq!(reason, "1.20 bytes were sent per byte needed for 30s, more than 1.12");
+        assert_eq!(reason, "for 30s, connections sent 1.20 bytes per byte needed, which is more than 1.12");
         switch.reset();
         assert_eq!((switch.reason(), switch.observe(at(200), SenderTotals::default())), (None, None));
     }
@@ -233,7 +235,7 @@ mod tests {
         let reason = switch.reason().expect("a reason").to_string();
         assert_eq!(
             reason,
-            "30.0 % of the connections with a larger launch had a timeout, and 10.0 % of the others"
+            "30.0 % of the connections with a larger launch had a timeout, but only 10.0 % of the other connections"
         );
     }
 }

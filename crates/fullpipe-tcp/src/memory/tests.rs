@@ -205,7 +205,7 @@ fn the_kill_switch_forbids_launches() {
     let recalled = memory.recall(at(31), client(1));
     assert_eq!((recalled.window, recalled.halted), (Some(10), true));
     let reason = memory.summary().tripped.expect("a reason").to_string();
-    assert_eq!(reason, "1.20 bytes were sent per byte needed for 30s, more than 1.10");
+    assert_eq!(reason, "for 30s, connections sent 1.20 bytes per byte needed, which is more than 1.10");
 }
 
 /// A configuration may lower the limits, and not raise them.

@@ -16,6 +16,12 @@ pub(super) fn part_name(number: usize) -> String {
     format!("part-{number:05}.parquet")
 }
 
+/// Returns the number of the part whose file has this name.
+pub(super) fn part_number(name: &str) -> Option<usize> {
+    let number = name.strip_prefix("part-")?.strip_suffix(".parquet")?.parse().ok()?;
+    (part_name(number) == name).then_some(number)
+}
+
 /// Writes the file `dir/name`, and creates the folder if it is missing. Another process may write the same
 /// content at the same time; one of the two files then remains.
 pub(super) fn write_whole(dir: &Path, name: &str, content: &[u8]) -> Result<(), Error> {

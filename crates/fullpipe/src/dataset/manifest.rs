@@ -170,8 +170,12 @@ impl Manifest {
         let Self {
             schema, version, text, inputs, points_blake3, seed, repeat, trace_ns, part_packets, ..
         } = self;
-        let differ =
-            |what: &str, this: String, that: String| Some(format!("{what}: {this} there, {that} here"));
+        let differ = |what: &str, this: String, that: String| {
+            Some(format!(
+                "{what}: {this} in the data set, {that} \
+                in this command"
+            ))
+        };
         let none = |value: &Option<String>| value.clone().unwrap_or_else(|| "none".into());
         if *schema != other.schema {
             differ("schema", schema.clone(), other.schema.clone())
@@ -209,12 +213,12 @@ impl Manifest {
             differ("seeds per point", repeat.to_string(), other.repeat.to_string())
         } else if *trace_ns != other.trace_ns {
             let period = |ns: &Option<u64>| ns.map_or("none".into(), |ns| format!("{} ms", ns as f64 / 1e6));
-            differ("period of the trace", period(trace_ns), period(&other.trace_ns))
+            differ("interval of the trace", period(trace_ns), period(&other.trace_ns))
         } else if *part_packets != other.part_packets {
-            differ("packets of a part", part_packets.to_string(), other.part_packets.to_string())
+            differ("packets per part", part_packets.to_string(), other.part_packets.to_string())
         } else if self != other {
             // The same inputs always give the same manifest, so the file must have been edited.
-            differ("columns or parts", "other ones".into(), "those of the experiment".into())
+            differ("columns or parts", "edited values".into(), "those of the experiment".into())
         } else {
             None
         }

@@ -30,7 +30,9 @@ mod make;
 mod manifest;
 mod part;
 mod points;
+mod ratio;
 mod read;
+mod watch;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -48,6 +50,8 @@ pub use check::{CheckReport, Problem, ProblemKind, check};
 pub use make::Made;
 pub(crate) use make::trace_columns;
 pub use manifest::{ColumnSpec, InputFile, Manifest, PART_PACKETS, Part, SCHEMA};
+pub use ratio::{Comparison, PairedRatio, Selection};
+pub use watch::{DatasetProgress, DatasetWatch};
 
 use crate::run::{LARGEST_EXPERIMENT, beside, read_at_most};
 use crate::table::Table;
@@ -165,8 +169,12 @@ impl Dataset {
     /// # Errors
     /// Returns the same errors as [`plan`](Self::plan).
     pub fn from_text(text: &str, options: &DatasetOptions) -> Result<Self, Error> {
-        let load =
-            |name: &str| Err(format!("cannot read the trace '{name}' without the experiment's folder"));
+        let load = |name: &str| {
+            Err(format!(
+                "cannot read the trace '{name}', because the folder of the experiment \
+                                      is not known"
+            ))
+        };
         let rows = options.points.as_deref().map(points::read).transpose()?;
         Self::of(text.into(), &load, rows, options)
     }
@@ -227,8 +235,12 @@ impl Dataset {
         let here = env!("CARGO_PKG_VERSION");
         if manifest.version != here {
             return Err(Error::new(
-                format!("{} was made by fullpipe {}, and this is {here}", dir.display(), manifest.version),
-                format!("run fullpipe {}: another version may have other results", manifest.version),
+                format!(
+                    "{} was made by fullpipe {}, but this is fullpipe {here}",
+                    dir.display(),
+                    manifest.version
+                ),
+                format!("run fullpipe {}, because another version may have other results", manifest.version),
             ));
         }
         let input = |blake3: &str| {
@@ -302,7 +314,7 @@ impl Dataset {
     fn begin(&self, dir: &Path) -> Result<(), Error> {
         if dir.join("runs").join(part_name(0)).exists() {
             return Err(Error::new(
-                format!("{} contains parts, but no {MANIFEST_FILE}", dir.display()),
+                format!("{} contains parts of a data set, but no {MANIFEST_FILE}", dir.display()),
                 "choose an empty folder, or restore the manifest",
             ));
         }
@@ -325,7 +337,7 @@ impl Dataset {
     /// # Errors
     /// Returns an error if a part is damaged.
     pub fn table(&self, dir: &Path) -> Result<Table, Error> {
-        read::table(&dir.join("runs"), &self.manifest.columns, self.manifest.parts.len())
+        read::table(&dir.join("runs"), &self.manifest.columns, None, self.manifest.parts.len())
     }
 
     /// Reads the trace rows of all parts that exist in the folder `dir`; returns `None` if the data set has no
@@ -335,7 +347,35 @@ impl Dataset {
     /// Returns an error if a part is damaged.
     pub fn trace(&self, dir: &Path) -> Result<Option<Table>, Error> {
         let parts = self.manifest.parts.len();
-        self.manifest.trace_ns.map(|_| read::table(&dir.join("trace"), &trace_columns(), parts)).transpose()
+        self.manifest
+            .trace_ns
+            .map(|_| read::table(&dir.join("trace"), &trace_columns(), None, parts))
+            .transpose()
+    }
+
+    /// Compares two selections of rows, pair by pair, in the parts that exist in the folder `dir`.
+    ///
+    /// ```
+    /// use fullpipe::dataset::{Comparison, Dataset, DatasetOptions, Shard};
+    /// use fullpipe::lab::columns::Cell;
+    ///
+    /// let dir = std::env::temp_dir().join(format!("fullpipe-doc-ratio-{}", std::process::id()));
+    /// let text = "name = 'sweep'\nduration = '2s'\nrepeat = 8\n[path]\nrate = '10mbit'\nrtt = '80ms'\n\
+    ///             loss = '1%'\n[[flow]]\ncc = ['reno', 'bbr1']\n";
+    /// let dataset = Dataset::from_text(text, &DatasetOptions::default())?;
+    /// dataset.make(&dir, Shard::ALL, None, &())?;
+    /// let of = |cc: &'static str| vec![("cc".to_owned(), Cell::Text(cc.into()))];
+    /// let found = dataset.ratio(&dir, &Comparison { a: of("bbr1"), b: of("reno"), ..Comparison::default() })?;
+    /// assert!(found.pairs == 8 && found.low > 1.0, "BBR is faster under loss: {found:?}");
+    /// # std::fs::remove_dir_all(&dir).map_err(|e| fullpipe::Error::new(e.to_string(), ""))?;
+    /// # Ok::<(), fullpipe::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Returns an error if a column is unknown or not comparable, if fewer than two pairs have a ratio, or if a part
+    /// is damaged.
+    pub fn ratio(&self, dir: &Path, comparison: &Comparison) -> Result<PairedRatio, Error> {
+        ratio::ratio(self, dir, comparison)
     }
 
     /// Returns the origin of a row; rows are numbered from zero, over all parts of `runs`.
@@ -379,7 +419,7 @@ fn fits(dir: &Path, existing: &Manifest, wanted: &Manifest) -> Result<(), Error>
         None => Ok(()),
         Some(difference) => Err(Error::new(
             format!("{} contains another data set; {difference}", dir.display()),
-            "choose another folder, or the experiment, options and version that made this one",
+            "choose another folder, or use the same experiment, options and version as for this data set",
         )),
     }
 }
@@ -396,7 +436,7 @@ fn read_manifest(dir: &Path) -> Result<Manifest, Error> {
     let text = read_at_most(LARGEST_MANIFEST, &path).map_err(|e| {
         Error::new(
             format!("cannot read {}: {e}", path.display()),
-            "pass a folder that run --dataset has made",
+            "pass a folder that fullpipe run --dataset has made",
         )
     })?;
     serde_json::from_str(&text).map_err(|e| {

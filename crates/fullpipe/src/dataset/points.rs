@@ -34,7 +34,7 @@ pub(super) fn read(path: &Path) -> Result<PointTable, Error> {
     let table = if magic == MAGIC {
         // The Parquet reader validates its input, but may panic on hostile files.
         let read = catch_unwind(AssertUnwindSafe(|| rows_of(file)));
-        read.unwrap_or_else(|_| Err(unreadable("it is damaged")))
+        read.unwrap_or_else(|_| Err(unreadable("the file is damaged")))
     } else {
         PointTable::from_csv(file).map_err(Error::from)
     };
@@ -82,8 +82,8 @@ fn text(name: &str, field: &Field) -> Result<String, ExperimentError> {
         Field::Str(value) => value.clone(),
         _ => {
             return Err(ExperimentError::new(
-                format!("column '{name}' of the points has neither texts nor numbers"),
-                "write texts such as 20ms, or numbers and a unit in the name: rtt_ms",
+                format!("column '{name}' of the points contains neither text nor numbers"),
+                "write text such as 20ms, or numbers with the unit in the column name, such as rtt_ms",
             ));
         }
     })

@@ -17,8 +17,15 @@ use super::manifest::ColumnSpec;
 use crate::Error;
 use crate::table::{Batch, ColumnData, Table};
 
-/// Reads those of the parts 0 to `parts` that exist in the folder `dir`.
-pub(super) fn table(dir: &Path, columns: &[ColumnSpec], parts: usize) -> Result<Table, Error> {
+/// Reads the parts 0 to `parts` in the folder `dir` that exist: all `columns`, or those with the numbers `wanted`.
+pub(super) fn table(
+    dir: &Path,
+    columns: &[ColumnSpec],
+    wanted: Option<&[usize]>,
+    parts: usize,
+) -> Result<Table, Error> {
+    let all: Vec<usize> = (0..columns.len()).collect();
+    let wanted = wanted.unwrap_or(&all);
     let mut batches = Vec::new();
     for number in 0..parts {
         let path = dir.join(part_name(number));
@@ -27,32 +34,37 @@ pub(super) fn table(dir: &Path, columns: &[ColumnSpec], parts: usize) -> Result<
             Err(e) if e.kind() == ErrorKind::NotFound => continue,
             Err(e) => return Err(unreadable(&path, e)),
         };
-        // The Parquet reader validates its input, but may panic on damaged files.
-        let read = catch_unwind(AssertUnwindSafe(|| part(file, columns)));
+        // The reader checks what it reads, but it is not made for damaged files.
+        let read = catch_unwind(AssertUnwindSafe(|| part(file, columns, wanted)));
         let part = read.map_err(|_| unreadable(&path, "it is damaged"))?;
         batches.extend(part.map_err(|e| unreadable(&path, e.to_string().replace('\n', " ")))?);
     }
+    let columns: Vec<ColumnSpec> = wanted.iter().map(|number| columns[*number].clone()).collect();
     Ok(Table::new(columns.into(), batches.into_iter().map(Arc::new).collect()))
 }
 
 fn unreadable(path: &Path, problem: impl std::fmt::Display) -> Error {
     Error::new(
         format!("cannot read {}: {problem}", path.display()),
-        "fullpipe dataset check DIR names damaged parts; delete them, and make them again",
+        "list damaged parts with fullpipe dataset check DIR, delete these parts, and make them again",
     )
 }
 
 /// Reads one part; each row group is a batch.
-fn part(file: File, columns: &[ColumnSpec]) -> Result<Vec<Batch>, ParquetError> {
+fn part(file: File, columns: &[ColumnSpec], wanted: &[usize]) -> Result<Vec<Batch>, ParquetError> {
     let reader = SerializedFileReader::new(file)?;
     let fields = reader.metadata().file_metadata().schema().get_fields();
     if !fields.iter().map(|field| field.name()).eq(columns.iter().map(|column| column.name.as_str())) {
-        return Err(ParquetError::General("it has other columns than the manifest".into()));
+        return Err(ParquetError::General("its columns differ from those in the manifest".into()));
     }
-    (0..reader.num_row_groups()).map(|group| batch(&*reader.get_row_group(group)?, columns)).collect()
+    (0..reader.num_row_groups()).map(|group| batch(&*reader.get_row_group(group)?, columns, wanted)).collect()
 }
 
-fn batch(group: &dyn RowGroupReader, columns: &[ColumnSpec]) -> Result<Batch, ParquetError> {
+fn batch(
+    group: &dyn RowGroupReader,
+    columns: &[ColumnSpec],
+    wanted: &[usize],
+) -> Result<Batch, ParquetError> {
     let rows = usize::try_from(group.metadata().num_rows())?;
     let column = |(number, column): (usize, &ColumnSpec)| {
         let mut made = ColumnData::new(column);
@@ -74,11 +86,12 @@ fn batch(group: &dyn RowGroupReader, columns: &[ColumnSpec]) -> Result<Batch, Pa
             (ColumnReader::ByteArrayColumnReader(reader), "text") => {
                 values(reader, rows, data, |value| Ok(Cell::Text(value.as_utf8()?.to_owned().into())))
             }
-            _ => Err(ParquetError::General(format!("column {} has another type", column.name))),
+            _ => Err(ParquetError::General(format!("column {} has a different type", column.name))),
         }?;
         Ok(made)
     };
-    let columns = columns.iter().enumerate().map(column).collect::<Result<_, ParquetError>>()?;
+    let wanted = wanted.iter().map(|number| (*number, &columns[*number]));
+    let columns = wanted.map(column).collect::<Result<_, ParquetError>>()?;
     Ok(Batch { rows, columns })
 }
 

@@ -6,15 +6,15 @@ use fullpipe_lab::sim;
 
 use super::*;
 
-const SWEEP: &str = "name = 'sweep'\nduration = '1s'\nrepeat = 3\n[path]\nrate = '5mbit'\nrtt = ['10ms', '40ms']\n\
+pub(super) const SWEEP: &str = "name = 'sweep'\nduration = '1s'\nrepeat = 3\n[path]\nrate = '5mbit'\nrtt = ['10ms', '40ms']\n\
                      loss = ['0%', '1%']\n[[flow]]\ncc = ['reno', 'cubic', 'bbr1']\n[[flow]]\ncc = 'reno'";
 
-/// Returns options that divide the sweep into several parts.
-fn small() -> DatasetOptions {
+/// Options with which the sweep has several parts.
+pub(super) fn small() -> DatasetOptions {
     DatasetOptions { part_packets: Some(2_500), ..DatasetOptions::default() }
 }
 
-fn folder(name: &str) -> PathBuf {
+pub(super) fn folder(name: &str) -> PathBuf {
     let dir = std::env::temp_dir().join(format!("fullpipe-dataset-{name}-{}", std::process::id()));
     let _ = fs::remove_dir_all(&dir);
     dir
@@ -162,10 +162,14 @@ fn another_data_set_is_refused_with_the_difference() {
     for (options, expected) in [
         (DatasetOptions { seed: Some(2), ..small() }, "first seed: 1 there, 2 here"),
         (DatasetOptions { repeat: Some(2), ..small() }, "seeds per point: 3 there, 2 here"),
-        (DatasetOptions { part_packets: None, ..small() }, "packets of a part: 2500 there, 64000000 here"),
+        (
+            DatasetOptions { part_packets: None, ..small() },
+            "packets per part: 2500 in the data set, \
+            64000000 in this command",
+        ),
         (
             DatasetOptions { trace: Some(Duration::from_millis(10)), ..small() },
-            "period of the trace: none there, 10 ms here",
+            "interval of the trace: none in the data set, 10 ms in this command",
         ),
     ] {
         let message = refused(SWEEP, &options);
@@ -181,7 +185,7 @@ fn another_data_set_is_refused_with_the_difference() {
     fs::remove_file(&manifest).expect("removed");
     fs::create_dir_all(dir.join("runs")).expect("a folder");
     fs::write(dir.join("runs").join(part_name(0)), "").expect("written");
-    assert!(refused(SWEEP, &small()).contains("contains parts, but no manifest.json"));
+    assert!(refused(SWEEP, &small()).contains("contains parts of a data set, but no manifest.json"));
     let _ = fs::remove_dir_all(dir);
 }
 

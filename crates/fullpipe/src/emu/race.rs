@@ -44,14 +44,14 @@ const ROUND_TRIPS: u64 = 6;
 pub(crate) fn check_arms(plan: &RacePlan) -> Result<(), Error> {
     if let Some(cell) = plan.cells().iter().find(|cell| cell.point.scenario.flows.len() > 1) {
         return Err(Error::new(
-            format!("cell '{}' has several connections, which the emulator does not race", cell.point.label),
+            format!("cell '{}' has several connections, which only the simulator can race", cell.point.label),
             "remove count, or race in the simulator: --world sim",
         ));
     }
     plan.arms().iter().try_for_each(|arm| {
         if arm.profile.is_some() {
             return Err(Error::new(
-                format!("arm {arm}: the kernel's TCP cannot have a profile"),
+                format!("arm {arm}: the kernel's TCP does not support profiles"),
                 "race in the simulator: --world sim",
             ));
         }

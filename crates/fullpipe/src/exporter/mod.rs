@@ -161,11 +161,15 @@ fn probe(request: &Request, prober: &Prober, host: SocketFacts) -> Answer {
     match prober.probe(&request.url, request.scrape_timeout.as_deref(), host) {
         Ok(probed) => text(200, metrics::CONTENT_TYPE, metrics::of_probe(&probed)),
         Err(ProbeRefusal::Bad(why)) => text(400, PLAIN, why),
-        Err(ProbeRefusal::Forbidden) => {
-            text(403, PLAIN, "this exporter does not probe that server; --probe-target permits it\n".into())
-        }
+        Err(ProbeRefusal::Forbidden) => text(
+            403,
+            PLAIN,
+            "this exporter does not probe that server; permit the server with \
+                              --probe-target\n"
+                .into(),
+        ),
         Err(ProbeRefusal::Busy) => {
-            text(503, PLAIN, "another probe is running; two probes would disturb each other\n".into())
+            text(503, PLAIN, "another probe is running, and two probes would disturb each other\n".into())
         }
     }
 }

@@ -37,12 +37,14 @@ pub struct TestContext<'a> {
 }
 
 /// Note on a test in which only the sending host was sampled.
-pub(super) const ONE_END: &str = "only the sending end was seen: whether a receive window is short of buffer or of a \
-                                  reader, only the receiving end can tell";
+pub(super) const ONE_END: &str = "fullpipe sampled only the sending host, which does not show whether a \
+                                  small buffer or a slow application limits a receive window";
 /// Note on a test in which only the receiving host was sampled.
-const RECEIVING_END: &str = "only the receiving end is this host: the sender's window, buffer and losses are not seen from here. Run \
-                             fullpipe iperf3 on the other host, without -R or as the server, to see them";
-const BOTH_ENDS: &str = "both ends were observed: the server, which sent, reported samples of its sockets";
+const RECEIVING_END: &str = "fullpipe sampled only the receiving host, which does not show the sender's \
+                             window, buffer and losses. To sample the sender, run fullpipe iperf3 on the \
+                             other host, without -R or as the server";
+const BOTH_ENDS: &str = "fullpipe sampled both hosts: the server, which was the sender, reported samples of \
+                         its sockets";
 const TOO_FEW: &str = "measure for longer: -t 10";
 
 /// A diagnosis, or the reason why no diagnosis is possible.
@@ -60,7 +62,8 @@ pub struct Explanations {
 /// Diagnoses a completed test from the data in its `recorder`.
 ///
 /// # Errors
-/// Returns an error if the simulator has a defect. It is not an error if a test cannot be diagnosed.
+/// Returns an error if the simulator has a defect. It is not an error if a test cannot be diagnosed, or if the
+/// observer abandons the ladder.
 pub fn explain(
     recorder: &Recorder,
     known: &TestContext<'_>,
@@ -83,6 +86,7 @@ fn answer(diagnosed: Result<Diagnosis, DiagnoseError>) -> Result<ExplainResult, 
         Err(DiagnoseError::Input(InputError { message, hint })) => {
             Ok(Err(if hint.is_empty() { message } else { format!("{message}; {hint}") }))
         }
+        Err(DiagnoseError::Abandoned) => Ok(Err("interrupted: the ladder is not complete".into())),
         Err(DiagnoseError::Defect(defect)) => Err(defect.into()),
     }
 }

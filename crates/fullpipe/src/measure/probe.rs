@@ -86,12 +86,12 @@ impl Probe {
                     )
                 })?;
                 observer.status(&format!(
-                    "measuring {CONTROL} of TCP to {} port {}, the control",
+                    "measuring TCP to {} port {} for {CONTROL}, as the control",
                     near.host, near.port
                 ));
                 let (recorder, _) = run(&near, None, stop)?;
                 let rate = recorder.document.end.arrived();
-                notes.push(format!("the control: {rate} to {} port {}", near.host, near.port));
+                notes.push(format!("control measurement: {rate} to {} port {}", near.host, near.port));
                 Some(rate)
             }
             Some(Control::Rate(rate)) => Some(*rate),
@@ -99,7 +99,7 @@ impl Probe {
         };
         observer.status(&format!("measuring TCP to {} port {}", place.host, place.port));
         let (recorder, latency) = run(place, Some(enough), stop)?;
-        notes.push(format!("measured by one stream of TCP to {} port {}", place.host, place.port));
+        notes.push(format!("measured with one TCP stream to {} port {}", place.host, place.port));
         notes.push(latency);
         notes.push(super::explained::ONE_END.into());
         let here = is_this_host(&recorder.document);
@@ -137,7 +137,7 @@ fn run(
     if finished.interrupted {
         return Err(Error::new(
             "the measurement was interrupted",
-            "run it again, and wait 10 to 30 s for it to end",
+            "run the command again, and wait 10 to 30 s until the measurement ends",
         ));
     }
     recorder.document.end = finished.end;

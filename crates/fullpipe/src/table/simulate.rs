@@ -78,8 +78,12 @@ pub fn simulate(
             parse(&text, &beside(path)).map_err(|e| Error::from(e).about(path.display()))?
         }
         Source::Text(text) => {
-            let load =
-                |name: &str| Err(format!("cannot read the trace '{name}' without the experiment's folder"));
+            let load = |name: &str| {
+                Err(format!(
+                    "cannot read the trace '{name}', because the folder of the \
+                                          experiment is not known"
+                ))
+            };
             parse(text, &load)?
         }
     };

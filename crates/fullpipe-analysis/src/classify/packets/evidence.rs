@@ -52,10 +52,10 @@ impl Time<'_> {
     fn what(&self) -> &'static str {
         match self.tally.limit {
             Limit::Sndbuf if self.window().is_none() => {
-                "the send buffer or the receiver's window bounds the data in flight"
+                "the send buffer or the receiver's window limits the data in flight"
             }
-            Limit::Sndbuf => "the send buffer bounds the data in flight, although every window has room",
-            Limit::SlowStart => "the start: the data in flight still doubles",
+            Limit::Sndbuf => "the send buffer limits the data in flight, although every window has room",
+            Limit::SlowStart => "slow start: the data in flight still doubles each round trip",
             Limit::Pacing => "the sender paces packets at a fixed rate",
             _ => self.tally.what(|| self.losses.episodes > 0, || self.queued()),
         }
@@ -99,7 +99,8 @@ impl Time<'_> {
         let queued = self.queued();
         if !queued && usual.as_secs_f64() >= queue::STANDS * least.as_secs_f64() {
             return Some(format!(
-                "the RTT is {usual}, compared with a minimum of {least}: bursts fill a queue, which drains before the next burst"
+                "the median RTT is {usual} and the minimum {least}, because bursts build up a queue that \
+                 drains before the next burst"
             ));
         }
         Some(tally::round_trip(usual, least, queued))
@@ -112,8 +113,10 @@ impl Time<'_> {
             Limit::App => self.app(&mut evidence, &mut open),
             Limit::Rwnd | Limit::ReceiverApp => self.full_window(&mut evidence, &mut open),
             Limit::SlowStart => {
-                evidence
-                    .push(format!("up to {} are in flight, and more in each round trip", self.in_flight()));
+                evidence.push(format!(
+                    "the data in flight is {} (median) and grows with each round trip",
+                    self.in_flight()
+                ));
             }
             Limit::Sndbuf => self.steady(&mut evidence, &mut open),
             Limit::Pacing => self.paced(&mut evidence, &mut open),
@@ -127,7 +130,9 @@ impl Time<'_> {
         let would_show = matches!(self.tally.limit, Limit::App | Limit::Sndbuf | Limit::Pacing | Limit::Cwnd);
         if would_show && self.window().is_none() {
             open.push(
-                "whether the receiver's window is full: its scale is in the handshake, which the capture lacks".into(),
+                "whether the receiver's window is full, because the capture lacks the handshake, which \
+                 contains the window scale"
+                    .into(),
             );
         }
         (evidence, open)
@@ -138,26 +143,29 @@ impl Time<'_> {
         let (sent, short) = (self.sum(|sample| sample.sent), self.sum(|sample| sample.short));
         if short > 0 {
             evidence.push(format!(
-                "{short} of {sent} packets are shorter than a segment although the window has room: there was no more data to send"
+                "{short} of {sent} packets are shorter than a full segment although the window has room, so \
+                 the sender had no more data"
             ));
         }
         if 2 * idle > self.tally.rows.len() {
             let room = if self.window().is_some() { ", although the window has room" } else { "" };
-            evidence.push(format!("for most of this time, nothing is sent{room}"));
+            evidence.push(format!("for most of this time, the sender sends nothing{room}"));
         } else if self.packets.side != Side::Sender {
             open.push(
-                "sending application or send buffer: with either, the sender runs out of data, and only a capture at the \
-                 sender shows whether ACKs release the packets"
+                "whether the sending application or the send buffer is the limit, because the sender runs \
+                 out of data in both cases, and only a capture at the sender shows whether ACKs release the \
+                 packets"
                     .into(),
             );
         } else {
-            evidence.push("packets leave independently of the arrival of ACKs".into());
+            evidence.push("packets leave without waiting for ACKs".into());
         }
     }
 
     fn full_window(&self, evidence: &mut Vec<String>, open: &mut Vec<String>) {
         evidence.push(format!(
-            "{} of the receiver's window of {} are in flight: after {} of {} packets, there is no room for another segment",
+            "{} of the receiver's window of {} are in flight; after {} of {} packets, the window has no \
+             room for another segment",
             self.in_flight(),
             self.window().unwrap_or_default(),
             self.sum(|sample| sample.full),
@@ -166,7 +174,8 @@ impl Time<'_> {
         let closed = self.tally.rows.iter().filter(|sample| sample.rwnd == Some(Bytes::ZERO)).count();
         if closed > 0 {
             evidence.push(
-                "the receiver closes its window, because its application does not read the data".into(),
+                "the receiver closes its window, because the receiving application does not read the data"
+                    .into(),
             );
             return;
         }
@@ -176,20 +185,21 @@ impl Time<'_> {
     fn steady(&self, evidence: &mut Vec<String>, open: &mut Vec<String>) {
         let window = self.window().map_or(String::new(), |window| format!(" of a window of {window}"));
         evidence.push(format!(
-            "{}{window} are in flight, and this amount stays constant without losses",
+            "{}{window} are in flight, and this amount stays constant without packet loss",
             self.in_flight()
         ));
         evidence.extend(self.round_trip());
         if self.packets.side == Side::Sender {
             evidence.push("packets leave when ACKs arrive".into());
             open.push(
-                "what bounds it: a send buffer and a bound on cwnd both keep the data in flight constant"
+                "whether the send buffer or a maximum of cwnd is the limit, because both keep the data in \
+                 flight constant"
                     .into(),
             );
         } else {
             open.push(
-                "what bounds it: a send buffer, the sender's pacing or its application; only a capture at the sender shows \
-                 what releases the packets"
+                "whether the send buffer, the sender's pacing or the sending application is the limit, \
+                 because only a capture at the sender shows what releases the packets"
                     .into(),
             );
         }
@@ -199,13 +209,14 @@ impl Time<'_> {
         let prompt = self.sum(|sample| sample.prompt);
         let sent = self.sum(|sample| sample.sent);
         evidence.push(format!(
-            "whole segments leave at {}, and only {prompt} of {sent} packets leave just after an ACK, so ACKs do not release them",
+            "full segments leave at {}, and only {prompt} of {sent} packets leave just after an ACK, so \
+             ACKs do not release the packets",
             self.tally.rate()
         ));
         evidence.extend(self.round_trip());
         open.push(
-            "whose rate it is: a cap on the socket's pacing (SO_MAX_PACING_RATE), a shaper on the sending host, or an \
-             application that writes at this rate"
+            "what sets this rate: a cap on the socket's pacing (SO_MAX_PACING_RATE), a shaper on the \
+             sending host, or an application that writes at this rate"
                 .into(),
         );
     }
@@ -216,10 +227,12 @@ impl Time<'_> {
             Some(line) => {
                 let payload = payload(line, Bytes::new(self.packets.mss()));
                 let share = 100.0 * rate.as_bps() as f64 / payload.max(1.0);
-                evidence.push(format!("{rate} arrive, {share:.0} % of the link's payload rate"));
+                evidence.push(format!(
+                    "data arrives at {rate}, which is {share:.0} % of the link's payload rate"
+                ));
             }
             None => {
-                evidence.push(format!("{rate} arrive, steadily"));
+                evidence.push(format!("data arrives at a steady rate of {rate}"));
                 open.push(tally::WHICH_LINE.into());
             }
         }
@@ -234,7 +247,8 @@ impl Time<'_> {
 
     fn ranks(&self) -> String {
         format!(
-            "{} losses occurred with more data in flight than for {:.0} % of the data (expected for random loss: 50 %)",
+            "at the {} losses, the data in flight is on average more than for {:.0} % of the data (expected \
+             for random loss: 50 %)",
             self.losses.episodes,
             100.0 * self.losses.rank
         )
@@ -242,7 +256,7 @@ impl Time<'_> {
 
     fn cwnd(&self, evidence: &mut Vec<String>, open: &mut Vec<String>) {
         let resent = self.packets.samples.last().map_or(0, |last| last.retransmits);
-        let room = if self.window().is_some() { ", with room in the receiver's window" } else { "" };
+        let room = if self.window().is_some() { ", and the receiver's window has room" } else { "" };
         evidence.push(format!(
             "{} are in flight{room}; {resent} segments were retransmitted, in {} episodes",
             self.in_flight(),
@@ -255,16 +269,21 @@ impl Time<'_> {
             open.push(tally::few_losses(self.losses));
         }
         open.push(
-            "how large Cwnd is: a capture does not show it, so the data in flight is used instead".into(),
+            "how large Cwnd is, because a capture does not show it; the data in flight is used instead"
+                .into(),
         );
     }
 
     fn next_test(&self) -> Option<&'static str> {
         match self.tally.limit {
             Limit::App | Limit::Sndbuf => Some(
-                "during the transfer, on the sender: ss -tmi; skmem w near tb is the send buffer, far below it the application",
+                "run ss -tmi on the sender during the transfer: if skmem w is near tb, the send buffer is \
+                 the limit; if w is far below tb, the application is",
             ),
-            Limit::Pacing => Some("during the transfer, on the sender: ss -ti; pacing_rate and its maximum"),
+            Limit::Pacing => Some(
+                "run ss -ti on the sender during the transfer, and compare pacing_rate \
+                                   with its maximum",
+            ),
             _ => self.tally.next_test(self.packets.line.is_some()),
         }
     }

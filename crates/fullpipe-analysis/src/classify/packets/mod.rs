@@ -151,7 +151,7 @@ impl<'a> Packets<'a> {
         let findings = evidence::findings(self, &intervals, flow.losses());
         let loss = losses::of_path(flow, findings.first().map(|finding| finding.limit));
         let notes = Vec::from_iter(is_rate_based.then(|| {
-            "the data in flight does not fall when segments are lost, as with BBR: the sender is rate-based"
+            "the sender is rate-based, as BBR is, because the data in flight does not fall when segments are lost"
                 .to_owned()
         }));
         Classification { intervals, findings, is_rate_based, loss, notes }

@@ -86,8 +86,8 @@ impl CaptureClock {
             leaps => format!(", and {} more times", leaps - 1),
         };
         Some(format!(
-            "the clock of the capturing host was set {direction} by {by} at {after} into the capture{more}: the change is removed \
-             from all times"
+            "the clock of the capturing host was set {direction} by {by}, {after} after the start of the \
+             capture{more}; all times are corrected for this"
         ))
     }
 }

@@ -100,16 +100,19 @@ pub fn read(source: impl Read, choice: Option<usize>) -> Result<Measurement, Inp
     let Some((connection, tracked)) = number.checked_sub(1).and_then(|index| connections.get(index)) else {
         return Err(InputError::new(
             format!("the capture has no connection {number}"),
-            format!("its connections are numbered from 1 to {}, the largest first", connections.len()),
+            format!(
+                "the connections in the capture are numbered from 1 to {}, the largest first",
+                connections.len()
+            ),
         ));
     };
     if connection.counts.data_segments < FEWEST_SEGMENTS {
         return Err(InputError::new(
             format!(
-                "connection {number} has {} data segments, too few for a measurement",
+                "connection {number} has {} data segments, which are too few for a measurement",
                 connection.counts.data_segments
             ),
-            "capture a transfer of a second or more",
+            "capture a transfer that takes a second or more",
         ));
     }
     let chosen = flow(number, connection, tracked);
@@ -118,7 +121,7 @@ pub fn read(source: impl Read, choice: Option<usize>) -> Result<Measurement, Inp
         notes.insert(
             0,
             format!(
-                "the capture has {} connections with data; this is the largest: choose with --flow",
+                "the capture has {} connections with data; this is the largest (choose another with --flow)",
                 connections.len()
             ),
         );
@@ -319,7 +322,7 @@ fn nothing_moved(table: &Table, ending: &Ending) -> InputError {
     if table.packets == 0 && ending.timeless > 0 {
         return InputError::new(
             format!("the {} packets of this capture have no timestamps", ending.timeless),
-            "capture with timestamps: tcpdump -w F and dumpcap write them",
+            "use tcpdump -w F or dumpcap, which write timestamps",
         );
     }
     if table.order.iter().any(|(_, tracked)| tracked.acks_alone()) {
@@ -334,10 +337,11 @@ fn nothing_moved(table: &Table, ending: &Ending) -> InputError {
     if ending.fragments > 0 {
         return InputError::new(
             format!(
-                "{} of the {} packets of this capture are IP fragments, and no TCP connection with data is whole",
+                "{} of the {} packets of this capture are IP fragments, and no TCP connection with data is complete",
                 ending.fragments, table.packets
             ),
-            "capture before the segments are fragmented: on the sending host, not behind a tunnel or a link with a smaller MTU",
+            "capture where segments are not yet fragmented: on the sending host, not behind a tunnel or a \
+             link with a smaller MTU",
         );
     }
     InputError::new(
@@ -356,42 +360,48 @@ fn notes(
     let counts = &connection.counts;
     notes.push(match connection.side {
         Side::Sender => {
-            "captured at the sender: the capture contains every segment that it sent, including those lost later".into()
+            "captured at the sender: the capture contains every segment that the sender sent, including \
+             those lost later"
+                .into()
         }
         Side::Receiver => {
-            "captured at the receiver: losses before the capture point are visible only as gaps".into()
+            "captured at the receiver: packets lost before the capture point are visible only as gaps".into()
         }
         Side::Between => "captured between the two hosts".into(),
-        Side::Unknown => "the capture does not show at which end it was made".into(),
+        Side::Unknown => "the capture does not show at which end it was taken".into(),
     });
     if connection.copies > 0 {
         let all = tracked.packets();
         notes.push(format!(
-            "of {all} packets {} are copies, as from a mirror port or from -i any on a bridge: each packet was captured {:.1} times, \
-             and is counted once",
+            "of {all} packets, {} are copies, as with a mirror port or with -i any on a bridge; on average, \
+             each packet was captured {:.1} times, but is counted only once",
             connection.copies,
             all as f64 / (all - connection.copies).max(1) as f64
         ));
     }
     if !connection.acknowledged {
         notes.push(
-            "only one direction was captured: without ACKs, the window, the data in flight and the RTT are not known; rates are those of sent data"
+            "the capture contains only one direction: without ACKs, the window, the data in flight and the \
+             RTT are not known, and rates are those of the sent data"
                 .into(),
         );
     } else if !connection.handshake {
         notes.push(
-            "the handshake is missing: without its window scale, the receiver's window is not known".into(),
+            "the receiver's window is not known, because the handshake, which contains the window scale, is \
+             missing"
+                .into(),
         );
     }
     let away = tracked.timeline(tracked.sender()).away();
     if !away.is_zero() {
         notes.push(format!(
-            "nothing was captured for {away}, although data was transferred: the limit during that time is not known"
+            "the capture contains no packets for {away}, although data was transferred; the limit during \
+             that time is not known"
         ));
     }
     if counts.missed_bytes > 0 {
         notes.push(format!(
-            "{} bytes were acknowledged but are not in the capture: the capturing tool dropped packets",
+            "{} acknowledged bytes are not in the capture, so the capturing tool dropped packets",
             counts.missed_bytes
         ));
     }
@@ -401,7 +411,7 @@ fn notes(
     }
     if ending.fragments > 0 {
         notes.push(format!(
-            "{} packets are IP fragments of TCP segments and are ignored: their data counts as missing",
+            "{} packets are IP fragments of TCP segments and are ignored, so their data counts as missing",
             ending.fragments
         ));
     }
@@ -410,20 +420,21 @@ fn notes(
     }
     if tracked.forgotten() > 0 {
         notes.push(format!(
-            "{} gaps were dropped, because too many were open at once: the segments that filled them count as retransmitted",
+            "{} gaps were dropped, because too many were open at once; the segments that filled these gaps \
+             count as retransmitted",
             tracked.forgotten()
         ));
     }
     if tracked.forgotten_blocks() > 0 {
         notes.push(format!(
-            "{} SACK blocks were ignored, because the receiver reported too many ranges at once: the data in flight is \
-             smaller than shown",
+            "{} SACK blocks were ignored, because the receiver reported too many ranges at once; the actual \
+             data in flight is smaller than shown",
             tracked.forgotten_blocks()
         ));
     }
     if table.unfollowed > 0 {
         notes.push(format!(
-            "only the first {MOST_CONNECTIONS} connections are followed; {} packets belong to others",
+            "only the first {MOST_CONNECTIONS} connections are considered; {} packets belong to other connections",
             table.unfollowed
         ));
     }

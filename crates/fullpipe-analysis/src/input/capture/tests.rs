@@ -43,7 +43,9 @@ fn more_connections_than_are_followed() {
     assert_eq!(capture.packets().map(|packets| packets.connection.counts.data_segments), Some(20));
     let said = capture.origin.notes.join("\n");
     assert!(
-        said.contains("only the first 4096 connections are followed; 50 packets belong to others"),
+        said.contains(
+            "only the first 4096 connections are considered; 50 packets belong to other connections"
+        ),
         "{said}"
     );
 }

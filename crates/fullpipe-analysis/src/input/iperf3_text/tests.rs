@@ -142,7 +142,7 @@ fn warm_up_intervals_are_left_out() {
 fn a_log_that_breaks_off_serves_from_five_intervals_on() {
     assert!(log_of(&(seconds_of(5) + "[  5]   5.00-6.00   sec  12.5 MBy")).unwrap().origin.truncated);
     let error = log_of(&seconds_of(4)).unwrap_err();
-    assert_eq!(error.message, "the iperf3 log breaks off after 4 intervals");
+    assert_eq!(error.message, "the iperf3 log ends after 4 intervals");
     let late = log_of(&(seconds_of(6) + "iperf3: error - control socket has closed unexpectedly\n")).unwrap();
     assert_eq!(late.origin.error.as_deref(), Some("control socket has closed unexpectedly"));
 }
@@ -174,11 +174,11 @@ fn what_is_no_log_of_one_run_is_refused_with_a_reason() {
             .contains("no interval")
     );
     let runs = format!("{HEAD}{}{TAIL}{HEAD}{}{TAIL}", seconds_of(3), seconds_of(3));
-    assert_eq!(reason(&runs), "the log holds 2 runs");
-    assert!(reason(&format!("{0}{0}", seconds_of(5))).contains("do not follow"));
+    assert_eq!(reason(&runs), "the log contains 2 runs");
+    assert!(reason(&format!("{0}{0}", seconds_of(5))).contains("are not consecutive"));
     assert!(
         reason("[  5][TX-C]   0.00-1.00   sec  1.00 MBytes  8.39 Mbits/sec    0   90 KBytes")
-            .contains("breaks off after 1 interval")
+            .contains("ends after 1 interval")
     );
 }
 

@@ -135,9 +135,17 @@ fn what_a_dump_does_not_show_is_said() {
     let closed = format!("{}{}", dump(5), dump(6).replace(" snd_wnd:950272", "").replace("52296", "52297"));
     assert_eq!(parse(&closed, Some(2)).expect("a dump").rows()[0][0].sender.rwnd, Bytes::ZERO);
     let unknown = parse(&dump(5).replace(" snd_wnd:950272", ""), None).expect("a dump");
-    assert!(unknown.origin.notes.iter().any(|note| note.contains("the receiver's window is not shown")));
+    assert!(
+        unknown
+            .origin
+            .notes
+            .iter()
+            .any(|note| note.contains("the output does not show the receiver's window"))
+    );
     let silent = dump(5).replace("delivery_rate 8Mbps", "");
-    assert!(parse(&silent, None).expect_err("nothing to tell").message.contains("sent nothing recently"));
+    assert!(
+        parse(&silent, None).expect_err("nothing to tell").message.contains("has not sent data recently")
+    );
 }
 
 #[test]

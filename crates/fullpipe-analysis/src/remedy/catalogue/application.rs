@@ -22,7 +22,9 @@ pub(super) static BUFFERS: Remedy = Remedy {
             sizes: &[Change::AutotunedBuffers],
         }],
     },
-    title: |_| "buffers that the application does not fix (without -w, SO_SNDBUF and SO_RCVBUF)".into(),
+    title: |_| {
+        "autotuned buffers, without a fixed size from the application (-w, SO_SNDBUF, SO_RCVBUF)".into()
+    },
     backlog: None,
     parts: &[
         Part {
@@ -30,7 +32,7 @@ pub(super) static BUFFERS: Remedy = Remedy {
             hosts: &[Host::Sender],
             scope: Scope::Socket,
             commands: Commands::Run(|_, _| vec![left_out(Host::Sender, "SO_SNDBUF", "-w")]),
-            cost: |_, _| Cost::Words("memory of a connection that fills it"),
+            cost: |_, _| Cost::Words("memory, for each connection that fills the buffer"),
             plan: None,
         },
         Part {
@@ -38,7 +40,7 @@ pub(super) static BUFFERS: Remedy = Remedy {
             hosts: &[Host::Receiver],
             scope: Scope::Socket,
             commands: Commands::Run(|_, _| vec![left_out(Host::Receiver, "SO_RCVBUF", "-w")]),
-            cost: |_, _| Cost::Words("memory of a connection that fills it"),
+            cost: |_, _| Cost::Words("memory, for each connection that fills the buffer"),
             plan: None,
         },
     ],
@@ -58,8 +60,7 @@ pub(super) static PACING: Remedy = Remedy {
         }],
     },
     title: |_| {
-        "no limit of the application on its rate (without -b, --limit-rate, --fq-rate and SO_MAX_PACING_RATE)"
-            .into()
+        "no rate limit set by the application (-b, --limit-rate, --fq-rate, SO_MAX_PACING_RATE)".into()
     },
     backlog: None,
     parts: &[Part {
@@ -70,7 +71,7 @@ pub(super) static PACING: Remedy = Remedy {
             Some(option) => vec![restarted_without(option)],
             None => vec![left_out(Host::Sender, "SO_MAX_PACING_RATE", "-b and --fq-rate")],
         }),
-        cost: |_, _| Cost::Words("other traffic on the path gets less"),
+        cost: |_, _| Cost::Words("other traffic on the path gets a lower rate"),
         plan: None,
     }],
 };
@@ -83,17 +84,17 @@ pub(super) static BOUNDED_QUEUE: Remedy = Remedy {
     usage: Usage::ByHand,
     title: |_| "a bound on the application's queue".into(),
     backlog: Some(QueueAdvice {
-        what: "bound the application's queue, and choose what happens when it is full: block the producer (files, \
-         replication), drop the oldest (live data), or conflate, which keeps the latest value of each key (market \
-         data); without a bound any outage fills any memory",
+        what: "bound the application's queue, and choose what happens when the queue is full: block the \
+         producer (files, replication), drop the oldest data (live data), or conflate, which keeps only the \
+         latest value of each key (market data); without a bound, an outage fills any amount of memory",
         commands: Vec::new,
     }),
     parts: &[Part {
         what: What::APPLICATION_QUEUE,
         hosts: &[Host::Sender],
         scope: Scope::Socket,
-        commands: Commands::None("only the application's source can bound its queue"),
-        cost: |_, _| Cost::Words("a producer that waits, or data that is dropped"),
+        commands: Commands::None("only a change to the application's source can bound its queue"),
+        cost: |_, _| Cost::Words("the producer waits, or data is dropped"),
         plan: None,
     }],
 };
@@ -125,10 +126,8 @@ fn left_out(host: Host, option: &str, of_iperf3: &str) -> Command {
         host,
         undo: format!("setsockopt(fd, SOL_SOCKET, {option}, ...) as before"),
         ..Command::call(
-            format!(
-                "leave setsockopt(fd, SOL_SOCKET, {option}, ...) out  /* iperf3: leave {of_iperf3} out */"
-            ),
-            Some("an application that sets it".into()),
+            format!("remove setsockopt(fd, SOL_SOCKET, {option}, ...)  /* iperf3: omit {of_iperf3} */"),
+            Some("an application that sets this option".into()),
         )
     }
 }

@@ -142,8 +142,8 @@ static WMEM: Triple = Triple {
     of_ceilings: |(_, sndbuf)| sndbuf,
     why: |case| {
         format!(
-            "data in flight, {} on a full link, stays in the send buffer until it is acknowledged, and a third of \
-             the buffer may be unused",
+            "the send buffer keeps data in flight, {} on a full link, until the receiver acknowledges it, \
+             and up to a third of the buffer may be unused",
             case.bdp
         )
     },
@@ -155,7 +155,7 @@ static RMEM: Triple = Triple {
     key: "net.ipv4.tcp_rmem",
     file: "tcp_rmem.before",
     current: |settings| settings.tcp_rmem,
-    requires: Some("for new connections: the window scale is fixed at the handshake"),
+    requires: Some("new connections, because the handshake fixes the window scale"),
     wanted: |case, state| rcvbuf_for(case.bdp, state.rcvbuf.unwrap_or(BDPS), case.rule),
     bdps: |state| state.rcvbuf,
     end: |host| &host.receiver,
@@ -163,7 +163,7 @@ static RMEM: Triple = Triple {
     of_ceilings: |(window, _)| window,
     why: |case| {
         format!(
-            "the receive buffer bounds the window ({}), and the link needs {} in flight",
+            "the receive buffer limits the window ({}), and a full link needs {} in flight",
             case.rule, case.bdp
         )
     },
@@ -204,7 +204,7 @@ fn plan_limit(triple: &Triple, host: &HostCase<'_>) -> Decision {
     let wanted = (triple.wanted)(case, larger);
     if end.buffer >= wanted {
         return Decision::Leave(format!(
-            "{} already keeps the BDP of {} in flight (needed: {wanted})",
+            "{} is enough for the BDP of {} (needed: {wanted})",
             end.buffer, case.bdp
         ));
     }
@@ -217,8 +217,10 @@ fn plan_limit(triple: &Triple, host: &HostCase<'_>) -> Decision {
     }
     let Some(bdps) = raised else {
         return Decision::leave(match (trials.rate(*present), trials.rate(larger)) {
-            (Some(now), Some(larger)) => format!("with larger buffers {larger} instead of {now} (simulated)"),
-            _ => "larger buffers change nothing here".into(),
+            (Some(now), Some(larger)) => {
+                format!("larger buffers would reach {larger} instead of {now} (simulated)")
+            }
+            _ => "larger buffers would change nothing here".into(),
         });
     };
     let current = (triple.current)(&host.local.settings).filter(|_| here);
@@ -244,7 +246,7 @@ fn plan_limit(triple: &Triple, host: &HostCase<'_>) -> Decision {
         host: triple.host,
         here,
         present: current.map(|triple| words(triple, triple[2])),
-        new: value.unwrap_or_else(|| format!("{} as its third number", target.get())),
+        new: value.unwrap_or_else(|| format!("{} as the third number", target.get())),
         why,
         gain: host.gain(CHANGE),
         cost: Cost::Memory(target),
@@ -266,7 +268,7 @@ static WINDOW_SCALING: Switch = Switch {
     key: "net.ipv4.tcp_window_scaling",
     hosts: &[Host::Sender, Host::Receiver],
     is_on: |settings| settings.window_scaling,
-    why: "without it no window exceeds 64 KiB",
+    why: "without window scaling, no window exceeds 64 KiB",
     cost: Cost::Words("none known; new connections only"),
 };
 
@@ -274,8 +276,8 @@ static MODERATE_RCVBUF: Switch = Switch {
     key: "net.ipv4.tcp_moderate_rcvbuf",
     hosts: &[Host::Receiver],
     is_on: |settings| settings.moderate_rcvbuf,
-    why: "without it, a receive buffer keeps its initial size",
-    cost: Cost::Words("memory of busy connections"),
+    why: "without this setting, a receive buffer keeps its initial size",
+    cost: Cost::Words("memory, for each busy connection"),
 };
 
 /// Returns the commands that turn on a switch, if it is known to be off.
@@ -297,7 +299,7 @@ fn plan_switch(switch: &Switch, host: &HostCase<'_>) -> Result<Decision, RunPani
         present: Some("0".into()),
         new: "1".into(),
         why: switch.why.into(),
-        gain: Gain::words("not simulated: the rates of this plan are those with it on"),
+        gain: Gain::words("not simulated; the rates of this plan assume that this setting is on"),
         cost: switch.cost,
         ways: vec![Way {
             command: Command::switch_on(*end, switch.key),

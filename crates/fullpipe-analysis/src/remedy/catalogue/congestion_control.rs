@@ -57,8 +57,8 @@ pub(super) const CHANGE: Change = Change::CongestionControl(Algorithm::Bbr1);
 /// Name of BBR in the kernel.
 pub(super) const BBR: &str = "bbr";
 const COST: Cost = Cost::Words(
-    "more retransmissions where the bottleneck queue is short, and CUBIC flows on the same link get less; open connections \
-     keep their congestion control",
+    "more retransmissions where the bottleneck queue is short, and a lower rate for CUBIC flows on the same \
+     link; open connections keep their congestion control",
 );
 const KEY: &str = "net.ipv4.tcp_congestion_control";
 
@@ -86,7 +86,7 @@ fn commands(kernel: Option<KernelVersion>, sender: Option<&HostSettings>) -> Vec
         "setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, \"{BBR}\", {})  /* iperf3: -C {BBR} */",
         BBR.len()
     );
-    let as_printed = Some("the route as ip route get RECEIVER prints it".into());
+    let as_printed = Some("the route that ip route get RECEIVER prints".into());
     vec![
         Command::call(call, requires(permission)),
         Command::unknown_route(&format!("congctl {BBR}"), requires(as_printed)),
@@ -123,7 +123,7 @@ fn needs(kernel: Option<KernelVersion>, sender: Option<&HostSettings>) -> Vec<St
         )),
     }
     if sender.is_some_and(|host| host.lacks_congestion_control(BBR)) {
-        needs.push(format!("modprobe tcp_{BBR}, for the host does not list {BBR}"));
+        needs.push(format!("modprobe tcp_{BBR}, because the host does not list {BBR}"));
     }
     needs
 }
@@ -137,20 +137,20 @@ fn fair_queue(case: &Case<'_>, _: State) -> Vec<Command> {
 fn plan(host: &HostCase<'_>) -> Result<Decision, RunPanicked> {
     let now = host.present.cc;
     if now.is_rate_based() {
-        return Ok(Decision::Leave(format!("{now} is rate-based already, and loss does not hold it down")));
+        return Ok(Decision::Leave(format!("{now} is already rate-based, so loss does not hold cwnd down")));
     }
     if !host.reached.has(CHANGE) {
         let (rate, loss) = (|state| host.trials.rate(state), host.case.loss);
         return Ok(Decision::leave(match (rate(host.reached), rate(host.reached.with(CHANGE))) {
-            (Some(now_rate), Some(bbr)) => format!("with BBR {bbr} instead of {now_rate} (simulated)"),
-            _ if loss.is_zero() => format!("there is no loss that would slow {now} down"),
+            (Some(now_rate), Some(bbr)) => format!("BBR would reach {bbr} instead of {now_rate} (simulated)"),
+            _ if loss.is_zero() => format!("without loss, nothing slows {now} down"),
             (Some(now_rate), None) => format!("{now} reaches {now_rate} at a loss of {loss} (simulated)"),
             (None, _) => format!("a loss of {loss} does not slow {now} down here"),
         }));
     }
     let here = host.here(Host::Sender);
     if here && !host.local.has_congestion_control(BBR) {
-        let why = "BBR would help, but this kernel has it neither built in nor as a module";
+        let why = "BBR would help, but this kernel does not have it, neither built in nor as a module";
         return Ok(Decision::leave(why));
     }
     // The route's congestion control takes precedence over the host's default, which may already be BBR.
@@ -172,8 +172,8 @@ fn plan(host: &HostCase<'_>) -> Result<Decision, RunPanicked> {
         here,
         present: here.then(|| host.local.congestion_control().map(str::to_owned)).flatten(),
         new: BBR.into(),
-        why: "random loss holds a loss-based window down, however large the buffers; BBR goes by the rate that \
-              is delivered, and only the sender's choice counts"
+        why: "random loss holds the window of a loss-based sender down, however large the buffers are; BBR \
+              follows the delivered rate instead, and needs a change only on the sender"
             .into(),
         gain: host.gain(CHANGE),
         cost: COST,
@@ -208,7 +208,7 @@ fn plan_fair_queue(host: &HostCase<'_>) -> Decision {
         "kernels before {} leave pacing to the device, and BBR depends on pacing",
         KernelVersion::INTERNAL_PACING
     );
-    qdisc::propose_fair_queue(host, why, "the gain of BBR depends on it")
+    qdisc::propose_fair_queue(host, why, "the gain of BBR depends on fq")
 }
 
 #[cfg(test)]

@@ -43,7 +43,10 @@ const MANY: u64 = 10;
 pub(crate) const CHANGE: Change = Change::Connections(MANY);
 const LIFTS: &[Limit] =
     &[Limit::Cwnd, Limit::SlowStart, Limit::Rwnd, Limit::Sndbuf, Limit::Cap, Limit::Policer];
-const COST: Cost = Cost::Words("memory and a start for each connection; other traffic on the path gets less");
+const COST: Cost = Cost::Words(
+    "memory and a slow start for each connection; other traffic on the path gets \
+                                a lower rate",
+);
 
 fn many(state: State) -> u64 {
     state.connections.unwrap_or(MANY)
@@ -51,11 +54,12 @@ fn many(state: State) -> u64 {
 
 fn command(many: u64) -> Command {
     Command {
-        undo: "carry the transfer on one connection".into(),
+        undo: "transfer over one connection".into(),
         ..Command::call(
-            format!("carry the transfer on {many} connections at a time  /* iperf3: -P {many} */"),
+            format!("transfer over {many} connections at a time  /* iperf3: -P {many} */"),
             Some(
-                "an application that can divide its data; each connection takes a share like any other"
+                "an application that can divide its data; each connection takes the same share of the path \
+                 as any other"
                     .into(),
             ),
         )

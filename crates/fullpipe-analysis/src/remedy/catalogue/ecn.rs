@@ -26,8 +26,10 @@ impl What {
     pub const ECN: Self = Self("ecn");
 }
 
-const COST: Cost =
-    Cost::Words("none known; if the path drops packets with ECN bits, the SYN is retransmitted without them");
+const COST: Cost = Cost::Words(
+    "none known; if the path drops packets with ECN bits, the sender retransmits the SYN \
+                 without these bits",
+);
 
 fn commands() -> Vec<Command> {
     let requires = Some(

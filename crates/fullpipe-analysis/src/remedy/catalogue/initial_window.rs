@@ -44,20 +44,20 @@ pub(super) const LONG_PATH: Duration = Duration::from_millis(50);
 const SHORT_TRANSFER: Bytes = Bytes::from_kib(640);
 
 fn on_unknown_route(segments: u32) -> Command {
-    let requires = "the route as ip route get RECEIVER prints it; --to finds it";
+    let requires = "the route that ip route get RECEIVER prints; fullpipe tune --to finds it";
     Command::unknown_route(&format!("initcwnd {segments}"), Some(requires.into()))
 }
 
 fn plan(host: &HostCase<'_>) -> Result<Decision, RunPanicked> {
     let left = |why: &str| Ok(Decision::leave(why));
     if !host.here(Host::Sender) {
-        return left("it is the sender's");
+        return left("this is a setting of the sender");
     }
     let now = host.route().and_then(|route| route.initcwnd).unwrap_or(INITIAL_SEGMENTS as u32);
     let bdp = u32::try_from(host.case.bdp.get() / DEFAULT_MSS.get()).unwrap_or(u32::MAX);
     let new = LONG_INITCWND.min(bdp / 4);
     if host.case.rtt < LONG_PATH || new <= now {
-        return left("slow start is short on this path, or already starts with a window of this size");
+        return left("slow start is short on this path, or the initial window is already this large");
     }
     let took = |segments| {
         host.trials.short_transfer(host.present.with(Change::InitialWindow(segments)), SHORT_TRANSFER)
@@ -65,12 +65,12 @@ fn plan(host: &HostCase<'_>) -> Result<Decision, RunPanicked> {
     let gain = match (took(now), took(new)) {
         (Some(before), Some(after)) if after < before => Gain::time(
             format!(
-                "a transfer of {SHORT_TRANSFER} takes {after} instead of {before} (simulated, nothing lost)"
+                "a transfer of {SHORT_TRANSFER} takes {after} instead of {before} (simulated without loss)"
             ),
             before,
             after,
         ),
-        _ => return left("short transfers would take as long (simulated)"),
+        _ => return left("short transfers would not be faster (simulated)"),
     };
     let (command, change) = match host.route() {
         Some(route) => {
@@ -90,7 +90,8 @@ fn plan(host: &HostCase<'_>) -> Result<Decision, RunPanicked> {
         here: true,
         present: Some(now.to_string()),
         new: new.to_string(),
-        why: "short connections end before slow start has filled the link; a bulk transfer does not need it"
+        why: "short connections end before slow start has filled the link; bulk transfers do not need a \
+              larger initial window"
             .into(),
         gain,
         cost: Cost::Burst(new),

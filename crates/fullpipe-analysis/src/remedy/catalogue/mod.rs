@@ -57,14 +57,14 @@ pub fn lifting(limit: Limit) -> impl Iterator<Item = &'static Remedy> {
 /// Returns the reason why no remedy lifts `limit`; `None` if a remedy does.
 pub const fn no_remedy(limit: Limit) -> Option<&'static str> {
     match limit {
-        Limit::ReceiverApp => {
-            Some("the receiving application reads no faster, and no setting of host or path changes that")
-        }
-        Limit::Link => Some("the link is full, and only a faster one carries more"),
+        Limit::ReceiverApp => Some(
+            "the receiving application reads too slowly, and no setting of a host or of the path changes that",
+        ),
+        Limit::Link => Some("the link is full, and only a faster link carries more"),
         Limit::Cpu => {
             Some("the processor of a host is busy all the time, and no setting of the path changes that")
         }
-        Limit::Unknown => Some("the input does not show what holds the transfer"),
+        Limit::Unknown => Some("the input does not show what limits the transfer"),
         Limit::App
         | Limit::Rwnd
         | Limit::Sndbuf
@@ -197,6 +197,6 @@ mod tests {
             assert_eq!(what.name().parse(), Ok(what));
         }
         let error = "bbr".parse::<What>().unwrap_err().to_string();
-        assert_eq!(error, "'bbr' is none of notsent_lowat, initcwnd, slow_start_after_idle");
+        assert_eq!(error, "'bbr' is not one of notsent_lowat, initcwnd, slow_start_after_idle");
     }
 }

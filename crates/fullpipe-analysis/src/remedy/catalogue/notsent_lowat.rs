@@ -17,9 +17,9 @@ pub(super) static REMEDY: Remedy = Remedy {
     usage: Usage::OnRequest,
     title: |_| "a bound on unsent data on the sender".into(),
     backlog: Some(QueueAdvice {
-        what: "keep the kernel's part of that queue short, so that the application notices at once and what it drops \
-         is still its own: tcp_notsent_lowat; it bounds what the kernel holds unsent, not what the application \
-         queues",
+        what: "bound the unsent data in the kernel with tcp_notsent_lowat, so that the application notices \
+         a slow path at once, and can still drop data that it has not yet passed to the kernel; this does \
+         not bound the application's own queue",
         commands,
     }),
     parts: &[Part {
@@ -40,8 +40,7 @@ impl What {
 /// Maximum number of unsent bytes in a socket. On a path with a 4 MiB send buffer, this value reduced the
 /// data waiting in the kernel from 3.36 MB to 195 kB at equal goodput (measured).
 const UNSENT: u64 = 128 << 10;
-const COST: Cost =
-    Cost::Words("an application that polls instead of waiting for writability uses more CPU time");
+const COST: Cost = Cost::Words("more CPU time in applications that poll instead of waiting for writability");
 const KEY: &str = "net.ipv4.tcp_notsent_lowat";
 /// Divisor of the RTT. A wait shorter than the quotient is negligible.
 const SOON: u64 = 20;
@@ -50,7 +49,7 @@ const SAME_RATE: (u64, u64) = (19, 20);
 
 fn commands() -> Vec<Command> {
     let requires =
-        Some("a kernel of 3.12 or newer; the application waits for writability (poll, epoll)".to_owned());
+        Some("kernel 3.12 or newer, and an application that waits for writability (poll, epoll)".to_owned());
     let call = format!("setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &(int){{{UNSENT}}}, sizeof(int))");
     let save = Command::save_and_set(
         Host::Sender,
@@ -65,25 +64,25 @@ fn commands() -> Vec<Command> {
 fn plan(host: &HostCase<'_>) -> Result<Decision, RunPanicked> {
     let left = |why: String| Ok(Decision::Leave(why));
     if !host.here(Host::Sender) {
-        return left("it is the sender's".into());
+        return left("this is a setting of the sender".into());
     }
     let Some(present) = host.local.settings.notsent_lowat else {
-        return left("this kernel has none".into());
+        return left("this kernel does not have the setting".into());
     };
     if present.get() <= UNSENT {
-        return left(format!("{present} already"));
+        return left(format!("already {present}"));
     }
     let (reached, trials) = (host.reached, host.trials);
     let (sndbuf, _) = trials.buffers(reached);
     let mut cost = COST;
     let gain = if trials.rate(reached).is_none_or(|rate| trials.takes_long(rate)) {
-        Gain::words("not simulated on a link this fast")
+        Gain::words("not simulated, because the link is too fast")
     } else {
         // A limit above the send buffer has no effect.
         let now = if present < sndbuf { reached.with(Change::NotsentLowat(present)) } else { reached };
         let unsent = trials.unsent(&[now, reached.with(REMEDY.change)])?;
         let [Some(without), Some(with)] = unsent[..] else {
-            return left("nothing waits on this path (simulated)".into());
+            return left("no data waits in the socket on this path (simulated)".into());
         };
         if without.wait <= host.case.rtt / SOON || with.wait >= without.wait {
             return left(format!("an unsent byte waits for at most {} (simulated)", without.wait));
@@ -92,8 +91,8 @@ fn plan(host: &HostCase<'_>) -> Result<Decision, RunPanicked> {
             cost = Cost::Rate(100 - 100 * with.rate.as_bps() / without.rate.as_bps().max(1));
         }
         let text = format!(
-            "a byte waits {} in the socket before it is sent, instead of {}, and the socket holds {} instead of {} (simulated, an \
-             application that always has more)",
+            "data waits {} in the socket instead of {}, and {} are unsent instead of {} (simulated, with an \
+             application that always has data to send)",
             with.wait, without.wait, with.held, without.held
         );
         Gain {
@@ -124,8 +123,8 @@ fn plan(host: &HostCase<'_>) -> Result<Decision, RunPanicked> {
         present: Some(present.get().to_string()),
         new: UNSENT.to_string(),
         why: format!(
-            "up to {sndbuf} of unsent data may wait in the kernel; with this setting, the application notices a full path, \
-             and can drop or merge outdated data"
+            "up to {sndbuf} of unsent data may wait in the kernel; with this setting, the application \
+             notices that the path is full, and can drop or merge outdated data"
         ),
         gain,
         cost,

@@ -15,7 +15,7 @@ pub(super) static PACING: Remedy = Remedy {
     change: Change::Pacing,
     lifts: &[Limit::Cwnd],
     usage: Usage::ByHand,
-    title: |_| "fq, which paces, on the sender".into(),
+    title: |_| "pacing with fq on the sender".into(),
     backlog: None,
     parts: &[Part {
         what: What::QUEUEING_DISCIPLINE,
@@ -53,7 +53,7 @@ impl What {
 }
 
 pub(crate) const MANAGED: Change = Change::Queue(Discipline::FqCodel(FqCodelConfig::RFC8290));
-pub(super) const COST: Cost = Cost::Words("replaces the queueing discipline that the device has");
+pub(super) const COST: Cost = Cost::Words("replaces the present queueing discipline of the device");
 const DEFAULT_KEY: &str = "net.core.default_qdisc";
 
 /// Returns the command that replaces the root queueing discipline of `device`.
@@ -70,14 +70,19 @@ fn replace(device: &str, discipline: &str, requires: &str) -> Command {
 
 /// Returns the command for fq on an unknown device.
 pub(super) fn fair_queue() -> Command {
-    replace("DEV", "fq", "replaces whatever queueing discipline DEV has: see tc qdisc show dev DEV")
+    replace(
+        "DEV",
+        "fq",
+        "replaces the present queueing discipline of DEV, which tc qdisc show dev DEV prints",
+    )
 }
 
 /// Returns the command for CAKE. The queue forms in CAKE only if CAKE is the slowest hop, so the rate of CAKE
 /// must be below the link rate.
 fn cake() -> Command {
-    let requires = "RATE is 95 % of the bottleneck link's, and DEV leads to it: on the sender or on the router before it; \
-                    replaces whatever queueing discipline DEV has";
+    let requires = "RATE is 95 % of the rate of the bottleneck link, and DEV is the device that leads to \
+                    that link, on the sender or on the router before the link; replaces the present \
+                    queueing discipline of DEV";
     replace("DEV", "cake bandwidth RATE", requires)
 }
 
@@ -86,8 +91,12 @@ pub(super) fn propose_fair_queue(host: &HostCase<'_>, why: String, gain: &str) -
     let here = host.here(Host::Sender);
     let before = host.local.settings.default_qdisc.clone().filter(|_| here);
     let device = host.route().map_or("DEV", |route| &route.device);
-    let by_hand =
-        replace(device, "fq", "the default is for devices that come up later: this one is changed by hand");
+    let by_hand = replace(
+        device,
+        "fq",
+        "to be run by hand, because --apply sets only the default for devices that \
+                               come up later",
+    );
     let change = HostChange::Setting { key: DEFAULT_KEY.into(), value: "fq".into() };
     // Do not plan the change without a present value, because the key exists only in the initial network
     // namespace.
@@ -97,7 +106,7 @@ pub(super) fn propose_fair_queue(host: &HostCase<'_>, why: String, gain: &str) -
         DEFAULT_KEY,
         "fq",
         before.as_deref().unwrap_or("pfifo_fast"),
-        Some("set it on the host, outside containers".into()),
+        Some("run this on the host, outside containers".into()),
     );
     Decision::Propose(Box::new(Proposal {
         host: Host::Sender,

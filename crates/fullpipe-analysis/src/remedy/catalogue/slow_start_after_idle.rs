@@ -36,8 +36,9 @@ impl What {
     pub const SLOW_START_AFTER_IDLE: Self = Self("slow_start_after_idle");
 }
 
-const COST: Cost =
-    Cost::Words("a whole window leaves at once after a pause, whether or not the path can still carry it");
+const COST: Cost = Cost::Words(
+    "after a pause, the sender sends a whole window at once, even if the path can no longer carry it",
+);
 const KEY: &str = "net.ipv4.tcp_slow_start_after_idle";
 /// Maximum size of the simulated burst. Otherwise the burst is one BDP, which needs the whole window, or the
 /// part of it that `SMALLER_BURST` gives.
@@ -83,10 +84,10 @@ impl Display for Burst {
 fn plan(host: &HostCase<'_>) -> Result<Decision, RunPanicked> {
     let left = |why: String| Ok(Decision::Leave(why));
     if !host.here(Host::Sender) {
-        return left("it is the sender's".into());
+        return left("this is a setting of the sender".into());
     }
     if host.local.settings.slow_start_after_idle != Some(true) {
-        return left("it is off already, or this kernel has none".into());
+        return left("the setting is already off, or this kernel does not have it".into());
     }
     let reached = host.reached;
     if reached.cc.is_rate_based() {
@@ -109,15 +110,15 @@ fn plan(host: &HostCase<'_>) -> Result<Decision, RunPanicked> {
             Some(smaller) if smaller.gains() => smaller.gain(format!("; one of {burst}")),
             _ => return left(format!("a burst of {burst} (simulated)")),
         },
-        None => return left("bursts of this size do not end on this path (simulated)".into()),
+        None => return left("bursts of this size do not complete on this path (simulated)".into()),
     };
     Ok(Decision::Propose(Box::new(Proposal {
         host: Host::Sender,
         here: true,
         present: Some("1".into()),
         new: "0".into(),
-        why: "after a pause the window has shrunk, and the next burst starts slowly again; a transfer without pauses is \
-              not affected"
+        why: "the window shrinks during a pause, so the next burst begins with slow start; a transfer \
+              without pauses is not affected"
             .into(),
         gain,
         cost: COST,

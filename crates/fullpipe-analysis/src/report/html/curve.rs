@@ -1,17 +1,15 @@
 //! Curve of a chart, reduced to few points for a small file, but with all of its peaks.
 
-use serde::Serialize;
-
 /// Number of slices of the time axis. A chart is about a thousand pixels wide, so a slice is a few pixels.
 const SLICES: usize = 240;
 
 /// Values over time, in SI base units.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Curve {
     /// Times in seconds.
-    t: Vec<f64>,
+    pub(super) t: Vec<f64>,
     /// Values.
-    v: Vec<f64>,
+    pub(super) v: Vec<f64>,
 }
 
 impl Curve {

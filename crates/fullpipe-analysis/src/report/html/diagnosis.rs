@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use askama::Template;
-use fullpipe_lab::campaign::{Job, RunPanicked};
+use fullpipe_lab::campaign::{Job, JobWatch, Progress, RunPanicked};
 use fullpipe_units::{Bytes, Duration, Rate};
 
 use super::scene::replay;
@@ -29,6 +29,17 @@ pub fn render_diagnosis(
     diagnosis: &Diagnosis,
     made: Provenance<'_>,
 ) -> Result<String, RunPanicked> {
+    let scenes = scenes(measurement, diagnosis, &|_: Progress| ())?.unwrap_or_default();
+    Ok(render(diagnosis, Frame::new(made, scenes)))
+}
+
+/// Returns the scenes of a diagnosis: the measurement, and each simulated rung. Returns `None` if `watch` abandons
+/// the runs.
+pub(super) fn scenes(
+    measurement: &Measurement,
+    diagnosis: &Diagnosis,
+    watch: &dyn JobWatch,
+) -> Result<Option<Vec<Scene>>, RunPanicked> {
     let held = |limit: &LimitPeriod| LimitSpan {
         from_s: limit.from.as_secs_f64(),
         to_s: limit.to.as_secs_f64(),
@@ -39,21 +50,21 @@ pub fn render_diagnosis(
         Some(packets) => Scene::of_capture(&packets.samples, &diagnosis.path),
         None => Scene::of_log(&measurement.transfer(), &diagnosis.path),
     };
-    let mut scenes = vec![measured.with_band(band)];
-    scenes.extend(of_rungs(&diagnosis.ladder)?);
-    Ok(render(diagnosis, Frame::new(made, scenes)))
+    let Some(simulated) = of_rungs(&diagnosis.ladder, watch)? else { return Ok(None) };
+    Ok(Some(std::iter::once(measured.with_band(band)).chain(simulated).collect()))
 }
 
-fn of_rungs(ladder: &[Rung]) -> Result<Vec<Scene>, RunPanicked> {
+/// Returns the scenes of the simulated rungs, or `None` if `watch` abandons the runs.
+pub(super) fn of_rungs(ladder: &[Rung], watch: &dyn JobWatch) -> Result<Option<Vec<Scene>>, RunPanicked> {
     let job = |rung: &Rung| {
         let label = match rung.remedies.title() {
             Some(remedy) => format!("Simulated: after {remedy}"),
-            None => "Simulated: the fitted path as it is".into(),
+            None => "Simulated: the fitted path without changes".into(),
         };
         Some(Job { label, scenario: rung.scenario.clone()? })
     };
     let jobs: Vec<Job> = ladder.iter().filter_map(job).collect();
-    replay(&jobs, "One of the runs whose mean is on the ladder. RTT is the smoothed RTT.", 0)
+    replay(&jobs, "One of the runs whose mean is on the ladder. RTT is the smoothed RTT.", 0, watch)
 }
 
 #[derive(Template)]
@@ -212,8 +223,10 @@ fn figures(diagnosis: &Diagnosis) -> Vec<(&'static str, String)> {
     let tcp = diagnosis.input.protocol == Protocol::Tcp;
     let rtt = match path.rtt_source {
         RttSource::Given => Some(format!("{} (given)", ms(path.rtt_ms))),
-        RttSource::Log => Some(format!("{} (the log's least)", ms(path.rtt_ms))),
-        RttSource::Bound => Some(format!("{} at most (bounded from the log's ramp)", ms(path.rtt_ms))),
+        RttSource::Log => Some(format!("{} (the smallest in the log)", ms(path.rtt_ms))),
+        RttSource::Bound => {
+            Some(format!("{} at most (upper bound from the ramp in the log)", ms(path.rtt_ms)))
+        }
         RttSource::Unknown => None,
     };
     let loss = path.loss.map(|loss| LossEstimate::from(loss).to_string());
@@ -231,7 +244,7 @@ fn figures(diagnosis: &Diagnosis) -> Vec<(&'static str, String)> {
         ("In flight, median", tcp.then(|| bytes(path.inflight_bytes))),
         ("Cwnd, median", path.cwnd_bytes.map(|cwnd| ratio(cwnd, path.inflight_per_cwnd))),
         ("Receiver's window, median", path.snd_wnd_bytes.map(|wnd| ratio(wnd, path.inflight_per_snd_wnd))),
-        ("Receive window to expect", tcp.then(|| bytes(path.window_bytes))),
+        ("Expected receive window", tcp.then(|| bytes(path.window_bytes))),
         ("Send buffer", tcp.then(|| bytes(path.sndbuf_bytes))),
         (
             "Congestion control",

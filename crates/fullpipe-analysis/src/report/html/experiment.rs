@@ -1,7 +1,7 @@
 //! HTML page of an experiment.
 
 use askama::Template;
-use fullpipe_lab::campaign::{Job, RunPanicked};
+use fullpipe_lab::campaign::{Job, JobWatch, Progress, RunPanicked};
 use fullpipe_lab::experiment::{Experiment, Point};
 use fullpipe_lab::metric::Metric;
 use fullpipe_lab::results::{Report, Spread, Summary};
@@ -19,7 +19,8 @@ const MOST_POINTS: usize = 24;
 const MOST_FLOWS: usize = 4;
 
 /// Renders an experiment as a page, with all points and expectations in tables. Charts show the first seed of
-/// the first 24 points, which are simulated again to obtain their timelines.
+/// the first 24 points, which are simulated again to obtain their timelines. Points whose congestion control
+/// exists only in Linux have no charts.
 ///
 /// # Errors
 /// Returns an error if a simulated run panicked, which is a defect of this library.
@@ -30,7 +31,8 @@ pub fn render_experiment(
     made: Provenance<'_>,
 ) -> Result<String, RunPanicked> {
     let seeds = experiment.seeds();
-    let scenes = of_points(experiment, seeds.first().copied().unwrap_or_default())?;
+    let seed = seeds.first().copied().unwrap_or_default();
+    let scenes = of_points(experiment, seed, &|_: Progress| ())?.unwrap_or_default();
     let failed = report.failed();
     let all = report.expect.len();
     let page = ExperimentPage {
@@ -56,13 +58,19 @@ pub fn render_experiment(
     Ok(page.render().unwrap_or_default())
 }
 
-fn of_points(experiment: &Experiment, seed: u64) -> Result<Vec<Scene>, RunPanicked> {
+/// Returns the scenes of the first points, or `None` if `watch` abandons the runs.
+pub(super) fn of_points(
+    experiment: &Experiment,
+    seed: u64,
+    watch: &dyn JobWatch,
+) -> Result<Option<Vec<Scene>>, RunPanicked> {
     let job = |point: &Point| Job {
         label: if point.label.is_empty() { experiment.name().into() } else { point.label.clone() },
         scenario: Scenario { seed, ..point.scenario.clone() },
     };
-    let jobs: Vec<Job> = experiment.points().iter().take(MOST_POINTS).map(job).collect();
-    replay(&jobs, &format!("Seed {seed}. RTT is the smoothed RTT."), MOST_FLOWS)
+    let ours = |point: &&Point| point.scenario.flows.iter().all(|flow| flow.cc.of_fullpipe().is_some());
+    let jobs: Vec<Job> = experiment.points().iter().take(MOST_POINTS).filter(ours).map(job).collect();
+    replay(&jobs, &format!("Seed {seed}. RTT is the smoothed RTT."), MOST_FLOWS, watch)
 }
 
 #[derive(Template)]

@@ -2,13 +2,12 @@
 
 use std::num::NonZeroUsize;
 
-use fullpipe_lab::campaign::{self, Job, RunPanicked};
+use fullpipe_lab::campaign::{self, Job, JobWatch, RunPanicked};
 use fullpipe_lab::scenario::{PathSpec, Scenario};
 use fullpipe_lab::sim;
 use fullpipe_lab::trace::{Row, Sink};
 use fullpipe_tcp::SendLimit;
 use fullpipe_units::{Bytes, Duration, Rate};
-use serde::Serialize;
 
 use super::curve::{Curve, short};
 use crate::diagnosis::PathSummary;
@@ -29,32 +28,32 @@ const MEANS: usize = 60;
 const DOTS: usize = 350;
 
 /// One run, or one flow of a run, in the base units named in the keys.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Scene {
     /// Label that distinguishes this scene from the others.
     pub(super) label: String,
     /// Origin of the data, as a sentence.
     pub(super) note: String,
     /// Payload rate, over the last round trip or the interval of the log.
-    rate_bps: Option<Curve>,
+    pub(super) rate_bps: Option<Curve>,
     /// Payload rate over intervals as long as those of a log, to compare runs.
-    mean_bps: Option<Curve>,
+    pub(super) mean_bps: Option<Curve>,
     /// Rate that the sender's pacing allows.
-    pacing_bps: Option<Curve>,
-    cwnd_bytes: Option<Curve>,
-    inflight_bytes: Option<Curve>,
-    rwnd_bytes: Option<Curve>,
-    rtt_ms: Option<Curve>,
-    queue_bytes: Option<Curve>,
+    pub(super) pacing_bps: Option<Curve>,
+    pub(super) cwnd_bytes: Option<Curve>,
+    pub(super) inflight_bytes: Option<Curve>,
+    pub(super) rwnd_bytes: Option<Curve>,
+    pub(super) rtt_ms: Option<Curve>,
+    pub(super) queue_bytes: Option<Curve>,
     /// Retransmitted segments, if there are any.
-    retransmits: Option<Curve>,
-    band: Vec<LimitSpan>,
-    phase: Option<Phase>,
-    path: Lines,
+    pub(super) retransmits: Option<Curve>,
+    pub(super) band: Vec<LimitSpan>,
+    pub(super) phase: Option<Phase>,
+    pub(super) path: Lines,
 }
 
 /// Limit that applied for a span of time.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct LimitSpan {
     /// Start of the span, in seconds from the start of the run.
     pub from_s: f64,
@@ -65,24 +64,24 @@ pub struct LimitSpan {
 }
 
 /// Points of a run: RTT and rate against data in flight.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-struct Phase {
-    t: Vec<f64>,
-    inflight_bytes: Vec<f64>,
-    rtt_ms: Vec<f64>,
-    rate_bps: Vec<f64>,
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Phase {
+    pub(super) t: Vec<f64>,
+    pub(super) inflight_bytes: Vec<f64>,
+    pub(super) rtt_ms: Vec<f64>,
+    pub(super) rate_bps: Vec<f64>,
 }
 
 /// Straight lines in the charts: what the path allows.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-struct Lines {
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Lines {
     /// Maximum payload rate.
-    line_bps: Option<f64>,
+    pub(super) line_bps: Option<f64>,
     /// RTT without a queue.
-    rtt_ms: Option<f64>,
-    bdp_bytes: Option<f64>,
+    pub(super) rtt_ms: Option<f64>,
+    pub(super) bdp_bytes: Option<f64>,
     /// Capacity of the bottleneck queue.
-    buffer_bytes: Option<f64>,
+    pub(super) buffer_bytes: Option<f64>,
 }
 
 impl Scene {
@@ -124,11 +123,12 @@ impl Scene {
         Self {
             label: "Measured: the log".into(),
             note: format!(
-                "The reports in the log. {}A log does not show the limit over time; the findings apply to the whole test.",
+                "These are the reports in the log. {}A log does not show the limit over time, so the \
+                 findings apply to the whole test.",
                 match (known, sampled) {
-                    (true, true) => "In flight is rate x RTT of each report. ",
+                    (true, true) => "The data in flight is rate x RTT of each report. ",
                     (true, false) =>
-                        "The log has no RTT, so in flight is the rate times the RTT of the path. ",
+                        "The log has no RTT, so the data in flight is the rate times the RTT of the path. ",
                     (false, _) => "",
                 }
             ),
@@ -166,8 +166,9 @@ impl Scene {
         };
         Self {
             label: "Measured: the capture".into(),
-            note: "The packets of the capture, which contains neither Cwnd nor the send buffer. In flight is the data that \
-                   was sent and, as far as the sender knew, not acknowledged. The rate is that of the last round trip."
+            note: "These are the packets of the capture, which shows neither Cwnd nor the send buffer. The \
+                   data in flight is the data that the sender had sent and for which it had received no \
+                   ACK. The rate is that of the last round trip."
                 .into(),
             rate_bps: Curve::thinned(&rates),
             mean_bps: Curve::thinned(&means(&moments)),
@@ -309,12 +310,19 @@ struct Watch {
     moments: Vec<Moment>,
 }
 
-struct Watches(Vec<Watch>);
+struct Watches<'w> {
+    watches: Vec<Watch>,
+    jobs: &'w dyn JobWatch,
+}
 
-impl Sink for Watches {
+impl Sink for Watches<'_> {
+    fn goes_on(&self) -> bool {
+        !self.jobs.abandons()
+    }
+
     fn row(&mut self, row: &Row) {
         let t = row.at.as_secs_f64();
-        for watch in &mut self.0 {
+        for watch in &mut self.watches {
             if watch.flow.is_some_and(|flow| flow != row.flow) {
                 continue;
             }
@@ -329,13 +337,20 @@ impl Sink for Watches {
 }
 
 /// Repeats runs on all cores, with rows that are dense enough for a chart. The first scene of a run shows all
-/// of its flows together; if a run has two to `each` flows, every flow gets a scene of its own.
+/// of its flows together; if a run has two to `each` flows, every flow gets a scene of its own. Returns `None` if
+/// `watch` abandons the runs.
 ///
 /// # Errors
 /// Returns an error if a simulated run panicked.
-pub(super) fn replay(jobs: &[Job], note: &str, each: usize) -> Result<Vec<Scene>, RunPanicked> {
+pub(super) fn replay(
+    jobs: &[Job],
+    note: &str,
+    each: usize,
+    watch: &dyn JobWatch,
+) -> Result<Option<Vec<Scene>>, RunPanicked> {
     let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-    let runs = campaign::run_jobs(threads, jobs, |scenario| watched(scenario, each), |_| ())?;
+    let run = |scenario: &Scenario| watched(scenario, each, watch);
+    let Some(runs) = campaign::run_watched_jobs(threads, jobs, run, watch)? else { return Ok(None) };
     let scene = |job: &Job, watch: Watch| {
         let flows = &job.scenario.flows;
         let label = match watch.flow {
@@ -349,17 +364,18 @@ pub(super) fn replay(jobs: &[Job], note: &str, each: usize) -> Result<Vec<Scene>
         .iter()
         .zip(runs)
         .flat_map(|(job, watches)| watches.into_iter().map(|watch| scene(job, watch)).collect::<Vec<_>>());
-    Ok(scenes.collect())
+    Ok(Some(scenes.collect()))
 }
 
-fn watched(scenario: &Scenario, each: usize) -> Vec<Watch> {
+fn watched(scenario: &Scenario, each: usize, jobs: &dyn JobWatch) -> Vec<Watch> {
     let flows = scenario.flows.len();
     let single = if (2..=each).contains(&flows) { 0..flows as u32 } else { 0..0 };
     let watch = |flow| Watch { flow, moments: Vec::new() };
-    let mut watches = Watches(std::iter::once(None).chain(single.map(Some)).map(watch).collect());
+    let watches = std::iter::once(None).chain(single.map(Some)).map(watch).collect();
+    let mut watches = Watches { watches, jobs };
     let sample_every = (scenario.duration / ROWS).max(FINEST);
     sim::run_traced(&Scenario { sample_every, ..scenario.clone() }, &mut watches);
-    watches.0
+    watches.watches
 }
 
 /// Returns the times and numbers of retransmitted segments.

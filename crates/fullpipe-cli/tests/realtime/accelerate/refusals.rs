@@ -46,7 +46,7 @@ fn a_start_that_is_refused_changes_nothing() {
     let elsewhere = listening_at("203.0.113.6:9000", UPSTREAM, "hidden");
     refused(&[], &elsewhere, 1, "203.0.113.6 is not an address of this host", "--check");
     let itself = listening_at(&listen, &listen, "transparent");
-    refused(&[], &itself, 2, "is the address to listen on", "loopback address");
+    refused(&[], &itself, 2, "is the same as the address to listen on", "loopback address");
     let no_tun = ["unshare", "-m", "sh", "-c", "mount -t tmpfs none /dev/net && exec \"$@\"", "sh"];
     refused(&no_tun, &usual, 1, "cannot open /dev/net/tun", "tun");
     let nothing = scene.folder.join("nothing");
@@ -55,7 +55,14 @@ fn a_start_that_is_refused_changes_nothing() {
     refused(&["env", &no_nft], &usual, 1, "nft", "nftables");
     // With this setting, the kernel reports version 2.6 to the process.
     if Command::new("setarch").args(["--uname-2.6", "true"]).status().is_ok_and(|status| status.success()) {
-        refused(&["setarch", "--uname-2.6"], &usual, 1, "has no tables that belong to a process", "5.12");
+        refused(
+            &["setarch", "--uname-2.6"],
+            &usual,
+            1,
+            "does not support nftables tables that belong to a \
+            process",
+            "5.12",
+        );
     }
     let rules = "add table ip f; add chain ip f i { type filter hook input priority 0; }; \
                  add rule ip f i tcp dport 9000 numgen random mod 2 0 drop";
@@ -63,5 +70,5 @@ fn a_start_that_is_refused_changes_nothing() {
     refused(&[], &usual, 1, "firewall", "--firewall ignore");
     assert!(inside(&scene.server, "nft", &["delete table ip f"]).status.success());
     let _service = scene.accelerate(PORT, UPSTREAM, "hidden");
-    refused(&[], &usual, 1, "is accelerated already, by process", "status");
+    refused(&[], &usual, 1, "already accelerates", "status");
 }

@@ -92,7 +92,13 @@ pub(super) fn run(server: &Server<'_>, socket: Socket, cookie: Cookie, tag: Tag)
     // The refusal may not reach the client, but the event is reported in any case.
     let (_, why) = match failed {
         TestFailure::Refused(refusal, why) => (control.refuse(refusal), why),
-        TestFailure::Full(full) => (control.say(State::AccessDenied), format!("turned away, busy: {full}")),
+        TestFailure::Full(full) => (
+            control.say(State::AccessDenied),
+            format!(
+                "refused because the server \
+            is busy: {full}"
+            ),
+        ),
         TestFailure::Terminated => (Ok(()), "the client has terminated".into()),
         TestFailure::Broken(ConnectionError::Stopped) if session.said_farewell => {
             (Ok(()), "the server has terminated".into())
@@ -101,7 +107,7 @@ pub(super) fn run(server: &Server<'_>, socket: Socket, cookie: Cookie, tag: Tag)
             (control.say(State::ServerTerminate), "the server has terminated".into())
         }
         TestFailure::Broken(ConnectionError::Closed) => {
-            (Ok(()), "the client has unexpectedly closed the connection".into())
+            (Ok(()), "the client closed the connection unexpectedly".into())
         }
         TestFailure::Broken(broken @ ConnectionError::Silent) => (Ok(()), broken.to_string()),
         TestFailure::Broken(broken) => (control.refuse(Refusal::MESSAGE), broken.to_string()),
@@ -364,7 +370,7 @@ impl Session<'_, '_> {
                 part = Part::begin(now, Duration::ZERO, Duration::ZERO, settings.interval);
             }
             if deadline <= now {
-                let why = format!("ended: the test exceeded its duration by {GRACE}");
+                let why = format!("ended, because the test exceeded its duration by {GRACE}");
                 return Err(TestFailure::Refused(Refusal::DURATION, why));
             }
             let wake = next_sample.min(part.next_report).min(part.end).min(deadline);

@@ -118,7 +118,7 @@ fn a_confirm_that_the_guard_has_overtaken_changes_nothing() {
     // In the first step of `confirm` the settings file is written; the journal follows.
     let late = confirm(&place, &mut |_| assert!(becomes(restored), "{}", snapshot(&root, false)));
     let error = late.unwrap_err();
-    assert!(error.message.contains("overdue trial") && error.hint.contains("status"), "{error:?}");
+    assert!(error.message.contains("expired trial") && error.hint.contains("status"), "{error:?}");
     assert!(restored(), "{}", snapshot(&root, false));
     let left: Vec<_> = fs::read_dir(state(&root)).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, ["lock"]);

@@ -78,7 +78,7 @@ fn first_flights_that_overflow_trip_the_kill_switch() {
         memory.observe(Instant::ZERO + ms(30_000), fleet);
         memory.summary().tripped.map(|reason| reason.to_string())
     };
-    let expected = "1.15 bytes were sent per byte needed for 30s, more than 1.10";
+    let expected = "for 30s, connections sent 1.15 bytes per byte needed, which is more than 1.10";
     assert_eq!(reason(|number| number < 44 && number % 5 == 2), Some(expected.into()));
     assert_eq!(reason(|number| number % 7 == 2), None);
     assert_eq!(reason(|_| false), None);

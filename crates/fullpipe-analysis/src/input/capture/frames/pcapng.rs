@@ -71,7 +71,7 @@ pub(super) fn each<R: Read>(
         if ahead.starts_with(&PCAPNG) {
             order = Some(order_of(ahead)?);
         }
-        let order = order.ok_or_else(|| broken("it does not start like a pcapng file"))?;
+        let order = order.ok_or_else(|| broken("the start of the file is not that of a pcapng file"))?;
         let (kind, length) = (order.u32(ahead, 0), order.u32(ahead, 4) as usize);
         if length > LARGEST_BLOCK {
             return Err(broken(TOO_LONG));
@@ -92,7 +92,7 @@ pub(super) fn each<R: Read>(
         match kind {
             ENHANCED_PACKET | OBSOLETE_PACKET => see(packet(kind, body, order, &interfaces)?),
             INTERFACE if interfaces.len() >= MOST_INTERFACES => {
-                return Err(broken("it has too many interfaces"));
+                return Err(broken("the file has too many interfaces"));
             }
             INTERFACE => interfaces.push(Interface::read(body, order)?),
             SECTION => {

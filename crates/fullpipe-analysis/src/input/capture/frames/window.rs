@@ -29,7 +29,7 @@ impl<R: Read> Window<R> {
     pub(super) fn ahead(&mut self, least: usize) -> Result<&[u8], InputError> {
         if self.end - self.begin < least {
             self.refill(least).map_err(|e| {
-                let hint = "copy the file again; if it is compressed, check it: gzip -t FILE";
+                let hint = "copy the file again; if the file is compressed, check it with gzip -t FILE";
                 InputError::new(format!("cannot be read to its end: {e}"), hint)
             })?;
         }

@@ -1,0 +1,170 @@
+"""Sweeps on Ray: a cluster on this machine whose workers, nodes and drivers are killed.
+
+These tests take minutes, most of which Ray takes to start, so they are not part of CI. The guide says how to run them.
+"""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import fullpipe
+import pytest
+
+pytestmark = pytest.mark.slow
+
+SWEEP = """
+name = "sweep"
+duration = "10s"
+repeat = 6
+[path]
+rate = "40mbit"
+rtt = { from = "5ms", to = "105ms", steps = 11 }
+loss = ["0%", "0.01%", "1%"]
+[[flow]]
+cc = ["reno", "cubic", "bbr1"]
+"""
+#: A part takes about a second, and the whole sweep a minute of CPU time.
+PARTS = {"part_packets": 2_000_000, "progress": False}
+
+ON_RAY = """
+import sys, fullpipe, fullpipe._sweep as sweeps
+sweep, folder, address, version = sys.argv[1:]
+if version:
+    sweeps._fullpipe.version = lambda: version
+reached = []
+try:
+    fullpipe.sweep(sweep, out=folder, on="ray", address=address, part_packets=2_000_000,
+                   progress=lambda *at: reached.append(at))
+    print(len(reached), *reached[-1])
+except fullpipe.InputError as error:
+    print(error, error.hint, sep="\\n")
+"""
+
+
+def files(folder: pathlib.Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    folder = tmp_path_factory.mktemp("local") / "sweep"
+    fullpipe.sweep(SWEEP, out=folder, **PARTS)
+    return files(folder)
+
+
+@pytest.fixture
+def cluster() -> Iterator[Any]:
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'fullpipe[ray]'")
+    from ray.cluster_utils import Cluster
+
+    # The head has no CPU for tasks, so that both other nodes can be killed.
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    cluster.workers = [cluster.add_node(num_cpus=1) for _ in range(2)]
+    yield cluster
+    cluster.shutdown()
+
+
+def begin(folder: pathlib.Path, cluster: Any, version: str = "") -> subprocess.Popen[str]:
+    words = [sys.executable, "-P", "-c", ON_RAY, SWEEP, str(folder), cluster.address, version]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def end(driver: subprocess.Popen[str]) -> list[str]:
+    output, error = driver.communicate(timeout=600)
+    assert driver.returncode == 0, error
+    return output.splitlines()
+
+
+def made(folder: pathlib.Path) -> int:
+    return len(list(folder.glob("runs/part-*.parquet")))
+
+
+def wait_for(folder: pathlib.Path, count: int) -> None:
+    for _ in range(1200):
+        if made(folder) >= count:
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"{made(folder)} of {count} parts after two minutes")
+
+
+def busy_workers(cluster: Any) -> list[int]:
+    """Return the processes of this cluster that make a part."""
+    raylets = {str(node.all_processes["raylet"][0].process.pid) for node in cluster.workers}
+    found = []
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            is_busy = (process / "cmdline").read_bytes().startswith(b"ray::make_part")
+            parent = (process / "stat").read_text().rsplit(") ", 1)[1].split()[1]
+        except OSError:
+            continue
+        if is_busy and parent in raylets:
+            found.append(int(process.name))
+    return found
+
+
+def test_ray_makes_the_same_parts(cluster: Any, local: dict[str, bytes], tmp_path: pathlib.Path) -> None:
+    folder = tmp_path / "ray"
+    total = "594 594"
+    assert end(begin(folder, cluster))[0].endswith(total)
+    assert files(folder) == local
+    # The driver is started again: what exists is not made a second time.
+    missing = folder / "runs/part-00001.parquet"
+    missing.unlink()
+    assert end(begin(folder, cluster)) == [f"1 {total}"]
+    assert files(folder) == local
+    missing.unlink()
+    refused, hint = end(begin(folder, cluster, "0.0.1"))
+    assert "this worker has" in refused and "install fullpipe 0.0.1" in hint
+    assert not missing.exists()
+
+
+def test_killed_workers_cost_only_their_parts(
+    cluster: Any, local: dict[str, bytes], tmp_path: pathlib.Path
+) -> None:
+    folder = tmp_path / "ray"
+    driver, killed, next_kill = begin(folder, cluster), 0, time.monotonic() + 5
+    wait_for(folder, 1)
+    while driver.poll() is None:
+        if time.monotonic() >= next_kill and (busy := busy_workers(cluster)):
+            os.kill(busy[killed % len(busy)], signal.SIGKILL)
+            killed, next_kill = killed + 1, time.monotonic() + 5
+        time.sleep(0.05)
+    # Each part is finished once; what a killed worker had begun is begun again.
+    assert end(driver) == [f"{len(local) - 1} 594 594"]
+    assert killed >= 3
+    assert files(folder) == local
+
+
+def test_a_killed_raylet_costs_only_its_parts(
+    cluster: Any, local: dict[str, bytes], tmp_path: pathlib.Path
+) -> None:
+    folder = tmp_path / "ray"
+    driver = begin(folder, cluster)
+    wait_for(folder, 3)
+    os.kill(cluster.workers[0].all_processes["raylet"][0].process.pid, signal.SIGKILL)
+    assert end(driver) == [f"{len(local) - 1} 594 594"]
+    assert files(folder) == local
+
+
+def test_a_driver_that_is_killed_twenty_times_continues(
+    cluster: Any, local: dict[str, bytes], tmp_path: pathlib.Path
+) -> None:
+    folder = tmp_path / "ray"
+    for turn in range(20):
+        driver = begin(folder, cluster)
+        # Each driver lives until it has made some parts, or a moment longer.
+        wait_for(folder, min(2 * (turn + 1), len(local) - 3))
+        time.sleep(0.03 * turn)
+        existing = {path: path.stat().st_mtime_ns for path in folder.glob("runs/part-*.parquet")}
+        driver.kill()
+        driver.communicate()
+        # Nothing that existed is made again.
+        assert all(path.stat().st_mtime_ns == at for path, at in existing.items())
+    left = len(local) - 1 - made(folder)
+    assert end(begin(folder, cluster))[0].endswith("594 594")
+    assert left >= 1 and files(folder) == local
