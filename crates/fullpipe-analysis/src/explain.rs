@@ -27,6 +27,7 @@ mod received;
 mod remarks;
 mod series;
 mod shared;
+mod start;
 mod traced;
 mod udp;
 mod undecided;
@@ -116,7 +117,7 @@ pub(crate) fn explain(facts: &Facts<'_>) -> Result<Findings, InputError> {
     }
     let measured = MeasuredFigures {
         mean: log.mean_rate(),
-        steady: arrived(series.steady(), facts),
+        steady: arrived(&series, facts),
         length: log.length(),
         ramp: series.ramp(),
         rtt,
@@ -153,13 +154,22 @@ pub(crate) fn explain(facts: &Facts<'_>) -> Result<Findings, InputError> {
 
 /// Returns the rate after the ramp. The intervals of a sender's log count the data that its application
 /// wrote, and at the end part of it is still in the send buffers. With several streams, the counted rate may
-/// therefore exceed the link rate; the receiver's total then gives the rate.
-fn arrived(steady: Rate, facts: &Facts<'_>) -> Rate {
+/// therefore exceed the link rate; the receiver's total then gives the rate. This total includes the ramp, so
+/// it is only a lower bound: if most intervals fill the link and the total is near the link rate, the link
+/// was full after the ramp.
+fn arrived(series: &Series, facts: &Facts<'_>) -> Rate {
+    let steady = series.steady();
     let mss = facts.transfer.mss.unwrap_or(DEFAULT_MSS).get();
     let most = facts.path.link.map(|link| link.mul_div(mss, mss + HEADERS));
-    match most.filter(|most| steady > *most) {
-        Some(most) => facts.transfer.received.map_or(most, |received| received.rate).min(most),
-        None => steady,
+    let Some(most) = most.filter(|most| steady > *most) else { return steady };
+    let of_most = |rate: Rate| rate.as_bps() as f64 / most.as_bps() as f64;
+    match facts.transfer.received {
+        Some(received)
+            if of_most(received.rate) < link::ROOM || of_most(series.typical()) < link::FULL_IN_LOG =>
+        {
+            received.rate.min(most)
+        }
+        _ => most,
     }
 }
 
@@ -267,10 +277,10 @@ impl<'a> Explainer<'a> {
                 finding.confidence = finding.confidence.min(Confidence::High);
             }
         }
-        if self.series.steady_len() < FEWEST_STEADY {
+        let only_starts = findings.first().is_some_and(|first| first.limit == Limit::SlowStart);
+        if self.series.steady_len() < FEWEST_STEADY && !only_starts {
             self.notes.push(
-                "the findings are guesses, because the log has too few intervals after the ramp \
-                             at its start"
+                "the findings are guesses, because the log has too few intervals after the ramp at its start"
                     .into(),
             );
             findings.iter_mut().for_each(|finding| finding.confidence = Confidence::Low);
@@ -296,6 +306,10 @@ impl<'a> Explainer<'a> {
             (_, Some(link)) if self.fills(link) => vec![self.link(link)],
             _ if self.keeps_to_order() => vec![self.ordered()],
             _ if self.busy_host().is_some() => vec![self.processor()],
+            _ if self.round_trips_of_start().is_some() => {
+                let round_trips = self.round_trips_of_start().unwrap_or_default();
+                return vec![self.only_the_start(round_trips)];
+            }
             _ if self.reader_is_behind() => vec![self.slow_reader()],
             (ratio, _) if self.queue().is_some() => self.standing_queue(ratio),
             (None, _) if self.window_is_full(0.0) => self.told_window(0.0),

@@ -90,7 +90,8 @@ pub enum DiagnoseError {
     Abandoned,
 }
 
-/// Calls `simulate`, whose result is incomplete if `watch` abandons the runs.
+/// Calls `simulate`, and replaces its result by an error if `watch` has abandoned the runs, because the
+/// result is then incomplete.
 ///
 /// # Errors
 /// Returns an error for abandoned runs, and if a simulated run panicked.

@@ -147,6 +147,19 @@ pub(crate) mod loss {
     /// Minimum share of the loss episodes that a policer's rate explains; other causes may add some.
     /// Source: chosen, not measured; checked as `ONE_RATE` is.
     pub(crate) const MOST_EPISODES: f64 = 0.5;
+    /// Slow start overshot a rate if its first losses are at least this share of the window: slow start sends
+    /// at up to twice that rate. A random loss of 2 % takes a fiftieth of the window, whatever its size.
+    /// Source: chosen; simulated policers and short queues of 0.08 to 0.6 of the link took 12 to 60 %
+    /// (`docs/evidence/situations.md`).
+    pub(crate) const BURST: f64 = 0.08;
+    /// Minimum number of segments lost at once for the losses to count as a burst.
+    /// Source: chosen, not measured.
+    /// Unit: segments
+    pub(crate) const FEWEST_IN_A_BURST: u64 = 10;
+    /// Losses limit a flow, whatever ended its slow start, if they occur at rates below this share of the
+    /// highest rate of the flow.
+    /// Source: chosen, not measured; checked as `BURST` is.
+    pub(crate) const FAR_BELOW: f64 = 0.6;
     /// Minimum number of loss episodes at one rate that suggests a policer.
     /// Source: chosen, not measured; checked as `ONE_RATE` is.
     /// Unit: episodes

@@ -154,14 +154,14 @@ fn resampled(samples: usize, seed: u64, estimate: impl Fn(&[usize]) -> f64) -> V
     let draws = Draws::new(seed, STREAM);
     let count = samples as u64;
     let mut drawn = vec![0; samples];
-    let mut resample = |number: u64| {
+    let resample = |number: u64| {
         for (index, ordinal) in drawn.iter_mut().zip(number * count..) {
             // The upper half of the draw, scaled to 0..count.
             *index = (((draws.at(ordinal) >> 32) * count) >> 32) as usize;
         }
         estimate(&drawn)
     };
-    (0..RESAMPLES as u64).map(|number| resample(number)).collect()
+    (0..RESAMPLES as u64).map(resample).collect()
 }
 
 /// Returns the share of the `sorted` values below `value`; values that are equal to it count half.

@@ -91,7 +91,7 @@ impl Drop for ArrowArray {
     }
 }
 
-/// Moves the stream out of a capsule, so that the capsule no longer releases it.
+/// Moves the stream out of a capsule, so that the caller releases the stream instead of the capsule.
 pub(crate) fn taken_stream(capsule: &Bound<'_, PyCapsule>) -> PyResult<ArrowArrayStream> {
     let pointer = capsule.pointer_checked(Some(c"arrow_array_stream"))?;
     // SAFETY: a capsule with this name contains a stream. The copy is released instead of the original.

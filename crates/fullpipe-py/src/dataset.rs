@@ -140,7 +140,7 @@ impl Dataset {
 
 fn selection(values: Vec<(String, Bound<'_, PyAny>)>) -> PyResult<Selection> {
     let cell = |name: &str, value: &Bound<'_, PyAny>| {
-        // A Boolean value of Python is also an integer.
+        // Check for a Boolean value first, because a Boolean value of Python is also an integer.
         if let Ok(flag) = value.cast::<PyBool>() {
             return Ok(Cell::Bool(flag.is_true()));
         }

@@ -342,6 +342,9 @@ impl Time<'_> {
         } else if flow.losses().episodes > 0 {
             open.push(tally::few_losses(flow.losses()));
         }
+        if flow.losses().may_come_from_a_rate() {
+            open.push(tally::WHICH_RATE.into());
+        }
     }
 
     fn next_test(&self, flow: &Flow<'_>) -> Option<&'static str> {

@@ -13,7 +13,7 @@
 //! A fixed rate indicates a policer only if, in addition, all losses occur at one delivered rate and without
 //! a standing queue.
 
-use fullpipe_lab::stats::upper_median;
+use fullpipe_lab::stats::{self, upper_median};
 use fullpipe_lab::trace::Row;
 
 use super::Limit;
@@ -45,6 +45,15 @@ const ALIKE: f64 = 0.3;
 /// Minimum number of rows over which the rate around a loss is measured, because a rate between two rows
 /// means little.
 const FEWEST_ROWS: usize = 6;
+/// Minimum mean number of round trips between losses for which windows are ranked.
+/// Unit: round trips
+const FEWEST_TRIPS: f64 = 8.0;
+/// Minimum mean window at loss for which windows are ranked.
+/// Unit: segments
+const FEWEST_SEGMENTS: f64 = 20.0;
+/// Number of round trips from the first loss of a burst until all lost segments of the burst are
+/// retransmitted.
+const REPAIR: u64 = 2;
 /// Maximum number of rows read per round trip.
 const MOST_ROWS: usize = 64;
 
@@ -61,6 +70,14 @@ pub(super) struct Losses {
     pub(super) rate: Option<f64>,
     /// Number of episodes without a queue whose delivered rate is within 5 % of the median `rate`.
     pub(super) alike: usize,
+    /// Whether the first episode lost so many segments at once that slow start must have overshot a rate.
+    overshoots: bool,
+    /// Highest rate that was delivered over a few rows, in bit/s.
+    fastest: f64,
+    /// Mean number of round trips between two episodes.
+    apart: f64,
+    /// Mean window at loss, in segments.
+    window: f64,
 }
 
 impl Losses {
@@ -94,7 +111,18 @@ impl Losses {
         // one round trip earlier.
         let [sender, receiver] = around.map(|around| one_rate(&around));
         let (rate, alike) = if sender.1 >= receiver.1 { sender } else { receiver };
-        Self { episodes: heights.len() + 1, spread: spread(&heights), rank, rate, alike }
+        Self {
+            episodes: heights.len() + 1,
+            spread: spread(&heights),
+            rank,
+            rate,
+            alike,
+            overshoots: overshoots(rows, first),
+            fastest: fastest(rows),
+            apart: apart(&rows[first..], heights.len()),
+            window: stats::mean(heights.iter().copied()).unwrap_or(0.0)
+                / rows[first].sender.mss.get().max(1) as f64,
+        }
     }
 
     /// Returns the losses of `past` and `rows` together; `past` may lack some of its rows.
@@ -119,6 +147,20 @@ impl Losses {
     pub(super) fn at_fixed_rate(&self) -> bool {
         let count = self.episodes.saturating_sub(1);
         count >= FEWEST && self.rank >= beyond_chance(count).max(HIGH) && self.spread < ALIKE
+    }
+
+    /// Returns whether losses are so frequent that the windows just before them show nothing: in a short or
+    /// low sawtooth, the largest window of two round trips always ranks high.
+    pub(super) fn are_dense(&self) -> bool {
+        self.apart < FEWEST_TRIPS || self.window < FEWEST_SEGMENTS
+    }
+
+    /// Returns whether slow start overshot a rate that may still be the limit. If later losses occur at much
+    /// lower rates, that rate is not the limit.
+    pub(super) fn may_come_from_a_rate(&self) -> bool {
+        let later = self.episodes.saturating_sub(1);
+        let lower = self.rate.is_some_and(|rate| rate < loss::FAR_BELOW * self.fastest);
+        self.overshoots && !(later >= FEWEST && lower)
     }
 }
 
@@ -174,6 +216,36 @@ fn delivered(rows: &[Row], later: u64) -> Option<(f64, bool)> {
     // Use the median, because the bursts of a sender build a short queue on any path.
     let queued = near.median(stretch).is_some_and(|stretch| stretch >= queue::NONE_IN_LOG);
     (near.rate() > 0.0).then_some((near.rate(), queued))
+}
+
+/// Returns whether the losses that first appear in the row after `first` are so many that slow start must
+/// have overshot a rate.
+fn overshoots(rows: &[Row], first: usize) -> bool {
+    let before = &rows[first].sender;
+    let until = rows[first].at + round_trip(&rows[first]) * REPAIR;
+    let after = rows[first..].iter().take(MOST_ROWS).take_while(|row| row.at <= until).last();
+    let resent = |row: &Row| row.sender.retransmits.saturating_sub(before.retransmits);
+    let lost = after.into_iter().chain(rows.get(first + 1)).map(resent).max().unwrap_or(0);
+    let window = rows[..=first]
+        .iter()
+        .rev()
+        .take(MOST_ROWS)
+        .map(|row| row.sender.flight_size.max(row.sender.inflight))
+        .max();
+    let segments = window.unwrap_or_default().get() / before.mss.get().max(1);
+    lost >= loss::FEWEST_IN_A_BURST && lost as f64 >= loss::BURST * segments as f64
+}
+
+/// Returns the highest rate that was delivered over a few rows, in bit/s.
+fn fastest(rows: &[Row]) -> f64 {
+    rows.windows(FEWEST_ROWS).map(|rows| Window { rows }.rate()).fold(0.0, f64::max)
+}
+
+/// Returns the mean number of round trips between losses: the first loss in `rows` and the `later` ones.
+fn apart(rows: &[Row], later: usize) -> f64 {
+    let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return f64::INFINITY };
+    let time = last.at.saturating_since(first.at).as_secs_f64();
+    time / round_trip(last).as_secs_f64() / later.max(1) as f64
 }
 
 /// Returns the median of the rates around the losses, and the number of losses without a queue whose rate is

@@ -292,9 +292,10 @@ pub(super) fn by_path(flow: &Flow<'_>, at: usize) -> (Limit, Confidence) {
             return (Limit::Cwnd, Low);
         }
         let limit = if flow.losses().at_one_rate() { Limit::Policer } else { Limit::Cap };
-        return (limit, if full.is_some_and(|full| full < link::ROOM) { High } else { Low });
+        let clear = full.is_some_and(|full| full < link::ROOM) && !flow.losses().are_dense();
+        return (limit, if clear { High } else { Low });
     }
-    (Limit::Cwnd, High)
+    (Limit::Cwnd, if flow.losses().may_come_from_a_rate() { Low } else { High })
 }
 
 /// Returns whether BBR has found a policer itself: it then paces at the policer's rate for 48 round trips,

@@ -166,6 +166,10 @@ pub(super) fn few_losses(losses: &Losses) -> String {
 pub(super) const WHAT_ENFORCES_IT: &str =
     "what enforces the cap, because a policer, a shaper and a slower hop look alike here";
 
+/// Open question if slow start ended with many losses at once.
+pub(super) const WHICH_RATE: &str = "whether a policer, a shaper or a short queue causes the losses: so many segments were lost at once when slow \
+     start ended that the flow must have exceeded a rate";
+
 /// Open question if the link rate is unknown.
 pub(super) const WHICH_LINE: &str =
     "whether the link or a limit on this flow alone is the cause, because the rate of the link is not known";

@@ -12,7 +12,8 @@ use super::{
     BufferSource, Buffers, Confidence, Exclusion, Explainer, Facts, Finding, Limit, MeasuredFigures, Sender,
 };
 use crate::measurement::Role;
-use crate::thresholds::{queue, rate, send_buffer, window};
+use crate::segment::HEADERS;
+use crate::thresholds::{link, queue, rate, send_buffer, window};
 
 /// Average share of a limiting send buffer that is in flight.
 /// Source: 3.93 of 4.19 MB, measured.
@@ -115,6 +116,10 @@ impl Explainer<'_> {
         let distance = |predicted: f64| (predicted / steady).ln().abs();
         let mut ranked: Vec<(f64, Finding)> = Vec::new();
         ranked.extend(holes.map(|holes| (0.5, self.holes_in_the_window(holes))));
+        if let Some(link) = self.facts.path.link.filter(|link| self.nearly_fills(*link)) {
+            ranked.push((0.4, self.nearly_full(link)));
+            ranked.iter_mut().for_each(|(_, finding)| finding.confidence = Confidence::Low);
+        }
         let mut add = |fits: bool, predicted: f64, finding: Finding| {
             ranked.push(((if fits { 1.0 } else { 3.0 }) + distance(predicted).min(0.99), finding));
         };
@@ -513,6 +518,34 @@ impl Explainer<'_> {
                 "measure one flow to a host near the sender and give its rate with --control, and run \
                  iperf3 -P 2 on the path: a doubled total excludes a cap on the host"
                     .into(),
+            ),
+        }
+    }
+
+    /// Returns whether the rate is near that of `link`. A flow that starts slowly may fill the link only
+    /// later.
+    fn nearly_fills(&self, link: Rate) -> bool {
+        let mss = self.measured.mss.get();
+        let most = link.mul_div(mss, mss + HEADERS);
+        self.measured.steady.as_bps() as f64 >= link::FULL_IN_ROWS * most.as_bps() as f64
+    }
+
+    fn nearly_full(&self, link: Rate) -> Finding {
+        Finding {
+            limit: Limit::Link,
+            what: format!("a link of {link} is full"),
+            share: self.steady_share(),
+            confidence: Confidence::Low,
+            ceiling: None,
+            evidence: vec![format!(
+                "the rate after the ramp, {}, is nearly that of the link, {link}",
+                self.measured.steady
+            )],
+            could_not_tell: vec![
+                "whether the link was full after a slow start: the test is too short".into(),
+            ],
+            next_test: Some(
+                "measure for longer: iperf3 -t 60; the rate of a full link comes closer to it".into(),
             ),
         }
     }

@@ -44,8 +44,12 @@ impl Explainer<'_> {
     pub(super) fn queue(&self) -> Option<Queue> {
         let mean = self.measured.mean_rtt?;
         let base = self.least_rtt();
-        let stands = mean.as_secs_f64() > queue::STANDS * base.as_secs_f64() && mean - base >= LEAST_QUEUE;
-        (stands && self.series.is_flat()).then_some(Queue { base, mean })
+        let stands = |rtt: Duration| {
+            rtt.as_secs_f64() > queue::STANDS * base.as_secs_f64() && rtt.saturating_sub(base) >= LEAST_QUEUE
+        };
+        // A queue that never drains keeps its link busy, regardless of how the application writes.
+        let never_drains = self.series.least_rtt_at_last().is_some_and(stands);
+        (never_drains || stands(mean) && self.series.is_flat()).then_some(Queue { base, mean })
     }
 
     /// Returns the smallest known RTT: the given RTT or a sample in the log.
@@ -200,6 +204,9 @@ impl Explainer<'_> {
         }
         let window = wnd.mul_div(1, self.measured.streams.max(1));
         let constant = self.series.wnd_is_constant();
+        // A slow reader that reads smoothly also leaves the window nearly constant, but the window shrinks
+        // from time to time.
+        let shrinks = !self.series.wnd_never_shrinks();
         let mut evidence = vec![format!(
             "data in flight (rate x RTT) is {ratio:.2} times the receiver's window (snd_wnd), median after \
              the ramp: {} of {wnd} (the window is the limit above {FULL})",
@@ -214,12 +221,16 @@ impl Explainer<'_> {
                 received.unread
             )
         }));
-        evidence.push(if constant {
-            "the window is constant, as with a receive buffer at its limit".into()
-        } else {
-            "the window varies, as with an application that reads in bursts or a buffer that still grows"
-                .into()
-        });
+        evidence.push(
+            match (constant, shrinks) {
+                (_, true) => {
+                    "the window shrinks now and then, as with an application that reads slowly or in bursts"
+                }
+                (true, false) => "the window is constant, as with a receive buffer at its limit",
+                (false, false) => "the window grows, as with a buffer that still grows",
+            }
+            .into(),
+        );
         let plain = constant && per_cwnd < FREE && ratio <= window::SUSPICIOUS_IN_LOG;
         let rwnd = Finding {
             limit: Limit::Rwnd,
@@ -240,14 +251,14 @@ impl Explainer<'_> {
             ),
         };
         // The receiver observes both the window and Recv-Q.
-        let here = self.received.is_some();
-        let rwnd = if here { Finding { could_not_tell: Vec::new(), next_test: None, ..rwnd } } else { rwnd };
-        let mut findings = vec![rwnd];
-        if !constant && !here {
-            let app = self.app(Limit::ReceiverApp);
-            findings.push(Finding { evidence, ..app });
+        if self.received.is_some() {
+            return vec![Finding { could_not_tell: Vec::new(), next_test: None, ..rwnd }];
         }
-        findings
+        if !shrinks {
+            return vec![rwnd];
+        }
+        let app = self.app(Limit::ReceiverApp);
+        vec![Finding { confidence: Confidence::Low, ..rwnd }, Finding { evidence, ..app }]
     }
 
     /// Returns whether the log shows that the receive window has room. If data waits behind holes, the window
@@ -283,7 +294,12 @@ impl Explainer<'_> {
     /// also occur at one rate.
     pub(super) fn cwnd_or_policer(&mut self, ratio: f64) -> Vec<Finding> {
         let cwnd = self.cwnd(ratio);
-        let Some((rate, alike)) = self.losses_at_one_rate() else { return vec![cwnd] };
+        let Some((rate, alike)) = self.losses_at_one_rate() else {
+            return match self.overshoot() {
+                Some(overshoot) => self.cwnd_or_rate(cwnd, overshoot),
+                None => vec![cwnd],
+            };
+        };
         let mut could_not_tell = vec!["whether random losses happened to occur at the same rate".to_owned()];
         if self.facts.path.link.is_none() {
             could_not_tell.push(

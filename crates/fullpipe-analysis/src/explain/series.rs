@@ -268,12 +268,67 @@ impl Series {
         let cwnd = smoothed(self.after(), |p| p.cwnd);
         let rates = self.smooth_rates();
         let extremes = cwnd.iter().fold((f64::MAX, 0f64), |(low, high), c| (low.min(*c), high.max(*c)));
-        if !self.has_cwnd || extremes.1 < VARIES * extremes.0 || rates.iter().any(|rate| *rate <= 0.0) {
+        let varies = extremes.1 >= VARIES * extremes.0 && rates.iter().all(|rate| *rate > 0.0);
+        if !self.has_cwnd || !varies || self.cwnd_follows_rate() {
             return false;
         }
         let ln = |values: &[f64]| values.iter().map(|v| v.ln()).collect::<Vec<_>>();
         let (slope, correlation) = regression(&ln(&cwnd), &ln(&rates));
         (FOLLOWS.0..=FOLLOWS.1).contains(&slope) && correlation > CORRELATED
+    }
+
+    /// Returns the median rate after the ramp. The median is used because single intervals count whole write
+    /// blocks.
+    pub(super) fn typical(&self) -> Rate {
+        Rate::from_bps(median(self.after().iter().map(|p| p.rate).collect()) as u64)
+    }
+
+    /// Returns the smallest of the log's own RTTs in its second half, if it has them.
+    pub(super) fn least_rtt_at_last(&self) -> Option<Duration> {
+        let least = self.points[self.points.len() / 2..].iter().map(|p| p.rtt).fold(f64::MAX, f64::min);
+        self.has_rtt.then(|| Duration::from_secs_f64(least))
+    }
+
+    /// Returns whether no report shows a smaller receive window than an earlier one. If the reader keeps up,
+    /// the window only grows. If the reader is slow, the unread data in the buffer reduces the window.
+    pub(super) fn wnd_never_shrinks(&self) -> bool {
+        self.has_wnd && self.points.windows(2).all(|pair| pair[0].wnd <= pair[1].wnd)
+    }
+
+    /// Returns whether Cwnd fell although nothing was retransmitted. The sender then computes its window from
+    /// the delivered rate, as BBR does, so the window follows the rate and does not determine it.
+    fn cwnd_follows_rate(&self) -> bool {
+        let lossless = |pair: &[Point]| pair.iter().all(|p| p.retransmits == 0);
+        self.points.windows(2).any(|pair| lossless(pair) && pair[1].cwnd < COLLAPSED * pair[0].cwnd)
+    }
+
+    /// Returns the first interval with losses, and the losses after it; `None` without a loss or a window.
+    pub(super) fn first_losses(&self, mss: Bytes) -> Option<(FirstLosses, LaterLosses)> {
+        let mss = mss.get().max(1) as f64;
+        let lossy = |p: &Point| p.retransmits > 0;
+        let first = self.points.iter().position(lossy)?;
+        let segments = |p: &Point| p.rate * p.length / 8.0 / mss;
+        // The repair of a burst may take until the next interval.
+        let after = self.points[first..].iter().take(2).map(|p| p.cwnd).fold(f64::MAX, f64::min);
+        let end = first + self.points[first..].iter().take_while(|p| lossy(p)).take(2).count();
+        let later = &self.points[end..];
+        let begins = |i: &usize| lossy(&later[*i]) && (*i == 0 || !lossy(&later[*i - 1]));
+        let begins: Vec<usize> = (0..later.len()).filter(begins).collect();
+        self.has_cwnd.then(|| {
+            let burst = FirstLosses {
+                retransmits: self.points[first].retransmits,
+                segments: segments(&self.points[first]),
+                window_after: after / mss,
+            };
+            let later = LaterLosses {
+                retransmits: later.iter().map(|p| p.retransmits).sum(),
+                segments: later.iter().map(segments).sum(),
+                episodes: begins.len(),
+                rate: median(begins.iter().map(|i| later[*i].rate).collect()),
+                fastest: self.points.iter().map(|p| p.rate).fold(0.0, f64::max),
+            };
+            (burst, later)
+        })
     }
 
     /// Returns whether the interquartile range of the rate after the ramp is at most a quarter of its median.
@@ -411,6 +466,28 @@ fn around_losses(flow: &Flow, first: usize) -> Vec<(f64, f64, f64)> {
     let cwnd = |i: &Interval| i.cwnd.map(|cwnd| cwnd.get() as f64);
     let around = flow.intervals.windows(3).skip(first).filter(|w| w[1].retransmits.is_some_and(|n| n > 0));
     around.filter_map(|w| Some((cwnd(&w[0])?, cwnd(&w[1])?, cwnd(&w[2])?))).collect()
+}
+
+/// First interval of a log with losses.
+pub(super) struct FirstLosses {
+    pub(super) retransmits: u64,
+    /// Segments carried in that interval.
+    pub(super) segments: f64,
+    /// Smallest reported window in that interval and the next one, in segments.
+    pub(super) window_after: f64,
+}
+
+/// Losses after the first interval with losses and the repair of these losses.
+pub(super) struct LaterLosses {
+    pub(super) retransmits: u64,
+    /// Number of segments carried after the first interval with losses and its repair.
+    pub(super) segments: f64,
+    /// Number of episodes; consecutive intervals with losses are one episode.
+    pub(super) episodes: usize,
+    /// Median of the rates at these episodes, in bit/s.
+    pub(super) rate: f64,
+    /// Rate of the fastest interval of the log, in bit/s.
+    pub(super) fastest: f64,
 }
 
 /// Fall of the window at the most severe loss.

@@ -7,7 +7,7 @@ use fullpipe_units::{Bytes, Rate};
 
 use super::assumption::{Assumption, CongestionControlBasis, sentences};
 use super::series::Series;
-use super::undecided::Undecided;
+use super::undecided::{Observed, Undecided};
 use super::{
     BufferSource, Buffers, Confidence, Explainer, Facts, Finding, Findings, Limit, MeasuredFigures, Sender,
 };
@@ -90,9 +90,10 @@ fn findings(
     let policed = first
         .filter(|finding| matches!(finding.limit, Limit::Cap | Limit::Policer))
         .and_then(|finding| finding.ceiling);
+    let observed = if facts.measurement.packets().is_some() { Observed::Packets } else { Observed::Socket };
     Findings {
         cap: cap.or(policed),
-        undecided: Undecided::of_times(&found.findings),
+        undecided: Undecided::of_times(&found.findings, observed),
         findings: found.findings,
         excluded: Vec::new(),
         measured,

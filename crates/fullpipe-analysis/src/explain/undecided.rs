@@ -21,8 +21,21 @@ const MOST: usize = 3;
 
 /// Test on the sending host that distinguishes windows, buffers, application and path.
 const SOCKET_STATE: &str = "run ss -tmi dst RECEIVER on the sender during the transfer: the limit is the \
-     application if notsent is 0, the receive window if unacked x mss is near snd_wnd, the send buffer if \
-     skmem w is 0.67 of tb or more, and otherwise the path";
+     application if notsent is 0, the receive window if unacked x mss is near snd_wnd (or the receiver's \
+     application, if Recv-Q there stays full), the send buffer if skmem w is 0.67 of tb or more, and otherwise \
+     the path";
+
+/// Conclusion from a second transfer with BBR.
+const BBR: &str = "a higher rate shows that loss held cwnd down; the same rate shows a cap or the link";
+
+/// Kind of data about a flow that an input contains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Observed {
+    /// State of the sending socket.
+    Socket,
+    /// Packets, which show neither buffers nor data that waits to be sent.
+    Packets,
+}
 
 /// Candidates for a limit that the input leaves open.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -65,15 +78,26 @@ impl Undecided {
                     limits: vec![Limit::App, Limit::Pacing],
                     what: "the sending application or its pacing rate".into(),
                 }),
+                // A log with few losses shows only that the flow exceeded a rate.
+                None if more && finding.limit == Limit::Policer => candidates
+                    .push(Candidate { limits: vec![Limit::Policer, Limit::Cap], what: noun(finding) }),
                 None if more => {
                     candidates.push(Candidate { limits: vec![finding.limit], what: noun(finding) });
                 }
                 None => {}
             }
         }
-        let test = if room { Some(SOCKET_STATE.into()) } else { first.next_test.clone() };
         if candidates.len() < 2 {
-            return Self::of_times(findings);
+            return Self::of_times(findings, Observed::Socket);
+        }
+        let is_known = |limit| candidates.iter().any(|one: &Candidate| one.limits.contains(&limit));
+        let of_receiver = is_known(Limit::Rwnd) && is_known(Limit::ReceiverApp) && candidates.len() == 2;
+        let test = if room && !of_receiver { Some(SOCKET_STATE.into()) } else { first.next_test.clone() };
+        // At the sender, the window that a slow reader leaves looks the same as the window of a small buffer.
+        if !is_known(Limit::ReceiverApp)
+            && let Some(windows) = candidates.iter_mut().find(|one| one.limits.contains(&Limit::Rwnd))
+        {
+            windows.limits.push(Limit::ReceiverApp);
         }
         Some(Self { candidates, test: test.unwrap_or_else(|| SOCKET_STATE.into()) })
     }
@@ -91,13 +115,26 @@ impl Undecided {
     /// Returns the candidates for the limit of a trace or capture, whose findings cover different times: the
     /// first limit, and the limits that look the same in this input. Returns `None` if the first finding is
     /// decided.
-    pub(super) fn of_times(findings: &[Finding]) -> Option<Self> {
+    pub(super) fn of_times(findings: &[Finding], observed: Observed) -> Option<Self> {
         let first = findings.first().filter(|first| first.confidence == Confidence::Low)?;
-        let alike = alike(first.limit).iter().map(|limit| (*limit, name(*limit).to_owned()));
-        let candidates = std::iter::once((first.limit, noun(first)))
-            .chain(alike)
-            .map(|(limit, what)| Candidate { limits: vec![limit], what });
-        let test = first.next_test.clone().unwrap_or_else(|| SOCKET_STATE.into());
+        let limits = match observed {
+            Observed::Socket => alike(first.limit),
+            Observed::Packets => alike_in_packets(first.limit),
+        };
+        let rivals = limits.iter().map(|limits| {
+            let names: Vec<&str> = limits.iter().map(|limit| name(*limit)).collect();
+            Candidate { limits: limits.to_vec(), what: listed(&names) }
+        });
+        let own = Candidate { limits: vec![first.limit], what: noun(first) };
+        let candidates = std::iter::once(own).chain(rivals);
+        let test = match (observed, first.limit) {
+            (Observed::Packets, Limit::Cwnd) => {
+                Some(format!("{SOCKET_STATE}; then repeat with BBR on the sender: {BBR}"))
+            }
+            (Observed::Packets, Limit::App | Limit::Sndbuf | Limit::Pacing) => Some(SOCKET_STATE.into()),
+            _ => first.next_test.clone(),
+        };
+        let test = test.unwrap_or_else(|| SOCKET_STATE.into());
         Some(Self { candidates: candidates.collect(), test })
     }
 }
@@ -138,21 +175,31 @@ const fn kind(limit: Limit) -> u8 {
     }
 }
 
-/// Returns the limits for which the state of the sending socket may be the same as for `limit`.
-const fn alike(limit: Limit) -> &'static [Limit] {
+/// Returns the limits for which the state of the sending socket may be the same as for `limit`, as one or two
+/// candidates.
+const fn alike(limit: Limit) -> &'static [&'static [Limit]] {
     match limit {
-        Limit::App => &[Limit::Sndbuf, Limit::Pacing],
-        Limit::ReceiverApp => &[Limit::Rwnd],
-        Limit::Rwnd => &[Limit::ReceiverApp],
-        Limit::Sndbuf => &[Limit::App, Limit::Rwnd],
-        Limit::Cwnd => &[Limit::Policer, Limit::Link],
-        Limit::SlowStart => &[Limit::Cwnd],
-        Limit::Pacing => &[Limit::App, Limit::Cap],
-        Limit::Cap => &[Limit::Link, Limit::Cwnd],
-        Limit::Policer => &[Limit::Cap, Limit::Cwnd],
-        Limit::Cpu => &[Limit::App],
-        Limit::Link => &[Limit::Cap, Limit::Cwnd],
+        Limit::App => &[&[Limit::Sndbuf], &[Limit::Pacing]],
+        Limit::ReceiverApp => &[&[Limit::Rwnd]],
+        Limit::Rwnd => &[&[Limit::ReceiverApp]],
+        Limit::Sndbuf => &[&[Limit::App, Limit::Pacing], &[Limit::Rwnd]],
+        Limit::Cwnd => &[&[Limit::Cap, Limit::Policer], &[Limit::Link]],
+        Limit::SlowStart => &[&[Limit::Cwnd]],
+        Limit::Pacing => &[&[Limit::App, Limit::Sndbuf], &[Limit::Cap]],
+        Limit::Cap => &[&[Limit::Link], &[Limit::Cwnd]],
+        Limit::Policer => &[&[Limit::Cap], &[Limit::Cwnd]],
+        Limit::Cpu => &[&[Limit::App]],
+        Limit::Link => &[&[Limit::Cap, Limit::Policer], &[Limit::Cwnd]],
         Limit::Unknown => &[],
+    }
+}
+
+/// Returns the limits for which the packets of a flow may look the same as for `limit`.
+const fn alike_in_packets(limit: Limit) -> &'static [&'static [Limit]] {
+    match limit {
+        Limit::Sndbuf => &[&[Limit::App, Limit::Pacing], &[Limit::Cwnd, Limit::Cap, Limit::Policer]],
+        Limit::Cwnd => &[&[Limit::Cap, Limit::Policer, Limit::Link], &[Limit::App, Limit::Sndbuf]],
+        other => alike(other),
     }
 }
 
@@ -221,18 +268,21 @@ mod tests {
     /// Every limit that is a guess has one or two alternatives, and the limit itself is never among them.
     #[test]
     fn a_guess_has_two_or_three_candidates() {
-        for limit in Limit::ALL {
+        for (limit, observed) in
+            Limit::ALL.into_iter().flat_map(|limit| [(limit, Observed::Socket), (limit, Observed::Packets)])
+        {
             let finding = guess(limit);
-            let undecided = Undecided::of_times(std::slice::from_ref(&finding)).expect("a guess");
+            let undecided = Undecided::of_times(std::slice::from_ref(&finding), observed).expect("a guess");
             let mut limits: Vec<Limit> =
                 undecided.candidates.iter().flat_map(|one| one.limits.clone()).collect();
             limits.sort_unstable();
             limits.dedup();
-            assert_eq!(limits.len(), undecided.candidates.len(), "{limit}");
-            assert!((2..=MOST).contains(&limits.len()), "{limit}");
+            let named: usize = undecided.candidates.iter().map(|one| one.limits.len()).sum();
+            assert_eq!(limits.len(), named, "{limit}");
+            assert!((2..=MOST).contains(&undecided.candidates.len()), "{limit}");
             assert!(undecided.to_string().contains(" or ") && !undecided.test.is_empty(), "{limit}");
             let sure = Finding { confidence: Confidence::High, ..finding };
-            assert_eq!(Undecided::of_times(&[sure]), None, "{limit}");
+            assert_eq!(Undecided::of_times(&[sure], observed), None, "{limit}");
         }
     }
 }

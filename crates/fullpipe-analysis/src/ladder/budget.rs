@@ -25,7 +25,7 @@ pub(super) enum Stop {
     /// The next runs exceed the budget.
     OverBudget,
     /// The observer abandoned the runs. The ladder then ends as if the budget were spent, and the function
-    /// that began it returns an error.
+    /// that builds the ladder returns an error.
     Abandoned,
 }
 

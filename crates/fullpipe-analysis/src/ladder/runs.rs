@@ -33,7 +33,7 @@ pub(super) fn simulated(jobs: &[Job], watch: &dyn JobWatch) -> Result<Vec<Outcom
     campaign::simulate_jobs(threads, jobs, watch)?.ok_or(Stop::Abandoned)
 }
 
-/// Observer of the runs of one step: adds the runs of earlier steps to its numbers.
+/// Observer of the runs of one step, which adds the runs of earlier steps to the reported numbers.
 struct After<'w> {
     runs: usize,
     watch: &'w dyn JobWatch,

@@ -94,8 +94,29 @@ fn a_window_that_comes_and_goes_may_be_the_application() {
     let log = log_of(seconds, "cubic");
     let found = Case::of(&log).explain().unwrap();
     assert_eq!(limits(&found), [Limit::Rwnd, Limit::ReceiverApp]);
-    assert_eq!(found.findings[0].confidence, Confidence::High);
     assert_says(&found.findings[0].could_not_tell, "reads too slowly");
+    let undecided = found.undecided.expect("the sender cannot tell");
+    assert_eq!((found.findings[0].confidence, undecided.candidates.len()), (Confidence::Low, 2));
+    assert!(undecided.test.contains("on the receiver: ss -tmn"), "{undecided:?}");
+}
+
+/// A slow reader that reads smoothly leaves a window that is nearly constant but shrinks by a few segments
+/// from time to time. If the reader keeps up, the window never shrinks.
+#[test]
+fn a_window_that_shrinks_a_little_may_be_the_application() {
+    let explained = |wnd_kib: fn(u64) -> i64| {
+        let second = |i| {
+            let mbps = wnd_kib(i) as f64 * 1024.0 * 8.0 / 0.1 / 1e6;
+            Second { mbps, wnd_kib: wnd_kib(i), rtt_ms: 100.0, ..IDLE }
+        };
+        Case::of(&log_of((0..30).map(second), "cubic")).explain().unwrap()
+    };
+    let reader = explained(|i| if i % 3 == 2 { 299 } else { 300 });
+    assert_eq!((reader.findings[0].confidence, limits(&reader)[1]), (Confidence::Low, Limit::ReceiverApp));
+    for buffer in [explained(|_| 300), explained(|i| 300 + i as i64)] {
+        assert_eq!((limits(&buffer), buffer.undecided), (vec![Limit::Rwnd], None));
+        assert_eq!(buffer.findings[0].confidence, Confidence::Certain);
+    }
 }
 
 /// Measured: a send buffer of 4 MiB at 210 ms results in 141 Mbit/s, with a Cwnd of 8.7 MB and a snd_wnd of
@@ -289,6 +310,22 @@ fn a_busy_processor_is_the_limit() {
     assert_ne!(found(60.0, 40.0, "3.12", 1).0, Limit::Cpu);
     assert_ne!(found(99.0, 40.0, "3.17", 2).0, Limit::Cpu, "two threads, half a processor each");
     assert_eq!(found(99.0, 40.0, "3.12", 2).0, Limit::Cpu, "one thread for both streams");
+}
+
+/// A congestion control that the log names is never inferred from the window: a window that losses do not
+/// reduce looks like that of BBR.
+#[test]
+fn a_named_congestion_control_is_not_inferred() {
+    let seconds = || {
+        let second =
+            |i: u64| Second { mbps: 94.0, retransmits: i % 2 * 40, cwnd_kib: 4900, wnd_kib: -1, ..IDLE };
+        (0..30).map(second)
+    };
+    let named = |cc: &str| Case::of(&log_of(seconds(), cc)).explain().unwrap().sender;
+    assert_eq!(named("cubic"), Sender::Named(Algorithm::Cubic));
+    let unnamed = json_of(seconds(), "cubic", 0).replace(r#","sender_tcp_congestion":"cubic""#, "");
+    let unnamed = Case::of(&iperf3::parse(&unnamed).unwrap()).explain().unwrap();
+    assert_eq!(unnamed.sender, Sender::Inferred(Algorithm::Bbr1));
 }
 
 /// If the losses of a loss-based sender occur at one rate and without a queue, the log does not show whether

@@ -140,3 +140,18 @@ fn holes_in_the_receive_window_are_its_limit() {
         );
     }
 }
+
+/// After an early loss, BBR starts slowly. It fills the link at the end, but its mean rate after the ramp is
+/// a little below the link rate. The link is therefore a candidate, and holes in the window are not certain.
+#[test]
+fn a_rate_near_that_of_the_link_leaves_the_link_open() {
+    let path = "rate = '200mbit'\nrtt = '120ms'\nqueue = '1bdp'\nloss = '1%'";
+    let host = "sndbuf = '16MiB'\nrcvbuf = '16MiB'";
+    let run = Transferred::of(path, host, "cc = 'bbr1'", 1);
+    for log in [run.json("bbr"), run.text()] {
+        // The link is a tenth faster than the log, as after a slow start.
+        let link = log.transfer().mean_rate().mul_div(116, 100);
+        let case = Case::of(&log).link(Some(link)).rtt(Some(Duration::from_millis(120)));
+        is_honest(&case.explained().expect("an explanation"), &[Limit::Link]);
+    }
+}

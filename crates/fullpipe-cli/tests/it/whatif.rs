@@ -176,6 +176,9 @@ fn too_fast_a_line_is_answered_on_paper() {
     let (code, stdout, stderr) = fullpipe(&["whatif", "--link", "400gbit", "--rtt", "100ms"]);
     assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
     assert!(stdout.contains("not simulated") && !stdout.contains("\nLadder"), "{stdout}");
+    let (_, slower, _) = fullpipe(&["whatif", "--link", "15gbit", "--rtt", "300ms"]);
+    let says = |text: &str| text.contains("hosts are not modelled");
+    assert!(says(&stdout) && !says(&slower), "{stdout}\n{slower}");
     assert!(stdout.contains("\nBuffers that fill the link"), "{stdout}");
 }
 

@@ -268,6 +268,9 @@ impl Time<'_> {
         } else if self.losses.episodes > 0 {
             open.push(tally::few_losses(self.losses));
         }
+        if self.losses.may_come_from_a_rate() {
+            open.push(tally::WHICH_RATE.into());
+        }
         open.push(
             "how large Cwnd is, because a capture does not show it; the data in flight is used instead"
                 .into(),

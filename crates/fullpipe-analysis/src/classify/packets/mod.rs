@@ -65,6 +65,10 @@ const UNEVEN: f64 = 0.05;
 const REPAIR: u64 = 2;
 /// Transmission is ACK-clocked if at least this share of the packets leaves immediately after an ACK.
 const CLOCKED: f64 = 0.6;
+/// Transmission is independent of ACKs, because an application determines it, if less than this share of the packets
+/// leaves immediately after an ACK. With a send buffer that is written in bursts, the share is between this value and
+/// `CLOCKED`.
+const FREE: f64 = 0.25;
 /// Minimum mean spacing of ACKs for which an ACK just before a packet is not a coincidence: three times the delay that
 /// counts as immediate.
 /// Unit: seconds
@@ -250,7 +254,7 @@ impl<'a> Packets<'a> {
         let after_loss = lossy(LOSSY);
         let flat = is_flat(flow.window(at, if after_loss { PLATEAU } else { COURSE }, WIDE_ROWS), self.mss());
         if held_by_cwnd && !starved && (lossy(COURSE) || after_loss && !flat) {
-            return (Limit::Cwnd, High);
+            return (Limit::Cwnd, if flow.losses().may_come_from_a_rate() { Low } else { High });
         }
         // If only single bursts lose packets, these losses limit the flow only until they are repaired.
         if !held_by_cwnd && lossy(REPAIR) {
@@ -259,9 +263,11 @@ impl<'a> Packets<'a> {
         let flat = flat || !held_by_cwnd;
         let out_of_data = starved || self.near(at, SHORT).iter().any(|sample| sample.short > 0);
         match self.clocked(at) {
-            Some(true) if out_of_data || flat => (Limit::Sndbuf, Low),
-            Some(true) => (Limit::Cwnd, Low),
-            told if out_of_data => (Limit::App, if told.is_some() { High } else { Low }),
+            Some(share) if share >= CLOCKED && (out_of_data || flat) => (Limit::Sndbuf, Low),
+            Some(share) if share >= CLOCKED => (Limit::Cwnd, Low),
+            told if out_of_data => {
+                (Limit::App, if told.is_some_and(|share| share < FREE) { High } else { Low })
+            }
             // Where the path limits BBR, its probes show in the RTT.
             told => match flow.window(at, WIDE, WIDE_ROWS).most(stretch) {
                 Some(most) if most >= queue::PROBED => by_path(rated, at),
@@ -285,8 +291,9 @@ impl<'a> Packets<'a> {
         near.filter(|at| drained(*at)).count() as f64 >= STARVED * count as f64
     }
 
-    /// Returns whether transmission is ACK-clocked, or `None` if that is not observable.
-    fn clocked(&self, at: usize) -> Option<bool> {
+    /// Returns the share of the packets that leave immediately after an ACK, or `None` if that is not
+    /// observable.
+    fn clocked(&self, at: usize) -> Option<f64> {
         let near = self.near(at, 2 * NEAR);
         let (first, last) = (near.first()?, near.last()?);
         let time = last.at.saturating_since(first.at).as_secs_f64();
@@ -297,7 +304,7 @@ impl<'a> Packets<'a> {
             prompt += f64::from(sample.prompt);
         }
         let seen = self.side == Side::Sender && sent > 0.0 && acks * CLOSEST < time;
-        seen.then_some(prompt >= CLOCKED * sent)
+        seen.then(|| prompt / sent)
     }
 
     /// Returns the row up to which data in flight doubles each round trip.
