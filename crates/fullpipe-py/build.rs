@@ -1,4 +1,5 @@
-//! Lets the linker of macOS accept the symbols of the interpreter, which are resolved when it loads the extension.
+//! Makes the linker of macOS accept the undefined symbols of the interpreter. They are resolved when the interpreter
+//! loads the extension.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -1,5 +1,5 @@
-//! Reads a capture and prints a summary of it. BENCHMARKS.md uses the run time as the speed of the capture
-//! reader.
+//! Reads a capture and prints a summary of it. BENCHMARKS.md reports the run time of this example as the
+//! speed of the capture reader.
 
 use std::env;
 use std::fs::File;

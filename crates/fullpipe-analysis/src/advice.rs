@@ -64,7 +64,7 @@ pub fn title(before: State, after: State, buffers: (Bytes, Bytes)) -> String {
     joined(&titles)
 }
 
-/// Returns the titles of several remedies as one.
+/// Joins the titles of several remedies with "and".
 pub(crate) fn joined<T: AsRef<str>>(titles: &[T]) -> String {
     titles.iter().map(AsRef::as_ref).collect::<Vec<_>>().join(" and ")
 }

@@ -52,8 +52,8 @@ pub struct Diagnosis {
     pub hosts: HostsSummary,
     /// Limits of the transfer, most likely first; the first one is the answer.
     pub findings: Vec<Finding>,
-    /// Candidates for the limit, if the input does not decide it; null if the first finding has high
-    /// confidence or is certain.
+    /// Candidates for the limit, if the input does not show which of them applies; null if the first finding
+    /// has high confidence or is certain.
     pub undecided: Option<Undecided>,
     /// Standing queue while the flow runs; null if the RTTs show none.
     pub queue: Option<StandingQueue>,
@@ -458,7 +458,7 @@ impl Diagnosis {
 mod tests {
     use super::*;
 
-    /// A report that was read from JSON describes a loss as the measurement did.
+    /// A report that was read from JSON describes a loss in the same words as the measurement.
     #[test]
     fn a_loss_keeps_its_words() {
         for loss in [LossEstimate::new(3, 180_000), LossEstimate::of_retransmissions(1, 20)] {

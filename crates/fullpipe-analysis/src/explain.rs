@@ -59,7 +59,7 @@ pub use rate_option::RateOption;
 pub(crate) use shared::subject;
 pub use undecided::{Candidate, Undecided};
 
-/// Maximum plausible ratio of goodput to link rate: rounding in the log explains no more.
+/// Maximum plausible ratio of goodput to link rate; rounding in the log does not explain a higher ratio.
 const MORE_THAN_THE_LINK: f64 = 1.05;
 /// Ratio of data in flight to Cwnd that is too high to be explained by the granularity of write blocks.
 const IMPOSSIBLE: f64 = 3.0;
@@ -89,7 +89,7 @@ pub(crate) fn explain(facts: &Facts<'_>) -> Result<Findings, InputError> {
     }
     let (rtt, rtt_source) = round_trip(facts, &series)?;
     let ratio = series.inflight_per_cwnd(rtt);
-    // The log's own RTT samples may be inconsistent, but the user cannot correct them.
+    // If the RTT comes from the log, an inconsistent value is no error, because the user cannot correct it.
     if let Some(ratio) = ratio.filter(|ratio| *ratio > IMPOSSIBLE && series.mean_rtt().is_none()) {
         return Err(InputError::new(
             format!(
@@ -152,10 +152,11 @@ pub(crate) fn explain(facts: &Facts<'_>) -> Result<Findings, InputError> {
     Ok(findings)
 }
 
-/// Returns the rate after the ramp. The intervals of a sender's log count what its application wrote, of
-/// which send buffers still hold a part at the end: several streams may write more than the link carries. The
-/// receiver's total then gives the rate. It includes the ramp, so that it is only a lower bound: if most
-/// intervals fill the link and the total comes near it, the link was full after the ramp.
+/// Returns the rate after the ramp. The intervals of a sender's log count the data that its application
+/// wrote, and at the end part of it is still in the send buffers. With several streams, the counted rate may
+/// therefore exceed the link rate; the receiver's total then gives the rate. This total includes the ramp, so
+/// it is only a lower bound: if most intervals fill the link and the total is near the link rate, the link
+/// was full after the ramp.
 fn arrived(series: &Series, facts: &Facts<'_>) -> Rate {
     let steady = series.steady();
     let mss = facts.transfer.mss.unwrap_or(DEFAULT_MSS).get();
@@ -346,8 +347,8 @@ impl<'a> Explainer<'a> {
         fills(self.measured.steady, link, self.measured.mss)
     }
 
-    /// Returns whether the rate varies in proportion to Cwnd. If the log has its own RTTs, that proves little
-    /// unless most of Cwnd is in flight.
+    /// Returns whether the rate varies in proportion to Cwnd. In a log with its own RTTs, such a relation
+    /// proves little unless most of Cwnd is in flight.
     fn moves_with_cwnd(&self, ratio: f64) -> bool {
         self.series.follows_cwnd() && (self.measured.mean_rtt.is_none() || ratio >= FREE)
     }
@@ -357,7 +358,7 @@ impl<'a> Explainer<'a> {
         if length > 0.0 { (self.measured.ramp.as_secs_f64() / length).min(1.0) } else { 0.0 }
     }
 
-    /// Returns the share of the test after the ramp, for which the steady-state limit applied.
+    /// Returns the share of the test that follows the ramp, which is the time of the steady-state limit.
     fn steady_share(&self) -> f64 {
         1.0 - self.ramp_share()
     }
@@ -519,8 +520,8 @@ impl<'a> Explainer<'a> {
         )
     }
 
-    /// Returns the control measurement as a ceiling, or `None` if it reaches the link rate or is below the
-    /// rate in the log.
+    /// Returns the control measurement as a ceiling, or `None` if that measurement reaches the link rate or
+    /// is slower than the log.
     fn control_cap(&mut self) -> Option<Rate> {
         let control = self.facts.hosts.control?;
         if (control.as_bps() as f64) < rate::CONTROL_TOO_LOW * self.measured.mean.as_bps() as f64 {

@@ -4,9 +4,9 @@
 //!   path, hosts ──► one model per number ──► runs ──► rate, limit and memory of each number ──► enough()
 //! ```
 //!
-//! The path and the hosts are those of [`whatif`](crate::whatif()); only the number of flows differs. A program
-//! that opens several connections to one host, such as `fullpipe copy`, needs the smallest number that carries
-//! almost as much as the best one: each further connection takes memory, and a larger share from others.
+//! The path and the hosts are those of [`whatif`](crate::whatif()); only the number of flows differs. A program that
+//! opens several connections to one host, such as `fullpipe copy`, needs the smallest number that carries almost as
+//! much as the best one: each further connection takes memory, and takes capacity from other traffic.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -28,8 +28,8 @@ pub const SCHEMA: &str = "fullpipe.flow-counts/1";
 /// Largest number of flows that is simulated.
 pub const MOST: u64 = 64;
 
-/// Share of the best rate that is enough: further flows are not worth their memory and what they take from
-/// others.
+/// Share of the best rate that is enough: above it, further flows are not worth their memory and the capacity that they
+/// take from other traffic.
 /// Source: chosen, not measured.
 const ENOUGH: f64 = 0.95;
 
@@ -45,7 +45,7 @@ impl FlowRange {
     }
 }
 
-/// Error for text that is no range of numbers of flows.
+/// Error for text that is not a range of numbers of flows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseFlowRangeError(String);
 
@@ -169,8 +169,8 @@ mod tests {
         }
     }
 
-    /// A send buffer of 128 KiB holds each flow back until four of them fill 40 Mbit/s. What a buffer releases at once
-    /// queues behind that of the others, so that two flows carry less than twice as much as one.
+    /// A send buffer of 128 KiB limits each flow, so that only four flows fill 40 Mbit/s. The burst that one buffer
+    /// releases queues behind the bursts of the others, so that two flows carry less than twice as much as one.
     #[test]
     fn enough_flows_fill_the_link() {
         let question = Question {
@@ -192,7 +192,7 @@ mod tests {
         let (one, two) = (&counts.counts[0], &counts.counts[1]);
         let ratio = two.steady.as_bps() as f64 / one.steady.as_bps() as f64;
         assert!((1.5..2.0).contains(&ratio), "{ratio}");
-        // What a flow has in flight fills its buffer.
+        // The data that a flow has in flight fills its buffer.
         assert!((110 << 10..=128 << 10).contains(&one.memory_bytes), "{}", one.memory_bytes);
     }
 }

@@ -32,7 +32,7 @@ macro_rules! quantities {
     )+};
 }
 
-/// Gives a field that `$name` serialises the schema of `$number`.
+/// Gives fields that `$name` serialises the JSON schema of `$number`.
 macro_rules! as_in_documents {
     ($name:ident, $number:ty) => {
         impl JsonSchema for $name {

@@ -56,12 +56,12 @@ pub use rung::{Rung, RungProof, RungRemedies, RungRtt, Source};
 use runs::{Predict, Runs};
 use walk::{Variant, Walk, variants, walk};
 
-/// Bounds of the simulated duration for a log. A shorter run would be all ramp; a longer one costs time and
-/// adds no information.
+/// Bounds of the simulated duration for a log. A shorter run would consist of the ramp only; a longer run
+/// costs time and adds no information.
 const SHORTEST: Duration = Duration::from_secs(10);
 const LONGEST: Duration = Duration::from_secs(30);
-/// Number of round trips that is sufficient if 10 s of a fast path would be too many packets: the ramp ends
-/// after about a dozen.
+/// Number of round trips to simulate if a run of 10 s on a fast path would take too many packets. The ramp
+/// ends after about a dozen round trips.
 const ROUND_TRIPS: u64 = 60;
 /// Minimum duration of a run on a path with an RTT of microseconds, because the timers of the hosts are
 /// longer than its round trips.
@@ -72,7 +72,8 @@ const SHORTEST_OF_ALL: Duration = Duration::from_millis(200);
 /// across an ocean stay within this bound.
 const PACKETS_UNDER_LOSS: u64 = 100_000_000;
 /// Maximum work, in data packets, of runs that are not shortened if the flows of the log fill the link. Runs
-/// above this bound or the previous one are shortened to this work, which takes a second or two.
+/// that exceed this bound, or `PACKETS_UNDER_LOSS` under loss, are shortened to this work, which takes a
+/// second or two.
 const PACKETS: u64 = 12_000_000;
 /// Estimated work above which the runs for a log are not started, because the budget would end them before
 /// they show a remedy.
@@ -89,7 +90,8 @@ pub enum DiagnoseError {
     Abandoned,
 }
 
-/// Calls `simulate`, whose result is incomplete if `watch` abandons the runs.
+/// Calls `simulate`, and replaces its result by an error if `watch` has abandoned the runs, because the
+/// result is then incomplete.
 ///
 /// # Errors
 /// Returns an error for abandoned runs, and if a simulated run panicked.
@@ -108,7 +110,7 @@ pub struct Ladder {
     pub rungs: Vec<Rung>,
     /// Assumptions of the simulation.
     pub assumptions: Vec<String>,
-    /// Notes: how well the model agrees with the log, and the rates with the other remedies.
+    /// Notes on how well the model agrees with the log, and on the rates with other remedies.
     pub notes: Vec<String>,
     /// Comparison of the simulated present state with the measurement; `None` if there is no measurement, or
     /// if the present state was not simulated.
@@ -181,7 +183,8 @@ pub(crate) fn climb(
 }
 
 /// Returns the effort for a log of this length and number of flows. The log is compared with a run of the
-/// same length, whatever the congestion control; only the present state needs that.
+/// present state, which has the length of the log for every congestion control. Other states do not need this
+/// length.
 fn effort_of_log(path: &PathModel, flows: u64, length: Duration) -> Effort {
     let (followed, round_trips) = (length.max(SHORTEST).min(LONGEST), path.rtt * ROUND_TRIPS);
     // Without a link rate the simulated link is so fast that only the loss can keep the flows below it.
@@ -241,7 +244,7 @@ pub(crate) struct SimulatedState {
     pub(crate) steady: Rate,
 }
 
-/// A ladder and the runs that were made for it.
+/// A ladder, and the runs that were simulated for it.
 pub(crate) struct Climb<'m, P> {
     pub(crate) ladder: Ladder,
     /// State after the last remedy of the ladder, or the present state if there is no remedy.
@@ -252,7 +255,7 @@ pub(crate) struct Climb<'m, P> {
 }
 
 impl<P: JobWatch> Climb<'_, P> {
-    /// Simulates the gain of each remedy, compared with the last state of the ladder: that state without the
+    /// Simulates the states that show the gain of each remedy: the last state of the ladder without the
     /// remedy or, if the ladder does not contain the remedy, with it. States over the budget are left out.
     ///
     /// # Errors
@@ -305,8 +308,8 @@ fn climb_within<'m, P: JobWatch>(
 ) -> Result<Climb<'m, P>, RunPanicked> {
     let mut runs = Runs::new(model, budget, watch);
     // No host or path remedy lifts a limit that the application sets (its own rate, or the pacing rate of its
-    // socket). The simulation of the present state then cannot be compared with the log, nor can it if the
-    // limit is unknown.
+    // socket). The simulation of the present state cannot be compared with a log that has such a limit or an
+    // unknown one.
     let by_application = |rung: &Rung| {
         matches!(rung.limit, Limit::App | Limit::ReceiverApp | Limit::Pacing | Limit::Cpu | Limit::Unknown)
     };
@@ -325,7 +328,7 @@ fn climb_within<'m, P: JobWatch>(
     }
     let Walk { mut rungs, notes, reached } = walk(model, first, &mut runs)?;
     if let Some(findings) = measured.filter(|findings| findings.undecided.is_some()) {
-        // The remedies were chosen for the most likely candidate.
+        // The later rungs depend on the most likely candidate, for which the remedies were chosen.
         let present = findings.findings.first().map(|finding| finding.limit);
         let simulated = rungs.iter_mut().filter(|rung| rung.source == Source::Simulated);
         simulated.for_each(|rung| rung.only_if = present);

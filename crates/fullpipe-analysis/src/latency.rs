@@ -77,7 +77,7 @@ impl Latency {
 }
 
 impl fmt::Display for Latency {
-    /// Writes a sentence without a full stop, including the parts that were not measured.
+    /// Writes a sentence without a full stop, which also names the RTTs that were not measured.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.idle, self.loaded, self.longest, self.added()) {
             (Some(idle), Some(loaded), Some(longest), Some(added)) => write!(
@@ -145,7 +145,8 @@ impl From<LatencyKeys> for Latency {
 mod tests {
     use super::*;
 
-    /// DSLReports: A+ below 5 ms, A below 30, B below 60, C below 200, D below 400, then F.
+    /// The grades of DSLReports: A+ below 5 ms, A below 30 ms, B below 60 ms, C below 200 ms, D below 400 ms,
+    /// then F.
     #[test]
     fn the_grade_is_that_of_what_the_load_adds() {
         let marks = [(0, "A+"), (4, "A+"), (5, "A"), (29, "A"), (30, "B"), (60, "C"), (199, "C"), (200, "D")];

@@ -72,7 +72,7 @@ use explain::Facts;
 use fullpipe_lab::campaign::JobWatch;
 use measurement::Transfer;
 
-/// Findings about a transfer, before any simulation.
+/// Findings about a transfer, with the facts from which its ladder can be built.
 #[derive(Clone, Debug)]
 pub struct Explanation<'m> {
     measurement: &'m Measurement,

@@ -13,8 +13,8 @@
 //!
 //! The rules need three facts from dropped rows: the maximum receive window (a buffer never shrinks, so a
 //! smaller window is the effect of a slow reader), whether the start is over, and the windows at which losses
-//! occurred. A limit that only several losses reveal, such as a policer, is not assigned to time that has
-//! already been counted.
+//! occurred. Only several losses reveal a limit such as a policer; time that was counted before these losses
+//! is not assigned to it.
 //!
 //! Flows that run at the same time may share a link ([`ConcurrentFlows`], [`SharedTime`]).
 
@@ -34,23 +34,23 @@ pub use concurrent::ConcurrentFlows;
 use shared_time::SharedPeriod;
 pub use shared_time::SharedTime;
 
-/// Maximum number of rows kept. The cause of losses shows only after about a dozen of them, and on a long
-/// path they are seconds apart.
+/// Maximum number of rows kept. Only about a dozen losses show their cause, and on a long path they are
+/// seconds apart.
 const ROWS: usize = 512;
-/// Number of rows dropped from a full store. `COUNTED` also covers half of the remaining rows: their time has
+/// Number of rows dropped from a full store. `COUNTED` also covers half of the remaining rows. Their time has
 /// been counted already, and they only serve as history.
 const DROPPED: usize = ROWS / 2;
 const COUNTED: usize = DROPPED + ROWS / 4;
-/// Number of rows at which a flow gets its full capacity. Such a flow will probably fill the store, and one
-/// allocation avoids repeated copies. Pages that are never written use no memory.
+/// Number of rows at which a flow gets its full capacity. Such a flow will probably fill the store, and a
+/// single allocation avoids repeated copies. Memory pages that are never written take no memory.
 const LONG: usize = 64;
 /// Minimum spacing of rows that are kept; the rules need ten rows per second.
 const SPACING: Duration = Duration::from_millis(50);
 /// Number of initial rows that are kept regardless of their spacing: the start of a flow lasts only a few
 /// round trips.
 const START: usize = 64;
-/// Number of rows kept of an idle period. The rules treat a span of up to two rows as noise, so more have to
-/// be kept.
+/// Number of rows kept from an idle period. The rules treat a span of up to two rows as noise, so more than
+/// two rows have to be kept.
 const REST: usize = 4;
 /// Span over which the current limit is determined, in round trips; it lasts at least `NOW`.
 const NOW_ROUND_TRIPS: u64 = 4;
@@ -105,8 +105,8 @@ impl Live {
             if row.at <= last.at {
                 return;
             }
-            // SACKed data is counted as delivered, which is an estimate. A timeout reverses the estimate by
-            // at most the data in flight; a counter that falls further belongs to another flow.
+            // SACKed data is counted as delivered, which is an estimate. A timeout may reduce the counter by
+            // at most the data in flight; if the counter falls further, it belongs to another flow.
             let estimated = last.sender.flight_size + last.sender.mss;
             if row.sender.delivered + estimated < last.sender.delivered {
                 self.count(self.rows.len());
@@ -172,14 +172,14 @@ impl Live {
         (srtt.unwrap_or_default() * NOW_ROUND_TRIPS).max(NOW)
     }
 
-    /// Returns the mean rate at which payload was delivered between `from` and `to`, as far as rows have been
-    /// kept.
+    /// Returns the mean rate at which payload was delivered between `from` and `to`, or for the part of that
+    /// time for which rows have been kept.
     fn rate_between(&self, from: Instant, to: Instant) -> Rate {
         let bytes = (self.delivered_by(to) - self.delivered_by(from)).max(0.0);
         Rate::mean(Bytes::new(bytes as u64), to.saturating_since(from))
     }
 
-    /// Returns the number of bytes delivered by `at`. Between two rows the rate counts as constant.
+    /// Returns the number of bytes delivered by `at`. The rate between two rows is assumed to be constant.
     fn delivered_by(&self, at: Instant) -> f64 {
         let next = self.rows.partition_point(|row| row.at <= at);
         let bytes = |row: &Row| row.sender.delivered.get() as f64;
@@ -217,7 +217,7 @@ impl Live {
     }
 
     /// Returns the time of each limit since the first row. Later rows may still change the limit of the most
-    /// recent span. [`SharedTime`] judges the flow together with those beside it.
+    /// recent span. For times in which flows share a link, [`SharedTime`] judges them together.
     pub fn times(&self) -> BTreeMap<Limit, Duration> {
         let mut times = self.counted.clone();
         add(&mut times, &self.intervals(Instant::FAR_FUTURE), &self.shared, self.counted_to, None);
@@ -239,7 +239,8 @@ impl Live {
         self.shared.retain(|period| period.to > counted_to);
     }
 
-    /// Adds a period in which the flow shares a link. It must not begin before the end of the last one.
+    /// Adds a period in which the flow shares a link. It must not begin before the end of the previous
+    /// period.
     fn share(&mut self, period: SharedPeriod) {
         match self.shared.last_mut() {
             Some(last) if last.to == period.from && last.sharing == period.sharing => last.to = period.to,
@@ -253,8 +254,8 @@ fn rests(row: &Row) -> bool {
     row.sender.flight_size.is_zero() && row.sender.notsent.is_zero()
 }
 
-/// Adds the part of `intervals` between `from` and `to`. In a period of `shared`, the limit is the one that
-/// the flow has together with the flows beside it.
+/// Adds the part of `intervals` between `from` and `to`. In a period of `shared`, the limit of the flow is
+/// judged together with the flows that share its link.
 fn add(
     times: &mut BTreeMap<Limit, Duration>,
     intervals: &[LimitPeriod],

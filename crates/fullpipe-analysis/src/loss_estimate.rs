@@ -24,7 +24,8 @@ pub enum LossBasis {
     /// a queue, to which the sender reacts once.
     #[default]
     Events,
-    /// Retransmitted segments: the sender does not react to losses, and each retransmission repairs one.
+    /// Retransmitted segments. The sender does not react to losses, and each retransmission repairs one lost
+    /// segment.
     Retransmissions,
 }
 
@@ -43,8 +44,8 @@ pub struct LossEstimate {
     pub low: Probability,
     /// Upper bound of the 95 % confidence interval; 1 if nothing was sent.
     pub high: Probability,
-    /// Retransmissions per segment sent, an upper bound of the loss rate, whatever the cause of the losses;
-    /// `high` if retransmissions are not counted.
+    /// Retransmissions per segment sent: an upper bound of the loss rate for any cause of the losses; `high`
+    /// if retransmissions are not counted.
     pub at_most: Probability,
 }
 
@@ -81,7 +82,7 @@ impl LossEstimate {
         Self { basis: LossBasis::Retransmissions, ..Self::new(retransmits, segments) }
     }
 
-    /// Returns the estimate for two flows of one path.
+    /// Combines the estimates for two flows on one path.
     #[must_use]
     pub fn together(self, other: Self) -> Self {
         let segments = self.segments.saturating_add(other.segments);

@@ -1,7 +1,8 @@
 //! Offered load: the rate that an application offers, compared with each rung of the ladder.
 //!
-//! If the path carries less than the application offers, the rest stays in the application. An unbounded
-//! queue ends in an out-of-memory kill, however large the memory is ([`crate::demand`]).
+//! If the path carries less than the application offers, the rest stays in a queue of the application. If
+//! this queue has no bound, the kernel finally kills the application for lack of memory, no matter how much
+//! memory there is ([`crate::demand`]).
 //!
 //! The first remedy therefore concerns the application: a bound for its queue, and a rule for a full queue.
 //! The second one limits the kernel's part of the queue (`tcp_notsent_lowat`), and the last one is the rung
@@ -45,8 +46,8 @@ pub struct Remedy {
 }
 
 impl OfferedLoad {
-    /// Compares `demand` with a ladder. `line` tells whether the rate of the last rung is a known link rate
-    /// or rate cap.
+    /// Compares `demand` with each rung of a ladder. `line` tells whether the rate of the last rung is a
+    /// known link rate or rate cap.
     pub fn of(demand: Demand, ladder: &[Rung], line: bool) -> Self {
         let rungs: Vec<Backlog> = ladder.iter().map(|rung| backlog(demand, rung, line)).collect();
         let enough = |backlog: &Backlog| matches!(backlog.carries, Carries::All | Carries::OnAverage);
@@ -98,7 +99,8 @@ fn remedies(demand: Demand, ladder: &[Rung], rungs: &[Backlog], first: Option<us
             None => String::new(),
         }),
     };
-    // The queue needs a bound on every path: even a path that carries the mean rate has bad minutes.
+    // The queue needs a bound on every path, because even a path that carries the mean rate carries less at
+    // times.
     let mut remedies: Vec<Remedy> = catalogue::ALL
         .iter()
         .filter_map(|remedy| remedy.backlog.as_ref())

@@ -17,12 +17,12 @@ pub struct PathFacts {
     pub queue: Option<Bytes>,
     /// Payload of a full segment.
     pub mss: Option<Bytes>,
-    /// Rate that a policer or shaper lets one flow have, in bits of payload per second.
+    /// Maximum rate that a policer or shaper allows one flow, in bits of payload per second.
     pub cap: Option<Rate>,
 }
 
 impl PathFacts {
-    /// Returns these facts, with unknown ones taken from `other`.
+    /// Returns these facts, and takes unknown ones from `other`.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! Sizes of segments: the default for logs and paths without one, and the plausible ranges.
+//! Sizes of segments: the default for logs and paths without a segment size, and the plausible ranges.
 
 use std::ops::RangeInclusive;
 
@@ -11,5 +11,6 @@ pub const DEFAULT_MSS: Bytes = Bytes::new(1448);
 /// IPv4 packet.
 pub(crate) const POSSIBLE: RangeInclusive<u64> = 88..=65_483;
 /// Payloads of a full segment on a real path, in bytes: from the minimum that a host must accept to that of a
-/// jumbo frame. A log with another value, such as that of a loopback device, says nothing about the path.
+/// jumbo frame. A log with another value, such as that of a loopback device, does not show the segment size
+/// of the path.
 pub(crate) const USUAL: RangeInclusive<u64> = 500..=9_000;

@@ -8,8 +8,9 @@
 //!
 //! The offered rate is the rate of the application's writes: payload acknowledged plus growth of the send
 //! queue. A writer that blocks on a full send buffer offers only what the buffer accepts. The kernel cannot
-//! know how much more it would write, but the user can specify that demand. An application that must not
-//! block queues data itself; its queue grows by the offered rate minus the achieved rate ([`crate::demand`]).
+//! know how much more the writer would send, but the user can specify this demand. An application that must
+//! not block queues the data itself, and its queue grows by the offered rate minus the achieved rate
+//! ([`crate::demand`]).
 
 mod arrivals;
 mod link;
@@ -104,14 +105,14 @@ pub struct SocketReport {
     /// Pacing rate, if pacing is active: key `pacing_bps`.
     #[serde(rename = "pacing_bps", with = "crate::json::OptionalBps")]
     pub pacing: Option<Rate>,
-    /// Limit that applied for most of the interval; null for an idle socket, and for a socket that receives
-    /// if the receiver does not observe the limit.
+    /// Limit that applied for most of the interval; null for an idle socket, and for a receiving socket whose
+    /// limit the receiver does not observe.
     pub limit: Option<Limit>,
     /// Confidence in the limit.
     pub confidence: Option<Confidence>,
-    /// Description of the limit in plain words; null if the sockets are [`Sockets::without_words`].
+    /// Description of the limit in plain words; null if [`Sockets::without_words`] was called.
     pub what: Option<String>,
-    /// Main evidence for the limit; null if the sockets are [`Sockets::without_words`].
+    /// Main evidence for the limit; null if [`Sockets::without_words`] was called.
     pub evidence: Option<String>,
     /// Growth of the application's queue, inside and outside the kernel.
     pub backlog: Backlog,
@@ -188,7 +189,7 @@ pub struct Sockets {
     /// Maximum time reported so far for each limit. A reported counter must not decrease, although later
     /// samples may change the limit of the most recent span.
     told: BTreeMap<Limit, Duration>,
-    /// Time that the sending sockets spend on the link that they share.
+    /// Time for which the sending sockets share a link.
     shared: SharedTime,
 }
 
@@ -244,7 +245,7 @@ impl Sockets {
         Self { keeps_rows: true, ..self }
     }
 
-    /// Makes reports name limits without description and evidence, for text lines without room for them.
+    /// Leaves description and evidence of limits out of the reports, for text lines without room for them.
     #[must_use]
     pub fn without_words(self) -> Self {
         Self { without_words: true, ..self }
@@ -295,8 +296,8 @@ impl Sockets {
             watched.arrivals.add(&sample.receiver);
             watched.arrivals_in_interval.add(&sample.receiver);
         }
-        // The receive state of this endpoint says nothing about the path of the data that it sends, and the
-        // other endpoint is not sampled.
+        // Leave out the receive state: that of this endpoint concerns other data than the data that it sends,
+        // and the other endpoint is not sampled.
         let row =
             Row { at, flow: watched.number, sender: sample.sender, receiver: None, path: None, truth: None };
         if self.keeps_rows && (watched.sends() || watched.rows.is_empty()) {
@@ -311,7 +312,7 @@ impl Sockets {
         }
     }
 
-    /// Judges the sending sockets that may share a link together, up to their last rows.
+    /// Judges together the sending sockets that may share a link, up to their last rows.
     fn judge_together(&mut self) {
         let sends = |watched: &WatchedSocket| {
             !watched.receives() && !stays_on_host((watched.local.ip(), watched.remote.ip()))
@@ -464,7 +465,8 @@ impl Sockets {
                 (watched.rows, watched.received) = (Vec::new(), Vec::new());
             }
         }
-        // A few sockets reach the maximum only over a long time; their oldest rows matter least.
+        // If only a few sockets are left, they have reached the maximum over a long time, and their oldest
+        // rows matter least.
         for watched in self.sockets.values_mut() {
             let too_many = watched.rows.len().saturating_sub(MOST_ROWS / LARGEST);
             watched.rows.drain(..too_many);
@@ -492,7 +494,8 @@ impl WatchedSocket {
         self.arrived() > self.sent()
     }
 
-    /// Returns the most that the send buffer may hold, now or after autotuning; zero if it is unknown.
+    /// Returns the maximum amount of data that the send buffer may hold, now or after autotuning; zero if
+    /// unknown.
     fn most_queued(&self) -> Bytes {
         let now = self.live.last().map(|row| row.sender.sndbuf).unwrap_or_default();
         if now.is_zero() { now } else { now.max(self.live.host().wmem.unwrap_or_default()) }
@@ -545,8 +548,8 @@ impl WatchedSocket {
                 None => (words.then(|| NOT_OBSERVABLE.to_owned()), None),
             };
         }
-        // A writer fills the send buffer. While an autotuned buffer grows, its data is not a backlog, because
-        // it stays within the maximum size of the buffer.
+        // A writer normally fills the send buffer. While an autotuned buffer grows, its data is not a
+        // backlog, because the amount stays within the maximum size of the buffer.
         let (most, is_given) = (self.most_queued(), demand.is_some());
         let is_backlog = is_given || most.is_zero() || last.queued > most;
         let demanded = if is_backlog { offered } else { offered.min(achieved) };
@@ -580,7 +583,7 @@ impl WatchedSocket {
 }
 
 fn largest_first(reports: &mut [SocketReport]) {
-    // A report contains many strings, so it is moved only once.
+    // A report contains many strings, so move it only once.
     reports
         .sort_by_cached_key(|report| (std::cmp::Reverse(report.achieved.max(report.received)), report.flow));
 }

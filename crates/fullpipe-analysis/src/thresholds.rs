@@ -1,10 +1,10 @@
 //! Thresholds that two or more modules share, grouped by physical effect.
 //!
 //! A threshold used by only one rule is defined next to that rule. `docs/reference/thresholds.md` lists both
-//! kinds; a test generates it from the sources. In each comment `Source:` names the measurement behind the
-//! value, and `Unit:` names the unit of a value that is not a ratio. One effect may have several thresholds,
-//! because inputs differ in resolution: a log contains means over seconds, rows are instantaneous samples,
-//! and a simulated run has no noise.
+//! kinds; a test generates it from the sources. In each comment, `Source:` names the measurement that the
+//! value is based on, and `Unit:` names the unit of a value that is not a ratio. One effect may have several
+//! thresholds, because inputs differ in resolution: a log contains means over seconds, rows are instantaneous
+//! samples, and a simulated run has no noise.
 
 use fullpipe_units::Probability;
 
@@ -147,17 +147,17 @@ pub(crate) mod loss {
     /// Minimum share of the loss episodes that a policer's rate explains; other causes may add some.
     /// Source: chosen, not measured; checked as `ONE_RATE` is.
     pub(crate) const MOST_EPISODES: f64 = 0.5;
-    /// Slow start overshot a rate if its first losses are at least this share of the window: it sends up to
-    /// twice that rate. Of a window of any size, random loss of 2 % takes a fiftieth.
+    /// Slow start overshot a rate if its first losses are at least this share of the window: slow start sends
+    /// at up to twice that rate. A random loss of 2 % takes a fiftieth of the window, whatever its size.
     /// Source: chosen; simulated policers and short queues of 0.08 to 0.6 of the link took 12 to 60 %
     /// (`docs/evidence/situations.md`).
     pub(crate) const BURST: f64 = 0.08;
-    /// Minimum number of segments lost at once that count as a burst.
+    /// Minimum number of segments lost at once for the losses to count as a burst.
     /// Source: chosen, not measured.
     /// Unit: segments
     pub(crate) const FEWEST_IN_A_BURST: u64 = 10;
-    /// Losses hold a flow down, whatever ended its slow start, if they come at rates below this share of the
-    /// rate that it reached.
+    /// Losses limit a flow, whatever ended its slow start, if they occur at rates below this share of the
+    /// highest rate of the flow.
     /// Source: chosen, not measured; checked as `BURST` is.
     pub(crate) const FAR_BELOW: f64 = 0.6;
     /// Minimum number of loss episodes at one rate that suggests a policer.
@@ -176,9 +176,9 @@ pub(crate) mod time {
     /// simulator's own record of one cycle; `HELD_SIMULATED` applies to the sum over a run.
     /// Source: chosen, not measured; checked by `experiments/situations` (`tests/it/situations.rs`).
     pub(crate) const FOLLOWED: f64 = 0.2;
-    /// A trace shows the size of a buffer if the buffer limited the flow for this share of the time. One
-    /// sample of a full buffer is enough to show its size, so the value is lower than the thresholds for a
-    /// limit.
+    /// A trace shows the size of a buffer if the buffer limited the flow for at least this share of the time.
+    /// One sample of a full buffer is enough to show its size, so the value is lower than the thresholds for
+    /// a limit.
     /// Source: chosen, not measured.
     pub(crate) const SHOWS_A_BUFFER: f64 = 0.05;
 }

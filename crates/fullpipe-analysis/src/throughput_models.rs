@@ -4,13 +4,13 @@ use fullpipe_lab::cost::{CUBIC_WINDOW, RENO_WINDOW, mean_window};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Rate};
 
-/// Returns the mean window, in segments, of a loss-based sender with a segment loss rate of `loss`: that of
-/// CUBIC, which is never below Reno's ([`mean_window`]).
+/// Returns the mean window, in segments, of a loss-based sender with a segment loss rate of `loss`: the
+/// window of CUBIC, which is never below that of Reno ([`mean_window`]).
 pub fn loss_based_window(rtt: Duration, loss: f64) -> f64 {
     mean_window(Algorithm::Cubic, rtt, loss)
 }
 
-/// Returns the rate for [`loss_based_window`] and segments of size `mss`.
+/// Returns the rate of a loss-based sender with the window [`loss_based_window`] and segments of size `mss`.
 pub fn loss_based_rate(rtt: Duration, loss: f64, mss: Bytes) -> Rate {
     let bits = loss_based_window(rtt, loss) * mss.get() as f64 * 8.0;
     Rate::from_bps((bits / rtt.as_secs_f64()) as u64)

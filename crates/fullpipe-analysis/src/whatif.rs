@@ -1,4 +1,4 @@
-//! The ladder without a log: the rates of a transfer on a link with a given RTT and loss.
+//! The ladder without a log: rates that a transfer reaches on a link with a given rate, RTT and loss.
 //!
 //! There are two answers. Each closed-form model covers one limit by itself. The simulated ladder covers all
 //! limits together, in the order in which they take effect:
@@ -35,7 +35,7 @@ pub const SCHEMA: &str = "fullpipe.whatif/1";
 /// Path and hosts of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// The path. Its link rate and RTT are required. A missing loss counts as zero, and so on: one flow,
+    /// The path. Its link rate and RTT are required. The defaults for other values are no loss, one flow,
     /// segments of 1448 bytes, a queue of one BDP, and no cap below the link rate.
     pub path: PathFacts,
     /// `tcp_wmem[2]` of the sender; `None` means the kernel default.
@@ -60,7 +60,7 @@ pub struct WhatIf {
     pub bdp_bytes: u64,
     /// Rates and sizes from closed-form models.
     pub figures: Figures,
-    /// Buffers that fill the link.
+    /// Sizes of the socket buffers with which the transfer fills the link.
     pub plan: Plan,
     /// Rungs of the ladder, from the present state of the hosts to the link.
     pub ladder: Vec<Rung>,
@@ -96,7 +96,7 @@ pub struct Inputs {
     pub mss_bytes: u64,
     /// Capacity of the queue at the bottleneck.
     pub queue_bytes: u64,
-    /// Rate that one flow gets at most, below the link rate; null without a cap: key `cap_bps`.
+    /// Maximum rate of one flow, below the link rate; null without a cap: key `cap_bps`.
     #[serde(rename = "cap_bps", with = "crate::json::OptionalBps")]
     pub cap: Option<Rate>,
 }
@@ -125,7 +125,7 @@ pub struct Figures {
     pub loss_to_fill: f64,
 }
 
-/// Buffers that fill the link.
+/// Sizes of the socket buffers with which the transfer fills the link.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Plan {
     /// `tcp_wmem[2]` of the sender.
@@ -209,7 +209,7 @@ pub(crate) fn inputs(question: &Question, model: &Model<'_>) -> Inputs {
     }
 }
 
-/// Returns what is assumed where a question has no value.
+/// Returns the assumptions that replace missing values of a question.
 pub(crate) fn assumptions(question: &Question) -> Vec<String> {
     let kernel = question.kernel.unwrap_or(ASSUMED_KERNEL);
     let (sndbuf, rcvbuf) =
@@ -246,7 +246,7 @@ fn answer(question: &Question, path: PathModel, watch: &dyn JobWatch) -> Result<
     let flows = question.path.flows.unwrap_or(1);
     let model = model(question, path, effort(rtt, loss));
     let mut assumptions = assumptions(question);
-    // The buffers depend only on the BDP, so an answer without a ladder has them, too.
+    // The buffer sizes depend only on the BDP, so an answer without a ladder contains them, too.
     let present = model.present();
     let mut larger = present.with(LARGER_BUFFERS);
     let mut notes: Vec<String> = model.hosts_are_not_modelled().into_iter().collect();
@@ -259,7 +259,7 @@ fn answer(question: &Question, path: PathModel, watch: &dyn JobWatch) -> Result<
         assumptions.extend(ladder::assumptions(&model, Some("--queue")));
         assumptions.push(lengths(&model, "ranges show the variation between the seeds"));
         notes.extend(others);
-        // The ladder chose the size, if it raised a buffer.
+        // If the ladder raised a buffer, the ladder also chose the size.
         if model.buffers(reached) != model.buffers(present) {
             larger = present.without(LARGER_BUFFERS, reached);
         } else if rungs.first().is_some_and(|first| first.limit == Limit::Link) {

@@ -1,9 +1,9 @@
 //! Tables through Arrow's C data interface and C stream interface.
 //!
 //! The structs and their rules are those of <https://arrow.apache.org/docs/format/CDataInterface.html> and
-//! `CStreamInterface.html`: a producer fills a struct; its consumer calls `release` once, or moves the struct by
-//! copying it and clearing `release` of the original. Buffers are those of the table, which an exported array
-//! keeps alive. Nothing is copied.
+//! `CStreamInterface.html`: a producer fills a struct; its consumer calls `release` once, or moves the struct
+//! by copying it and clearing `release` of the original. An exported array refers to the buffers of the table
+//! and keeps the table alive. Nothing is copied.
 #![allow(unsafe_code, reason = "structs of C that other libraries read and release")]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -91,7 +91,7 @@ impl Drop for ArrowArray {
     }
 }
 
-/// Moves the stream out of a capsule, so that the capsule no longer releases it.
+/// Moves the stream out of a capsule, so that the caller releases the stream instead of the capsule.
 pub(crate) fn taken_stream(capsule: &Bound<'_, PyCapsule>) -> PyResult<ArrowArrayStream> {
     let pointer = capsule.pointer_checked(Some(c"arrow_array_stream"))?;
     // SAFETY: a capsule with this name contains a stream. The copy is released instead of the original.
@@ -103,14 +103,14 @@ pub(crate) fn taken_stream(capsule: &Bound<'_, PyCapsule>) -> PyResult<ArrowArra
     }
 }
 
-/// What the pointers of an exported schema lead to.
+/// Memory to which the pointers of an exported schema lead.
 struct SchemaContent {
     format: &'static CStr,
     name: CString,
     children: Vec<*mut ArrowSchema>,
 }
 
-/// What the pointers of an exported array lead to.
+/// Memory to which the pointers of an exported array lead.
 struct ArrayContent {
     /// Owner of the values. The struct array of a batch has none.
     _batch: Option<Arc<Batch>>,
@@ -118,7 +118,7 @@ struct ArrayContent {
     children: Vec<*mut ArrowArray>,
 }
 
-/// What the private pointer of an exported stream leads to.
+/// State to which the private pointer of an exported stream leads.
 struct StreamContent {
     table: Arc<Table>,
     next: usize,
@@ -163,7 +163,7 @@ unsafe extern "C" fn release_schema(schema: *mut ArrowSchema) {
     // SAFETY: the caller passes a struct of `schema_of` that was not released before.
     unsafe {
         let content = Box::from_raw((*schema).private_data.cast::<SchemaContent>());
-        // A child that a consumer has moved has no `release`, so that only its box is freed.
+        // If a consumer has moved a child, its `release` is cleared, so this frees only its box.
         content.children.iter().for_each(|child| drop(Box::from_raw(*child)));
         (*schema).release = None;
     }
@@ -216,7 +216,7 @@ unsafe extern "C" fn release_array(array: *mut ArrowArray) {
     // SAFETY: the caller passes a struct of `array_of` that was not released before.
     unsafe {
         let content = Box::from_raw((*array).private_data.cast::<ArrayContent>());
-        // As for a schema: only the box of a child that was moved is freed.
+        // As for a schema: if a child was moved, this frees only its box.
         content.children.iter().for_each(|child| drop(Box::from_raw(*child)));
         (*array).release = None;
     }
@@ -272,7 +272,7 @@ unsafe extern "C" fn release_stream(stream: *mut ArrowArrayStream) {
     }
 }
 
-/// Converts a number of rows, buffers or columns, which memory bounds.
+/// Converts a number of rows, buffers or columns. It always fits, because memory bounds it.
 fn count(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

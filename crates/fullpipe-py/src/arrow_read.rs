@@ -51,7 +51,7 @@ enum Found<'a> {
     Text(&'a str),
 }
 
-/// Column of the table that a trace has as well.
+/// Column of the table that is also a column of a trace.
 struct Wanted {
     /// Number of the column in the table.
     number: usize,
@@ -121,7 +121,7 @@ pub(crate) fn trace_csv(stream: &mut ArrowArrayStream, run: Option<u64>) -> Resu
     Ok(text.into_bytes())
 }
 
-/// Returns the columns of a trace, and the one with the number of the run.
+/// Returns the columns that belong to a trace, and the column with the number of the run.
 fn wanted(schema: &ArrowSchema) -> Result<(Vec<Wanted>, Option<Wanted>), Error> {
     let mut columns = Vec::new();
     let mut of_run = None;
@@ -129,7 +129,7 @@ fn wanted(schema: &ArrowSchema) -> Result<(Vec<Wanted>, Option<Wanted>), Error> 
         return Err(not_a_trace("it is an array without columns"));
     }
     for number in 0..usize::try_from(schema.n_children).unwrap_or(0) {
-        // SAFETY: the schema has this number of children, which live as long as it.
+        // SAFETY: the schema has this number of children, which live as long as the schema.
         let child = unsafe { &**schema.children.add(number) };
         let name = text(child.name);
         let kind = match name {
@@ -194,7 +194,7 @@ fn type_of(schema: &ArrowSchema) -> Option<Type> {
 
 /// Adds a value to a line of CSV, in the form that the reader of traces expects for a column of this type.
 fn write(text: &mut String, column: &Wanted, found: Found<'_>) -> Result<(), Error> {
-    // Numbers of pandas are floating-point numbers if a row has no value.
+    // pandas stores integers as floating-point numbers if a row of the column has no value.
     let is_whole = |value: f64| value.fract() == 0.0 && value.abs() < 9.0e15;
     let written = match (column.kind, found) {
         (_, Found::Null) => Ok(()),
@@ -221,7 +221,7 @@ fn cell<'a>(batch: &'a ArrowArray, column: &Wanted, row: usize) -> Result<Found<
     if usize::try_from(batch.n_children).unwrap_or(0) <= column.number {
         return Err(broken("a batch has fewer columns than the schema"));
     }
-    // SAFETY: the array has this child, which lives as long as it.
+    // SAFETY: the array has this child, which lives as long as the array.
     let array = unsafe { &**batch.children.add(column.number) };
     value(array, &column.values, row)
 }
@@ -281,7 +281,7 @@ fn value<'a>(array: &'a ArrowArray, values: &Type, row: usize) -> Result<Found<'
     }
 }
 
-/// Returns a value in a buffer, which may lack the alignment of its type.
+/// Returns a value in a buffer. The value need not have the alignment of its type.
 ///
 /// # Safety
 /// The buffer must have more than `at` values of this type.
@@ -317,7 +317,8 @@ unsafe fn slice<'a>(data: Option<*const u8>, begin: i64, end: i64) -> Result<&'a
     from_utf8(bytes).map_err(|_| broken("a text is not UTF-8"))
 }
 
-/// Returns the text of a view: 16 bytes with the length, and the text itself or its place in a buffer.
+/// Returns the text of a view: a view has 16 bytes with the length of the text, and either the text itself or its
+/// position in a buffer.
 ///
 /// # Safety
 /// The view must belong to the array.
@@ -378,7 +379,7 @@ fn failed(stream: &mut ArrowArrayStream, code: i32) -> Error {
     )
 }
 
-/// Returns a text of C, or an empty one if it is not UTF-8.
+/// Converts a C string to text; returns an empty text if the string is not UTF-8.
 fn text<'a>(text: *const c_char) -> &'a str {
     if text.is_null() {
         return "";

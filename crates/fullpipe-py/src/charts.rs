@@ -39,7 +39,7 @@ impl Charts {
 }
 
 impl Charts {
-    /// Calls `make` on a thread; it returns `None` if the runs are abandoned.
+    /// Calls `make` on a separate thread; `make` returns `None` if the runs are abandoned.
     pub(crate) fn made(
         py: Python<'_>,
         make: impl FnOnce(&Attendance) -> Result<Option<figure::Charts>, Error> + Send + 'static,

@@ -1,4 +1,4 @@
-//! The `fullpipe` command in this process.
+//! Runs the `fullpipe` command in this process.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use fullpipe_cli::{Interpreter, run_in};
 use pyo3::prelude::*;
 
-/// Runs the command with `arguments`, which do not include its name, and returns its exit code. `program` and
-/// `leading` start the package again: the interpreter, and its arguments before those of the command.
+/// Runs the command with `arguments`, which do not include its name, and returns its exit code. To start the
+/// package again, the command runs the interpreter `program` with the arguments `leading` before its own
+/// arguments.
 #[pyfunction]
 pub(crate) fn command(
     py: Python<'_>,

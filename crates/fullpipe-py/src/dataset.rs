@@ -60,13 +60,13 @@ impl Dataset {
         raised(py, fullpipe::json::document(self.0.manifest()))
     }
 
-    /// Writes the manifest to the folder `folder` if there is none, and checks it otherwise.
+    /// Writes the manifest to the folder `folder`; if the folder already contains one, checks that one.
     fn prepare(&self, py: Python<'_>, folder: PathBuf) -> PyResult<()> {
         raised(py, py.detach(|| self.0.prepare(&folder)))
     }
 
-    /// Makes the missing parts whose number leaves the remainder `index` when it is divided by `of`. Returns the
-    /// numbers of parts that were made, that existed, and that are missing.
+    /// Makes each missing part whose number leaves the remainder `index` when divided by `of`. Returns how
+    /// many parts were made, how many existed before, and how many are missing.
     #[pyo3(signature = (folder, *, index, of, threads, progress))]
     fn make(
         &self,
@@ -140,7 +140,7 @@ impl Dataset {
 
 fn selection(values: Vec<(String, Bound<'_, PyAny>)>) -> PyResult<Selection> {
     let cell = |name: &str, value: &Bound<'_, PyAny>| {
-        // A Boolean value of Python is also an integer.
+        // Check for a Boolean value first, because a Boolean value of Python is also an integer.
         if let Ok(flag) = value.cast::<PyBool>() {
             return Ok(Cell::Bool(flag.is_true()));
         }
@@ -160,7 +160,7 @@ fn selection(values: Vec<(String, Bound<'_, PyAny>)>) -> PyResult<Selection> {
     values.into_iter().map(|(name, value)| Ok((name.clone(), cell(&name, &value)?))).collect()
 }
 
-/// Returns what is wrong with the files of the data set in the folder `folder`, and the name of each file.
+/// Returns the problems in the files of the data set in the folder `folder`, and the name of each file.
 #[pyfunction]
 pub(crate) fn check_dataset(py: Python<'_>, folder: PathBuf) -> PyResult<Vec<(&'static str, String)>> {
     let report = attended(py, AtSignal::Leave, None, move |_| check(&folder))?;

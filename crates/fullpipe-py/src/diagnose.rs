@@ -1,4 +1,4 @@
-//! Diagnoses, and ladders of given paths.
+//! Diagnoses of measurements, and ladders of given paths.
 
 use std::sync::Arc;
 
@@ -185,7 +185,7 @@ pub(crate) fn trace_csv(py: Python<'_>, table: &Bound<'_, PyAny>, run: Option<u6
     raised(py, arrow_read::trace_csv(&mut stream, run))
 }
 
-/// Climbs the ladder of a path that the arguments describe.
+/// Builds the ladder of a path that the arguments describe.
 #[pyfunction]
 #[pyo3(signature = (*, link, rtt, loss, flows, mss, queue, cap, sndbuf, rcvbuf, kernel, cc, offered, memory))]
 #[expect(clippy::too_many_arguments, reason = "one for each option of the command")]

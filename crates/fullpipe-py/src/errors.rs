@@ -22,7 +22,7 @@ pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
     made.map_or_else(|failure| failure, PyErr::from_value)
 }
 
-/// Returns a `UsageError` for an argument that is not acceptable.
+/// Returns a `UsageError` for an invalid argument.
 pub(crate) fn usage(py: Python<'_>, message: String, hint: impl Into<String>) -> PyErr {
     exception(py, &Error::usage(message, hint))
 }

@@ -1,12 +1,12 @@
-//! The extension module `fullpipe._fullpipe`: what the Python package `fullpipe` calls.
+//! The extension module `fullpipe._fullpipe`, which the Python package `fullpipe` calls.
 //!
 //! ```text
 //!   fullpipe (Python: arguments, dicts, exceptions) ─► fullpipe._fullpipe (Rust) ─► fullpipe, fullpipe-cli
 //! ```
 //!
-//! The functions here take texts and return documents as JSON texts; the Python sources turn them into values.
-//! Each operation that may take longer than some milliseconds runs on a thread of its own, without the GIL, while
-//! the calling thread handles signals ([`work`]).
+//! The functions of this module take strings and return documents as JSON strings; the Python sources convert
+//! them into values. Each operation that may take more than a few milliseconds runs on a separate thread,
+//! without the GIL, while the calling thread handles signals ([`work`]).
 #![deny(unsafe_code)]
 
 mod arrow;

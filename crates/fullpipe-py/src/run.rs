@@ -1,4 +1,4 @@
-//! Experiments in the simulator.
+//! Runs experiments in the simulator.
 
 use std::path::PathBuf;
 
@@ -45,7 +45,7 @@ pub(crate) fn check_repeat(py: Python<'_>, repeat: Option<u64>) -> PyResult<()> 
     }
 }
 
-/// Returns the result, or the exception for its error.
+/// Converts the error of a result into an exception.
 pub(crate) fn raised<T>(py: Python<'_>, result: Result<T, fullpipe::Error>) -> PyResult<T> {
     result.map_err(|error| exception(py, &error))
 }

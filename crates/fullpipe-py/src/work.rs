@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 
 use crate::errors::exception;
 
-/// Interval at which signals are handled: Ctrl-C is answered after at most this time.
+/// Interval at which signals are handled, and therefore the maximum delay after Ctrl-C.
 const POLL: Duration = Duration::from_millis(50);
 
 /// Observer that the calling thread can stop, and that counts finished runs.
@@ -50,14 +50,15 @@ impl JobWatch for Attendance {
 /// What happens to the work when a signal handler raises an exception.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AtSignal {
-    /// The work stops within milliseconds, and has ended when the exception is raised.
+    /// The work stops within milliseconds, and the exception is raised after it has ended.
     Wait,
-    /// The work may read a large input before it notices. It ends in the background, and its result is dropped.
+    /// The work may read a large input before it notices the request to stop. It ends in the background, and
+    /// its result is dropped.
     Leave,
 }
 
-/// Calls `work` on a thread of its own, without the GIL, and returns its result. `progress` is called with the
-/// numbers of finished runs and of all runs, in the calling thread, when they have changed.
+/// Calls `work` on a new thread, without the GIL, and returns its result. When the number of finished runs or
+/// of all runs has changed, the calling thread calls `progress` with both numbers.
 ///
 /// # Errors
 /// Returns the exception for an error or a panic of the work, and the exception that a signal handler or
@@ -79,7 +80,7 @@ pub(crate) fn attended<T: Send + 'static>(
                 "this is a defect of fullpipe: please report it with the input",
             ))
         });
-        // The receiver is gone if the calling thread no longer waits.
+        // Sending fails if the calling thread no longer waits.
         let _ = sender.send(result);
     });
     let failed =

@@ -1,7 +1,7 @@
 //! The library that `fullpipe run --world uml` preloads into a User-Mode Linux kernel.
 //!
-//! The kernel is an ordinary program, and the functions of this library replace those of libc with the same
-//! names. They answer from a [`Machine`], which stands for the host of the guest:
+//! The kernel is an ordinary program, and the functions of this library replace those of libc with the same names. The
+//! functions take their answers from a [`Machine`], which represents the host of the guest:
 //!
 //! | the kernel calls | the library answers |
 //! |---|---|
@@ -16,10 +16,11 @@
 //! | `mkstemp64` for the guest's memory | memory without a file system, whose size no mount limits |
 //! | `clone`, `ptrace` | as libc, but the guest's processes end with the kernel, and have the host's processor state |
 //!
-//! A signal of this library runs the guest's interrupt before the function that raises it returns. The interrupt
-//! may call any function of this library again, so no reference to the machine is held during a system call. The
-//! descriptors of the devices are sockets through which nothing is sent: each frame takes a signal, its return and
-//! one `epoll_wait` of system calls, in addition to those of the guest's processes.
+//! When a function of this library raises a signal, the guest's interrupt handler runs before the function returns. The
+//! handler may call any function of this library again, so no reference to the machine is held during a system call.
+//! The descriptors of the devices are sockets through which no data is sent. For each frame, the kernel makes three
+//! system calls in addition to those of the guest's processes: one to raise the signal, one to return from the handler,
+//! and one `epoll_wait`.
 //!
 //! A panic in one of these functions aborts the process, because it cannot unwind into C.
 #![cfg(target_os = "linux")]
@@ -50,7 +51,7 @@ unsafe impl Sync for Shared {}
 
 static MACHINE: Shared = Shared(UnsafeCell::new(None));
 
-/// Number of this process, to which signals are raised.
+/// Number of this process, to which the library sends signals.
 static PROCESS: AtomicI32 = AtomicI32::new(0);
 
 /// Runs `work` on the machine. `work` makes no system calls.
@@ -103,7 +104,7 @@ fn raise_alarm() {
     }
 }
 
-/// Raises a signal, for which the kernel has installed a handler. `raise(3)` would make two more system calls.
+/// Raises a signal for which the kernel has installed a handler. `raise(3)` would make two more system calls.
 fn raise(signal: c_int) {
     let process = PROCESS.load(Ordering::Relaxed);
     // SAFETY: the system call has the arguments that it requires. The kernel calls libc from its first thread,
@@ -193,13 +194,13 @@ pub unsafe extern "C" fn timer_gettime(_timer: *mut c_void, current: *mut itimer
     0
 }
 
-/// `sigsuspend(2)`: the guest's kernel is idle. The clock moves to the next event, which then happens.
+/// `sigsuspend(2)`: the guest's kernel is idle, so the clock moves to the next event, and the event takes place.
 #[unsafe(no_mangle)]
 pub extern "C" fn sigsuspend(_mask: *const sigset_t) -> c_int {
     if !machine(Machine::sleep) {
         fail("the guest hangs: its kernel sleeps without a timer, and no packet is on the path");
     }
-    // If the kernel does not read a frame in its interrupt, no further event is due until it has run.
+    // If the interrupt handler does not read the frame, no further event is due until the kernel has run.
     while let Some(due) = machine(Machine::due) {
         match due {
             Due::Frame => raise(libc::SIGIO),
@@ -222,8 +223,8 @@ pub unsafe extern "C" fn sigprocmask(how: c_int, set: *const sigset_t, old: *mut
             machine(Machine::block_alarm);
             // SAFETY: the caller passes a valid pointer or null.
             if let Some(old) = unsafe { old.as_mut() } {
-                // The kernel passes these signals to `sigsuspend` only, which does not use them.
-                // SAFETY: a signal set of zeros is valid, and empty.
+                // The kernel only passes this set to `sigsuspend`, which ignores it. SAFETY: a signal set of zeros is
+                // valid, and empty.
                 *old = unsafe { zeroed() };
             }
             return 0;
@@ -248,7 +249,7 @@ fn is_alarm(set: &sigset_t) -> bool {
     (1..=64).all(|signal| (unsafe { libc::sigismember(set, signal) } == 1) == (signal == libc::SIGALRM))
 }
 
-/// `epoll_ctl(2)`: the kernel waits for its devices.
+/// `epoll_ctl(2)`: the kernel registers its devices, to wait for their frames.
 ///
 /// # Safety
 /// The requirements are those of `epoll_ctl`.
@@ -286,7 +287,7 @@ pub unsafe extern "C" fn epoll_wait(
     unsafe { libc::syscall(libc::SYS_epoll_wait, epoll, events, most, timeout) as c_int }
 }
 
-/// Returns the pieces of memory of a call for several of them.
+/// Returns the pieces of memory that a caller of `readv` or `writev` passes.
 ///
 /// # Safety
 /// `pieces` points to `count` pieces.
@@ -361,8 +362,8 @@ pub unsafe extern "C" fn getrandom(bytes: *mut c_void, len: usize, _flags: c_uin
     len as ssize_t
 }
 
-/// `mkstemp(3)`: the file of the guest's memory lies in memory. The kernel unlinks the name, so a file of that
-/// name is created too.
+/// `mkstemp(3)`: the file for the guest's memory is kept in memory. The kernel unlinks the name of the file, so this
+/// function also creates a file with that name.
 ///
 /// # Safety
 /// `template` is a NUL-terminated string.
@@ -392,8 +393,8 @@ fn of_libc(name: &CStr) -> *mut c_void {
 /// libc's `ptrace(2)`.
 type Ptrace = unsafe extern "C" fn(c_uint, ...) -> c_long;
 
-/// `ptrace(2)`: the processes of the guest are killed if the kernel that traces them ends, and their processor
-/// state may be larger than the kernel knows.
+/// `ptrace(2)`: if the kernel ends, the processes that it traces are killed. Their processor state may be larger than
+/// the state that the kernel knows.
 ///
 /// # Safety
 /// The requirements are those of `ptrace`.
@@ -431,13 +432,13 @@ pub unsafe extern "C" fn ptrace(
 #[cfg(target_arch = "x86_64")]
 const NT_X86_XSTATE: usize = 0x202;
 
-/// Sets the processor state of the process `pid`, of which `part` may be only the first part.
+/// Sets the processor state of the process `pid`; `part` may be only the first part of the state.
 ///
 /// # Safety
 /// `real` is libc's `ptrace`, and `part` is readable memory.
 #[cfg(target_arch = "x86_64")]
 unsafe fn set_processor_state(real: Ptrace, pid: c_int, part: &iovec) -> c_long {
-    /// At least the size of the processor state of any host.
+    /// Upper bound of the size of the processor state on any host.
     const MOST: usize = 1 << 16;
     struct Kept(UnsafeCell<Option<ProcessorState>>);
     // SAFETY: one thread of the process traces others.
@@ -488,15 +489,15 @@ fn end_with(kernel: libc::pid_t) {
     // SAFETY: prctl has the arguments that it requires; the other functions have no requirements.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-        // A kernel that ended before the call above sends no signal. The process would then ask its new parent
-        // to trace it, and stop for ever.
+        // If the kernel ended before the call above, no signal is sent. This process would then ask its new parent to
+        // trace it, and stop forever.
         if libc::getppid() != kernel {
             libc::_exit(1);
         }
     }
 }
 
-/// Runs in a process that the kernel has created.
+/// Start function of a process that the kernel has created.
 extern "C" fn ends_with_kernel(start: *mut c_void) -> c_int {
     // SAFETY: `clone` passes a `Start` that is never freed.
     let start = unsafe { &*start.cast::<Start>() };
@@ -504,8 +505,8 @@ extern "C" fn ends_with_kernel(start: *mut c_void) -> c_int {
     (start.function)(start.argument)
 }
 
-/// `fork(2)`: the new process is killed if the kernel ends. The kernel forks when it starts, to check whether it
-/// may trace processes.
+/// `fork(2)`: the new process is killed if the kernel ends. The kernel forks at its start to check whether it may trace
+/// processes.
 #[unsafe(no_mangle)]
 pub extern "C" fn fork() -> libc::pid_t {
     type Fork = unsafe extern "C" fn() -> libc::pid_t;
@@ -540,7 +541,8 @@ pub unsafe extern "C" fn clone(
     ) -> c_int;
     // SAFETY: getpid has no requirements.
     let kernel = unsafe { libc::getpid() };
-    // The process may share its memory with the kernel, so the start is never freed. Guests create few.
+    // The process may share its memory with the kernel, so `Start` is never freed. Guests create few processes in this
+    // way.
     let start = Box::into_raw(Box::new(Start { kernel, function, argument }));
     // SAFETY: the pointer is libc's function of this type, and the other arguments are those of the caller.
     unsafe {

@@ -1,5 +1,5 @@
-//! Findings: each limit with the evidence from the time for which it applied, and the questions that remain
-//! open.
+//! Findings: each limit with its evidence, taken from the time for which the limit applied, and with the
+//! questions that remain open.
 
 use fullpipe_lab::stats::upper_median;
 use fullpipe_lab::trace::{BbrInfo, Row};
@@ -12,10 +12,9 @@ use super::window::{Flow, Window, bps, over, stretch};
 use super::{Confidence, Finding, JudgedRows, Limit};
 use crate::thresholds::time;
 
-/// Row spacing above which events between rows go unnoticed.
+/// Row spacing above which an event between two rows may go unnoticed.
 const COARSE: Duration = Duration::from_millis(150);
-/// BBR's rate estimate, not its window, limits the flow when Cwnd is full in less than this share of the
-/// rows.
+/// Share of the rows with a full Cwnd below which BBR's rate estimate, not its window, limits the flow.
 const RARELY_FULL: f64 = 0.5;
 
 /// Returns one finding per limit in the time since `from`, longest first. Findings are built on demand.
@@ -78,7 +77,7 @@ pub(super) fn notes(flow: &Flow<'_>) -> Vec<String> {
     notes
 }
 
-/// Returns the median row spacing if it is too large.
+/// Returns the median row spacing if it exceeds [`COARSE`].
 fn coarse(flow: &Flow<'_>) -> Option<Duration> {
     let apart = flow.rows.windows(2).map(|pair| pair[1].at.saturating_since(pair[0].at));
     let usual = upper_median(apart.collect::<Vec<Duration>>(), Ord::cmp)?;
@@ -296,7 +295,7 @@ impl Time<'_> {
         tally::round_trip(usual, least, self.queued())
     }
 
-    /// Describes the losses of a policer: at one delivered rate, without a queue.
+    /// Describes losses that suggest a policer: they occur at one delivered rate and without a queue.
     fn policer(&self, flow: &Flow<'_>) -> Option<String> {
         let losses = flow.losses();
         losses.at_one_rate().then(|| {

@@ -14,13 +14,13 @@
 //! | the same | a policer made the latest drops | `policer` |
 //! | the same | else | `cwnd` |
 //!
-//! The first column is a fact, because the simulator records what stopped the sender at each change. The
-//! stops are summed over round trips, because they alternate within a single one. If the path was busy, the
-//! path is the limit, for every kind of congestion control: a larger window would not have delivered more. If
-//! the path was not busy, the congestion control itself is the limit, unless a policer's drops slowed it
-//! down. BBR is a special case if a receive window or send buffer is the limit: BBR measures the resulting
-//! rate and paces at it, so the record attributes most of the time to the pacer. A window or buffer that
-//! stopped BBR for a fifth of the time is therefore the limit.
+//! The first column is a fact, because the simulator records each change of what stops the sender. Stops are
+//! summed over round trips, because different stops alternate within a single round trip. If the path was
+//! busy, the path is the limit, for every kind of congestion control: a larger window would not have
+//! delivered more. If the path was not busy, the congestion control itself is the limit, unless a policer's
+//! drops slowed it down. BBR is a special case if a receive window or send buffer is the limit: BBR measures
+//! the resulting rate and paces at it, so the record attributes most of the time to the pacer. A window or
+//! buffer that stopped BBR for a fifth of the time is therefore the limit.
 
 use fullpipe_lab::trace::Row;
 use fullpipe_tcp::SendLimit;
@@ -36,7 +36,7 @@ const STOPS: u64 = 1;
 /// Round trips on either side over which the busy time of the path is measured: BBR leaves the path idle in
 /// one round trip of eight.
 const WORK: u64 = 2;
-/// Round trips on either side over which BBR's stops at a window or buffer are counted: both sides together
+/// Round trips on either side over which BBR's stops at a window or buffer are counted; both sides together
 /// are one gain cycle.
 const CYCLE: u64 = 4;
 /// The path is busy when the link transmits for at least this share of the time. BBR keeps a link about this

@@ -23,21 +23,21 @@ pub enum Limit {
     /// The sender's pacing rate.
     Pacing,
     /// A rate cap on one flow or host below the link's rate, with an unknown mechanism: a policer, a shaper,
-    /// or a ceiling of the host's own (virtual switch).
+    /// or a ceiling of the host itself, such as that of a virtual switch.
     Cap,
-    /// A policer: a token bucket drops what the flow sends beyond its rate.
+    /// A policer: a token bucket that drops the packets that exceed its rate.
     Policer,
     /// The processor of one of the hosts.
     Cpu,
     /// The link itself.
     Link,
-    /// The input does not show the limit: it is at the sender or on the path, and only the receiver was
-    /// observed.
+    /// The input does not show the limit, which is at the sender or on the path, because only the receiver
+    /// was observed.
     Unknown,
 }
 
 impl Limit {
-    /// All limits that an input can show: all but [`Limit::Unknown`].
+    /// All limits that an input can show: every limit except [`Limit::Unknown`].
     pub const ALL: [Self; 11] = [
         Self::App,
         Self::ReceiverApp,
@@ -81,7 +81,7 @@ impl std::fmt::Display for Limit {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Confidence {
-    /// The finding fits, but so does another one.
+    /// The finding fits the input, but another finding fits it too.
     #[default]
     Low,
     /// The finding is the best explanation, but the evidence has a known gap.

@@ -1,8 +1,8 @@
 //! Loss episodes, and whether a fixed rate causes them.
 //!
-//! A policer drops the data above its rate and leaves the RTT unchanged, as does a short queue: a loss-based
-//! sender then has a large window at each loss. Random loss hits packets with equal probability at any
-//! window. The windows at loss are therefore ranked among the windows of all data:
+//! A policer, like a short queue, drops the data above a certain rate and leaves the RTT unchanged, so that a
+//! loss-based sender has a large window at each loss. Random loss hits packets with equal probability at any
+//! window. The classifier therefore ranks the windows at losses among the windows of all data:
 //!
 //! ```text
 //!   random loss     ranks spread evenly over 0..1, for any congestion control: their mean is 1/2,
@@ -24,24 +24,26 @@ use crate::thresholds::{loss, queue};
 
 /// Minimum number of losses for a meaningful mean rank.
 const FEWEST: usize = 3;
-/// Probability at which random loss is mistaken for a fixed rate.
+/// Accepted probability that random loss is mistaken for a fixed rate.
 const MISTAKE: f64 = 0.001;
 /// Standard deviation of a rank that is uniformly distributed over 0 to 1.
 /// Source: the square root of 1/12.
 const EVEN: f64 = 0.289;
-/// Standard deviations that the mean of many ranks exceeds with probability `MISTAKE`.
+/// Distance from its expected value that the mean of many ranks exceeds with probability `MISTAKE`.
 /// Source: the normal distribution.
 /// Unit: standard deviations
 const DEVIATIONS: f64 = 3.09;
-/// Largest number of losses for which the tail of the mean rank is computed exactly, as the corner of a cube;
-/// above it, the normal distribution applies.
+/// Largest number of losses for which the tail of the mean rank is computed exactly, as the volume of the
+/// corner of a cube. For more losses, the normal distribution is a good approximation.
 const FEW: usize = 6;
-/// Mean rank above which a fixed rate causes the losses, whatever their number, because two causes may mix.
+/// Minimum mean rank at which a fixed rate is taken for the cause of the losses. It applies to any number of
+/// losses, because some of them may have another cause.
 const HIGH: f64 = 0.65;
-/// A fixed rate causes the losses when the standard deviation of the windows at loss is below this share of
-/// their mean.
+/// Share of the mean window at losses below which the standard deviation of these windows shows that a fixed
+/// rate causes the losses.
 const ALIKE: f64 = 0.3;
-/// Minimum number of rows over which the rate around a loss is taken: a rate between two rows means little.
+/// Minimum number of rows over which the rate around a loss is measured, because a rate between two rows
+/// means little.
 const FEWEST_ROWS: usize = 6;
 /// Minimum mean number of round trips between losses for which windows are ranked.
 /// Unit: round trips
@@ -49,7 +51,8 @@ const FEWEST_TRIPS: f64 = 8.0;
 /// Minimum mean window at loss for which windows are ranked.
 /// Unit: segments
 const FEWEST_SEGMENTS: f64 = 20.0;
-/// Round trips from the first loss of a burst until all of it is retransmitted.
+/// Number of round trips from the first loss of a burst until all lost segments of the burst are
+/// retransmitted.
 const REPAIR: u64 = 2;
 /// Maximum number of rows read per round trip.
 const MOST_ROWS: usize = 64;
@@ -63,11 +66,11 @@ pub(super) struct Losses {
     pub(super) spread: f64,
     /// Mean rank of the windows at loss among those of all data, 0 to 1.
     pub(super) rank: f64,
-    /// Median of the rates that were delivered around the episodes, in bit/s; `None` without episodes.
+    /// Median of the rates delivered around the episodes, in bit/s; `None` without episodes.
     pub(super) rate: Option<f64>,
-    /// Number of episodes without a queue whose delivered rate is that median, within 5 %.
+    /// Number of episodes without a queue whose delivered rate is within 5 % of the median `rate`.
     pub(super) alike: usize,
-    /// Whether the first episode lost so much at once that slow start must have overshot a rate.
+    /// Whether the first episode lost so many segments at once that slow start must have overshot a rate.
     overshoots: bool,
     /// Highest rate that was delivered over a few rows, in bit/s.
     fastest: f64,
@@ -89,8 +92,8 @@ impl Losses {
             }
             if last.is_none_or(|at| row.at.saturating_since(at) > round_trip(row) * 2) {
                 if first.is_none() {
-                    // The first loss ends slow start. The window at that loss is a matter of chance, because
-                    // slow start overshoots.
+                    // The first loss ends slow start. The window at that loss is random, because slow start
+                    // overshoots.
                     first = Some(i);
                 } else {
                     heights.push(height(&rows[..=i], row));
@@ -103,8 +106,9 @@ impl Losses {
         }
         let Some(first) = first else { return Self::default() };
         let rank = mean_rank(&rows[first..], &heights);
-        // A retransmission leaves one round trip after the loss. It arrives another one later, when the
-        // sender has already slowed down, so a receiver shows the rate of the loss one round trip earlier.
+        // A retransmission leaves one round trip after the loss and arrives another round trip later, when
+        // the sender has already slowed down. In rows of a receiver, the rate at the loss is therefore found
+        // one round trip earlier.
         let [sender, receiver] = around.map(|around| one_rate(&around));
         let (rate, alike) = if sender.1 >= receiver.1 { sender } else { receiver };
         Self {
@@ -125,15 +129,15 @@ impl Losses {
     pub(super) fn after(past: &[Row], rows: &[Row]) -> Self {
         let (first, last) = (past.first(), rows.last());
         match first.zip(last).map(|(first, last)| first.sender.retransmits == last.sender.retransmits) {
-            // Most flows lose nothing for a long time, so their rows need not be copied.
+            // Most flows lose nothing for a long time; their rows need not be copied.
             Some(true) => Self::default(),
             Some(false) => Self::of(&[past, rows].concat()),
             None => Self::of(rows),
         }
     }
 
-    /// Returns whether at least three losses, and most of all losses, came at one delivered rate and without
-    /// a queue, as those of a policer do.
+    /// Returns whether at least three losses, and at least half of all losses, occurred at one delivered rate
+    /// and without a queue, as at a policer.
     pub(super) fn at_one_rate(&self) -> bool {
         let others = self.episodes.saturating_sub(1) as f64;
         self.alike >= loss::FEWEST_EPISODES && self.alike as f64 >= loss::MOST_EPISODES * others
@@ -145,14 +149,14 @@ impl Losses {
         count >= FEWEST && self.rank >= beyond_chance(count).max(HIGH) && self.spread < ALIKE
     }
 
-    /// Returns whether losses come so often that the windows just before them say nothing: among the few
-    /// windows of a short or low sawtooth, the largest of two round trips always ranks high.
+    /// Returns whether losses are so frequent that the windows just before them show nothing: in a short or
+    /// low sawtooth, the largest window of two round trips always ranks high.
     pub(super) fn are_dense(&self) -> bool {
         self.apart < FEWEST_TRIPS || self.window < FEWEST_SEGMENTS
     }
 
-    /// Returns whether slow start overshot a rate that may still be the limit. It is not if later losses come
-    /// at much lower rates.
+    /// Returns whether slow start overshot a rate that may still be the limit. If later losses occur at much
+    /// lower rates, that rate is not the limit.
     pub(super) fn may_come_from_a_rate(&self) -> bool {
         let later = self.episodes.saturating_sub(1);
         let lower = self.rate.is_some_and(|rate| rate < loss::FAR_BELOW * self.fastest);
@@ -160,7 +164,7 @@ impl Losses {
     }
 }
 
-/// Returns the mean of `count` uniform ranks that randomness exceeds with probability `MISTAKE`.
+/// Returns the value that the mean of `count` uniformly distributed ranks exceeds with probability `MISTAKE`.
 fn beyond_chance(count: usize) -> f64 {
     let n = count as f64;
     if count <= FEW {
@@ -182,8 +186,8 @@ pub(super) fn of_path(flow: &Flow<'_>, limit: Option<Limit>) -> LossEstimate {
     let delivered = last.delivered.saturating_sub(first.delivered).get();
     let segments = delivered.div_ceil(last.mss.get().max(1)).saturating_add(resent);
     // If a segment arrives twice, its retransmission repaired no loss. If more segments arrive twice than
-    // were retransmitted, the network duplicates segments, and the reports say nothing about the
-    // retransmissions.
+    // were retransmitted, the network duplicates segments, and the reports do not show how many
+    // retransmissions were spurious.
     let spurious = Some(last.dsack_dups.saturating_sub(first.dsack_dups)).filter(|count| *count <= resent);
     let again = if flow.by_rate { resent - spurious.unwrap_or(0) } else { resent };
     // A loss-based sender overflows the queue that it fills; a policer drops the excess of either kind of
@@ -201,14 +205,15 @@ pub(super) fn of_path(flow: &Flow<'_>, limit: Option<Limit>) -> LossEstimate {
 }
 
 /// Returns the rate that was delivered over two round trips before a loss, and whether there was a standing
-/// queue; `None` if too few rows show it. `later` is the number of round trips since then.
+/// queue; `None` if too few rows show it. `later` is the number of round trips between the loss and the last
+/// row.
 fn delivered(rows: &[Row], later: u64) -> Option<(f64, bool)> {
     let (at, trip) = (rows.last()?.at, round_trip(rows.last()?));
     let (from, to) = (at.saturating_sub(trip * (later + 2)), at.saturating_sub(trip * later));
     let end = rows.len() - rows.iter().rev().take(MOST_ROWS).take_while(|row| row.at > to).count();
     let near = rows[..end].iter().rev().take(MOST_ROWS).take_while(|row| row.at >= from).count();
     let near = Window { rows: &rows[end.saturating_sub(near.max(FEWEST_ROWS))..end] };
-    // The median is used, because the bursts of a sender form a short queue on any path.
+    // Use the median, because the bursts of a sender build a short queue on any path.
     let queued = near.median(stretch).is_some_and(|stretch| stretch >= queue::NONE_IN_LOG);
     (near.rate() > 0.0).then_some((near.rate(), queued))
 }
@@ -236,7 +241,7 @@ fn fastest(rows: &[Row]) -> f64 {
     rows.windows(FEWEST_ROWS).map(|rows| Window { rows }.rate()).fold(0.0, f64::max)
 }
 
-/// Returns the mean number of round trips between the first loss in `rows` and the `later` ones.
+/// Returns the mean number of round trips between losses: the first loss in `rows` and the `later` ones.
 fn apart(rows: &[Row], later: usize) -> f64 {
     let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return f64::INFINITY };
     let time = last.at.saturating_since(first.at).as_secs_f64();
@@ -244,15 +249,15 @@ fn apart(rows: &[Row], later: usize) -> f64 {
 }
 
 /// Returns the median of the rates around the losses, and the number of losses without a queue whose rate is
-/// that median, within 5 %.
+/// within 5 % of that median.
 fn one_rate(around: &[(f64, bool)]) -> (Option<f64>, usize) {
     let rate = upper_median(around.iter().map(|(rate, _)| *rate).collect(), f64::total_cmp);
     let near = |of: f64| rate.is_some_and(|rate| (of - rate).abs() <= loss::ONE_RATE * rate);
     (rate, around.iter().filter(|(of, queued)| !queued && near(*of)).count())
 }
 
-/// Returns the largest window, in bytes, just before a loss that first appears in `row`: the window in `row`
-/// may be reduced already.
+/// Returns the largest window, in bytes, just before a loss that first appears in `row`. The window in `row`
+/// itself may already be reduced.
 fn height(before: &[Row], row: &Row) -> f64 {
     let reach = row.at.saturating_sub(round_trip(row) * 2);
     let near = before.iter().rev().take(MOST_ROWS).take_while(|row| row.at >= reach);
@@ -260,7 +265,8 @@ fn height(before: &[Row], row: &Row) -> f64 {
     near.map(|row| row.sender.cwnd.get() as f64).fold(newest, f64::max)
 }
 
-/// Returns the mean share of the data that was sent with windows smaller than those in `heights`.
+/// Returns the mean rank of the windows in `heights`. The rank of a window is the share of the data that was
+/// sent with smaller windows.
 fn mean_rank(rows: &[Row], heights: &[f64]) -> f64 {
     if heights.is_empty() {
         return 0.0;

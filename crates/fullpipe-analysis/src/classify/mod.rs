@@ -11,9 +11,9 @@
 //! same [`Limit`]s, so that [`agreement`] can compare them.
 //!
 //! A limit applies to a span of round trips, never to an instant: within one round trip an ACK-clocked sender
-//! waits by turns for its window, its application and its pacer. The kernel counters of such instants are
-//! misleading (`sndbuf_limited` shows 2 to 15 % for a flow that its send buffer limits all the time), so no
-//! rule reads them. The rules need at least ten rows per second.
+//! waits alternately for its window, its application and its pacer. The kernel counters that add up such
+//! instants are misleading (`sndbuf_limited` shows 2 to 15 % for a flow that its send buffer limits all the
+//! time), so no rule reads them. The rules need at least ten rows per second.
 //!
 //! | file | concept |
 //! |---|---|
@@ -140,16 +140,16 @@ pub fn classify(rows: &[Row], host: &SocketFacts) -> Classification {
 pub(crate) struct Past {
     /// Largest receive window so far.
     largest_window: Bytes,
-    /// Whether data had already been delivered; the rows that follow are then not the start of the flow.
+    /// Whether the dropped rows delivered data. If so, the rows that follow are not the start of the flow.
     started: bool,
     /// A subset of the dropped rows, to classify losses: on a long path losses are many seconds apart.
     rows: Vec<Row>,
 }
 
 impl Past {
-    /// One in this many dropped rows is kept, in addition to the rows before and after each loss.
+    /// The history keeps one of this many dropped rows, in addition to the rows before and after each loss.
     const KEPT: usize = 4;
-    /// Maximum number of rows kept.
+    /// Maximum number of rows that the history keeps.
     pub(crate) const ROWS: usize = 256;
 
     /// Adds rows that are about to be dropped.
@@ -212,15 +212,15 @@ pub(crate) fn intervals_between(
     spans::merged(judged.rows, &judged.verdicts, Basis::Inferred)
 }
 
-/// Rows with a verdict for each time between two of them.
+/// Rows, with a verdict for the time between each row and the next.
 struct JudgedRows<'a> {
     rows: &'a [Row],
     verdicts: Vec<spans::Verdict>,
 }
 
 impl<'a> JudgedRows<'a> {
-    /// Judges the rows between `from` and `to`, and 16 rows on either side, because the neighbours of a
-    /// verdict decide whether it is noise.
+    /// Judges the rows between `from` and `to`, and 16 rows on either side, because the neighbouring verdicts
+    /// decide whether a verdict is noise.
     fn of(flow: &Flow<'a>, from: Instant, to: Instant) -> Self {
         const MORE: usize = 16;
         let begin = up_to(flow.rows, from).saturating_sub(MORE);
@@ -229,8 +229,9 @@ impl<'a> JudgedRows<'a> {
         Self { rows, verdicts: rules::verdicts(flow, begin..end) }
     }
 
-    /// Judges the rows after `from`; earlier rows are judged only if the limits differ. The last limit of a
-    /// flow is never noise, and usually one limit applies for the whole time.
+    /// Judges the rows after `from`. Earlier rows are judged only if the later rows have different limits.
+    /// Otherwise all later rows have the last limit of the flow, which is never noise. Usually one limit
+    /// applies for the whole time.
     fn since(flow: &Flow<'a>, from: Instant) -> Self {
         let begin = up_to(flow.rows, from).saturating_sub(1);
         match rules::of_one_limit(flow, begin..flow.rows.len()) {

@@ -75,14 +75,15 @@ pub(super) fn by_reader_or_path(flow: &Flow<'_>, at: usize) -> (Limit, Confidenc
     }
 }
 
-/// Returns whether the receive window has shrunk: a buffer never shrinks, so the reader has fallen behind.
+/// Returns whether the receive window has shrunk. A buffer never shrinks, so a smaller window shows that the
+/// reader has fallen behind.
 fn shrank(flow: &Flow<'_>, at: usize, near: &Window<'_>) -> bool {
     let usual = near.median(|row| Some(row.sender.rwnd.get() as f64));
     usual.is_some_and(|usual| usual < SMALLER * flow.largest_window(at))
 }
 
-/// Returns whether at least the share `unread` of the buffer was not advertised over many round trips, and
-/// far less was delivered than the buffer allows.
+/// Returns whether, over many round trips, at least the share `unread` of the buffer was not advertised, and
+/// the flow delivered far less than the buffer allows.
 fn costs_more_than_the_buffer(flow: &Flow<'_>, at: usize, unread: f64) -> bool {
     let long = around(flow.rows, at, LONG, WIDE_ROWS);
     let carried = flow.carried(at, &Window { rows: &flow.rows[long.clone()] });
@@ -137,19 +138,19 @@ mod tests {
     fn a_reader_by_the_bufferful_shows_by_its_closings() {
         let told = classify(&by_the_bufferful(115, 28), &SocketFacts::default()).findings;
         assert_eq!(told[0].limit, Limit::ReceiverApp);
-        // The evidence, and the fact that one end cannot observe.
+        // Check the evidence, and the question that one end cannot answer.
         let told = [&told[0].evidence[1], &told[0].could_not_tell[0]];
         assert!(
             told[0].contains(" and fell to 512 B") && told[0].contains("would allow 20.2 Mbit/s"),
             "{told:?}"
         );
         assert!(told[1].contains("Recv-Q is not known"), "{told:?}");
-        // The same rate without a closed window: this looks like a queue on the path.
+        // At the same rate, a window that never closes is limited by the buffer.
         assert_eq!(main_limit(&by_the_bufferful(115, 0)), Limit::Rwnd);
     }
 
-    /// On a busy host, a reader that keeps up is occasionally late. That costs less than the buffer limit
-    /// does.
+    /// On a busy host, a reader that keeps up is occasionally late. The late reads cost less rate than the
+    /// small buffer.
     #[test]
     fn a_reader_that_comes_late_is_no_slow_reader() {
         assert_eq!(main_limit(&by_the_bufferful(51, 9)), Limit::Rwnd);

@@ -48,8 +48,8 @@ const LATE: f64 = 2.0;
 const BLIP: u64 = 2;
 /// Maximum number of rows in a span that counts as noise, if rows are further apart than round trips.
 const BLIP_ROWS: usize = 2;
-/// The send buffer is the limit if the sender waits for it in at least this share of the rows. A buffer about
-/// as large as cwnd that is written in bursts is full of unsent data only part of the time.
+/// The send buffer is the limit if the writer waits for space in it in at least this share of the rows. A
+/// buffer about as large as cwnd that is written in bursts is full of unsent data only part of the time.
 const WAITS: f64 = 0.25;
 /// Minimum number of rows on either side over which the share `WAITS` is counted.
 const WAITS_ROWS: usize = 3;
@@ -58,17 +58,17 @@ const AT_THE_CAP: f64 = 0.85;
 /// Round trips on either side over which full windows are counted for BBR: both sides together are one gain
 /// cycle.
 const CYCLE: u64 = 4;
-/// The window has holes if less than this share of the unacknowledged data is still in flight. Without losses
-/// all of it is.
+/// The window has holes if less than this share of the unacknowledged data is still in flight. Without
+/// losses, all unacknowledged data is in flight.
 const HOLES: f64 = 0.9;
-/// BBR itself holds back if it delivers less than this share of its typical rate: it drains its queue at
-/// three quarters of the rate.
+/// BBR itself limits the flow if it delivers less than this share of its typical rate. While BBR drains its
+/// queue, it sends at three quarters of the rate.
 const BELOW: f64 = 0.7;
 /// A rate is steady if its values over single round trips vary by less than this share of their median.
 const STEADY: f64 = 0.12;
 /// Under loss, a rate is constant if its values over single round trips vary by less than this share of their
-/// median. Random loss of a fifth makes the rate vary more, for any number of segments per round trip that is
-/// large enough to evaluate.
+/// median. If a fifth of the packets is lost at random, the rate varies by more than this share at any number
+/// of segments per round trip that is large enough to evaluate.
 const CLOCK: f64 = 0.06;
 /// Minimum number of segments per round trip at which the rate of a single round trip is statistically
 /// meaningful.
@@ -128,7 +128,7 @@ fn verdict(flow: &Flow<'_>, at: usize) -> Verdict {
     let near = flow.window(at, NEAR, 1);
     let (limit, confidence) = if !near.mostly(data_waits) {
         // A buffer above its limit was filled while data was leaving. That data may have filled the
-        // congestion window, yet the writer is waiting for the buffer.
+        // congestion window, but the writer is waiting for the buffer.
         if near.rows.iter().any(buffer_overflows)
             || near.mostly(buffer_is_full) && !near.mostly(congestion_window_is_full)
         {
@@ -158,7 +158,7 @@ fn verdict(flow: &Flow<'_>, at: usize) -> Verdict {
     } else if flow.window(at, 2 * NEAR, WAITS_ROWS).share(waits_for_buffer) >= WAITS {
         (Limit::Sndbuf, High)
     } else if flow.by_rate && flow.window(at, CYCLE, WIDE_ROWS).share(full_of_holes) >= time::FOLLOWED {
-        // BBR measures the rate that the holes leave, and paces at it between them.
+        // BBR measures the rate that is possible with the holes, and paces at this rate between them.
         (Limit::Rwnd, High)
     } else {
         by_reader_or_path(flow, at)
@@ -166,7 +166,8 @@ fn verdict(flow: &Flow<'_>, at: usize) -> Verdict {
     Verdict { limit, confidence }
 }
 
-/// Returns whether at least one segment is waiting: less may be a partial segment that waits for more data.
+/// Returns whether at least one full segment is waiting to be sent. A smaller amount may be a partial segment
+/// that waits for more data.
 fn data_waits(row: &Row) -> bool {
     row.sender.notsent >= row.sender.mss
 }
@@ -175,9 +176,9 @@ fn buffer_is_full(row: &Row) -> bool {
     over(row.sender.sndbuf_used, row.sender.sndbuf).is_some_and(|share| share >= send_buffer::BLOCKED_IN_ROWS)
 }
 
-/// Returns whether the send buffer is at or above its limit. The kernel may exceed the limit when it wakes a
-/// writer, and the writer returns late; until then the buffer may look emptier than the rule of thirds
-/// predicts.
+/// Returns whether the send buffer is at or above its limit. When the kernel wakes a writer, the buffer may
+/// come to exceed its limit. If the writer is slow to write again, the buffer may become emptier than the two
+/// thirds at which the kernel wakes a writer.
 fn buffer_overflows(row: &Row) -> bool {
     over(row.sender.sndbuf_used, row.sender.sndbuf).is_some_and(|share| share >= 1.0)
 }
@@ -262,8 +263,8 @@ pub(super) fn by_path(flow: &Flow<'_>, at: usize) -> (Limit, Confidence) {
         if flow.window(at, NEAR, 1).rate() < BELOW * typical {
             return (Limit::Cwnd, High);
         }
-        // If more is lost than BBR's probes account for, BBR underestimates the path. A policer drops the
-        // same share during probes, but passes the rest at a constant rate.
+        // If more packets are lost than BBR's probes can cause, BBR underestimates the path. A policer drops
+        // the same share during probes, but passes the rest at a constant rate.
         let counted = flow.segments_a_round_trip(at, typical) >= COUNTED;
         let clock = rates.is_some_and(|rates| rates.spread() < CLOCK);
         let bears = |most: f64, round_trips: u64| flow.window(at, round_trips, WIDE_ROWS).repeated() <= most;
@@ -273,7 +274,7 @@ pub(super) fn by_path(flow: &Flow<'_>, at: usize) -> (Limit, Confidence) {
         // The probes either build a queue, or their excess data is lost.
         let probed = wide.most(stretch).is_some_and(|most| most >= queue::PROBED);
         // A policer's token bucket lets bursts through, and BBR may overestimate its rate for ten seconds:
-        // both queue for a while. A standing queue raises the median RTT of the flow.
+        // both build a temporary queue. Only a standing queue raises the median RTT of the flow.
         let level = flow.typical_stretch().is_none_or(|stretch| stretch < queue::NONE_IN_LOG);
         let drops = level && (flow.losses().at_one_rate() || obeys_a_policer(flow, at));
         return match (fixed, probed) {
@@ -286,7 +287,7 @@ pub(super) fn by_path(flow: &Flow<'_>, at: usize) -> (Limit, Confidence) {
         return (fixed, confidence.max(High));
     }
     if flow.losses().at_fixed_rate() {
-        // Delayed ACKs produce a rate as steady as a policer's, whatever else is lost.
+        // Delayed ACKs make the rate as steady as that of a policer, so the losses may have any cause.
         if answers_late(&wide) {
             return (Limit::Cwnd, Low);
         }

@@ -6,8 +6,8 @@
 //!               └─ does not, or unknown link    each flow is judged alone
 //! ```
 //!
-//! A flow judged alone keeps the limit of its own rows, but if one of several flows has a fixed rate, this is
-//! not taken for a rate cap ([`of_one_of_several`]).
+//! A flow that is judged alone keeps the limit of its own rows, with one exception: the fixed rate of one of
+//! several flows is not taken for a rate cap ([`of_one_of_several`]).
 
 use fullpipe_units::{Bytes, Rate};
 
@@ -19,20 +19,20 @@ use crate::thresholds::link;
 /// Link that flows of one direction share over one span of time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SharedLink {
-    /// Number of flows that take part.
+    /// Number of flows that share the link.
     flows: usize,
-    /// Smallest payload rate with which a flow takes part, in bit/s.
+    /// Minimum payload rate, in bit/s, for a flow to count as one that shares the link.
     least: f64,
-    /// Payload rates of the flows that take part, summed.
+    /// Sum of the payload rates of the flows that share the link.
     sum: Rate,
-    /// Rate of the link, if it is known and the flows fill it together.
+    /// Rate of the link, if it is known and the flows together fill the link.
     full: Option<Rate>,
     judges_one: bool,
 }
 
 impl SharedLink {
-    /// Creates the link of flows with the payload rates `rates`. A flow whose rate is negligible takes no
-    /// part. `link` is the rate of the link, if it is known. `mss` is the largest payload of a segment, or
+    /// Creates the link of flows with the payload rates `rates`. A flow with a negligible rate does not
+    /// count. `link` is the rate of the link, if it is known. `mss` is the largest payload of a segment, or
     /// zero if it is unknown.
     pub fn of(rates: impl Iterator<Item = Rate> + Clone, link: Option<Rate>, mss: Bytes) -> Self {
         let largest = rates.clone().max().unwrap_or_default();
@@ -45,19 +45,19 @@ impl SharedLink {
         Self { flows, sum, full: link.filter(|link| fills(sum, *link, mss)), ..shared }
     }
 
-    /// Makes the rule apply to a single flow, too. This is needed for a receiver; for a sender, its own rows
-    /// show whether it fills the link alone.
+    /// Applies the rule to a single flow, too. A receiver needs this, whereas the rows of a sender show
+    /// whether it fills the link alone.
     #[must_use]
     pub(crate) fn judging_one(self) -> Self {
         Self { judges_one: true, ..self }
     }
 
-    /// Returns whether a flow of payload rate `rate` takes part.
+    /// Returns whether a flow of payload rate `rate` counts as one that shares the link.
     pub fn takes_part(&self, rate: Rate) -> bool {
         !rate.is_zero() && rate.as_bps() as f64 >= self.least
     }
 
-    /// Returns the sum of the payload rates, if several flows take part.
+    /// Returns the sum of the payload rates, if several flows share the link.
     pub fn sum_of_several(&self) -> Option<Rate> {
         (self.flows > 1).then_some(self.sum)
     }
@@ -141,8 +141,8 @@ mod tests {
         shared.corrected(Rate::from_bps(rate * 1_000_000), OWN)
     }
 
-    /// 93 % of the link count in wire rate: segments of 1448 bytes take 1500 on the wire, so 90 Mbit/s of
-    /// payload are 93.2 % of a link of 100 Mbit/s, and 89 Mbit/s are 92.2 %.
+    /// The link is full at 93 % of its rate, counted with headers: a segment of 1448 bytes takes 1500 bytes
+    /// on the link, so 90 Mbit/s of payload are 93.2 % of a link of 100 Mbit/s, and 89 Mbit/s are 92.2 %.
     #[test]
     fn flows_that_fill_the_link_together_have_it_as_their_limit() {
         let full = shared(&[60, 20, 10], Some(100));

@@ -9,7 +9,7 @@ use super::{Basis, Confidence, Limit, LimitPeriod};
 
 /// Maximum number of rows considered on one side of a row, to bound the work.
 const MOST_ROWS: usize = 512;
-/// Substitute for an RTT that is not known yet.
+/// Value that replaces an RTT that is not known yet.
 const UNKNOWN_RTT: Duration = Duration::from_millis(100);
 
 /// Limit and confidence for the time between two neighbouring rows.
@@ -19,8 +19,8 @@ pub(super) struct Verdict {
     pub(super) confidence: Confidence,
 }
 
-/// Returns the rows from the last one before any data is in flight or delivered to the last one that delivers
-/// data. No transfer can be limited outside this range.
+/// Returns the rows of the transfer: from the last row before any data is in flight or delivered, to the last
+/// row that delivers data. Outside this range nothing limits the transfer.
 pub(super) fn lifetime(rows: &[Row]) -> &[Row] {
     let moves = |row: &Row| {
         let sender = &row.sender;

@@ -103,8 +103,8 @@ fn most_common(whole: &Flow<'_>, judged: &[JudgedRows<'_>]) -> Vec<Verdict> {
     whole.rows.iter().skip(1).map(|row| at(row).unwrap_or(none)).collect()
 }
 
-/// Returns one finding per limit, longest first. Its text comes from the stream to which the limit applied
-/// longest, or from the sum for a limit of the shared path.
+/// Returns one finding per limit, longest first. The text of a finding comes from the stream to which the
+/// limit applied longest or, for a limit of the shared path, from the sum of the streams.
 fn merged(of_each: &[Vec<Finding>], judged: &[JudgedRows<'_>], of_sum: &[Finding]) -> Vec<Finding> {
     let lives: Vec<f64> = judged.iter().map(|judged| life(judged).as_secs_f64()).collect();
     let all: f64 = lives.iter().sum();

@@ -1,5 +1,5 @@
-//! Time, confidence and delivered data of one limit. Rows of a sender and samples of a capture share this
-//! code, and the texts that apply to both.
+//! Time, confidence and delivered data of one limit. This code, with the texts for reports, serves both the
+//! rows of a sender and the samples of a capture.
 
 use fullpipe_lab::stats::upper_median;
 use fullpipe_units::{Duration, Rate};
@@ -85,8 +85,8 @@ impl<'a, R> Tally<'a, R> {
         upper_median(self.rows.iter().filter_map(|row| value(row)).collect(), f64::total_cmp)
     }
 
-    /// Returns a clause that describes the limit. A rate cap with a queue delays; a policer drops. `lossy`
-    /// and `queued` are evaluated only for limits that depend on them.
+    /// Returns a clause that describes the limit. A rate cap with a queue delays packets, whereas a policer
+    /// drops them. `lossy` and `queued` are evaluated only for limits that depend on them.
     pub(super) fn what(&self, lossy: impl FnOnce() -> bool, queued: impl FnOnce() -> bool) -> &'static str {
         match self.limit {
             Limit::App => "the sending application offers no more data",
@@ -108,7 +108,7 @@ impl<'a, R> Tally<'a, R> {
         }
     }
 
-    /// Returns the next test that would settle the question, for rows and captures alike.
+    /// Returns the test that would settle the open question. It is the same for rows and for captures.
     pub(super) fn next_test(&self, line_is_known: bool) -> Option<&'static str> {
         match self.limit {
             Limit::Rwnd | Limit::ReceiverApp => Some("check Recv-Q on the receiving host: ss -tn"),

@@ -28,8 +28,8 @@ fn interval(from: u64, to: u64, limit: Limit) -> LimitPeriod {
     LimitPeriod { from, to, limit, basis: Basis::Inferred, confidence: Confidence::High }
 }
 
-/// Retransmissions of BBR that the receiver reports as duplicates repaired no loss. More duplicates than
-/// retransmissions are those of the network.
+/// If the receiver reports a retransmission of BBR as a duplicate, it repaired no loss. If it reports more
+/// duplicates than there were retransmissions, the network duplicated segments.
 #[test]
 fn spurious_retransmissions_are_no_losses() {
     let loss = |cc: Algorithm, duplicates: fn(u64) -> u64| {
@@ -99,8 +99,8 @@ fn each_rule_has_its_column() {
     assert_eq!(main_limit(&rows(queued)), Limit::Link);
 }
 
-/// A full window is due to the buffer or to the reader; the receiver's columns decide which, or a window that
-/// shrank.
+/// A full window is due to the buffer or to the reader; the receiver's columns, or a window that has shrunk,
+/// decide which.
 #[test]
 fn a_window_is_small_for_two_reasons() {
     let small = |row: &mut Row| row.sender.rwnd = Bytes::new(100 * MSS);
@@ -234,8 +234,9 @@ fn losses_are_told_by_their_rank() {
     }
 }
 
-/// Slow start that loses a third of its window at once has overshot a rate. Loss of single segments has not, and
-/// losses at much lower rates than the highest one hold the flow down, whatever ended its slow start.
+/// If slow start loses a third of its window at once, it has overshot a rate; if it loses single segments, it
+/// has not. Later losses at rates much lower than the highest one limit the flow, whatever ended its slow
+/// start.
 #[test]
 fn a_burst_of_losses_may_come_from_a_rate() {
     // The window doubles up to 160 segments and falls to `after`; later it loses one segment per `every` rows.
@@ -261,7 +262,7 @@ fn a_burst_of_losses_may_come_from_a_rate() {
 }
 
 /// Windows of a low sawtooth cannot be ranked: the largest window of the last two round trips is always near
-/// its top. Random losses of 2 % once looked like those of a cap.
+/// its top. Random losses of 2 % were once taken for those of a cap.
 #[test]
 fn a_low_sawtooth_says_nothing_about_a_rate() {
     let sawtooth = |low: u64| {

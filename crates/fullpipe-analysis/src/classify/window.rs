@@ -18,7 +18,7 @@ use crate::thresholds::queue;
 /// pacing rate for loss-based senders: 1.2 windows per round trip, and 2 in slow start. BBR paces at half a
 /// window per round trip, and at a whole one in Startup.
 const PACED_BY_WINDOW: f64 = 1.1;
-/// A condition holds for most rows if it holds for this share of them.
+/// A condition holds for most rows if it holds for at least this share of them.
 const MOSTLY: f64 = 0.5;
 
 /// One flow with the properties that apply to it as a whole.
@@ -44,7 +44,8 @@ pub(super) struct Flow<'a> {
 struct WindowHistory {
     /// Largest receive window so far, in bytes.
     largest: f64,
-    /// Sum over the rows so far of the unadvertised part of the largest window at that time.
+    /// Sum over the rows so far, in bytes: how much smaller the window of each row is than the largest window
+    /// up to that row.
     not_offered: f64,
 }
 
@@ -87,7 +88,8 @@ impl<'a> Flow<'a> {
         self.offered()[at].largest
     }
 
-    /// Returns the mean share of the largest window so far that the rows in `range` do not advertise, 0 to 1.
+    /// Returns the share of the largest window so far, 0 to 1, that the rows in `range` do not advertise on
+    /// average.
     pub(super) fn not_offered(&self, range: Range<usize>) -> f64 {
         let up_to = |end: usize| end.checked_sub(1).map_or(0.0, |last| self.offered()[last].not_offered);
         let count = range.len().max(1) as f64;
@@ -250,8 +252,8 @@ impl Window<'_> {
     }
 
     /// Returns the rates of single round trips, or `None` for fewer than four. A rate between two rows means
-    /// nothing, because a window leaves in bursts. Round trips in which `pauses` is true are ignored, and so
-    /// is the next one, in which the path fills again.
+    /// nothing, because a window leaves in bursts. A round trip in which `pauses` is true is ignored, and so
+    /// is the round trip after it, in which the path fills again.
     pub(super) fn rates(&self, pauses: impl Fn(&Row) -> bool) -> Option<Rates> {
         let mut rates: Vec<f64> = Vec::new();
         let (mut begin, mut paused) = (0, false);

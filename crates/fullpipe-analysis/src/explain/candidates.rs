@@ -19,27 +19,28 @@ use crate::thresholds::{link, queue, rate, send_buffer, window};
 /// Source: 3.93 of 4.19 MB, measured.
 const TYPICAL_USABLE: f64 = 0.94;
 
-/// Share of the estimated data in flight that a buffer has certainly held, because rate x RTT is an imprecise
-/// estimate.
+/// Share of the estimated data in flight that a buffer is certain to have held. The share is below one
+/// because rate x RTT is an imprecise estimate.
 const SURELY_HELD: (u64, u64) = (9, 10);
-/// A prediction explains the measured rate if it is at most this multiple of that rate: windows are not
-/// always full.
+/// A prediction explains the measured rate if it is at most this multiple of that rate. It may be higher than
+/// the measured rate, because windows are not always full.
 const FIT: f64 = 1.4;
-/// A prediction explains the measured rate if it is at least this share of that rate: the log is coarse.
+/// A prediction explains the measured rate if it is at least this share of that rate. It may be slightly
+/// lower than the measured rate, because the log is coarse.
 const GRAIN: f64 = 0.95;
 /// A control measurement of up to this multiple of the steady rate counts as equal to it.
 const SAME: f64 = 1.25;
 /// A control measurement of at least this multiple of the steady rate rules out a rate cap on the host.
 const EXCLUDES: f64 = 1.5;
 
-/// A rate cap dropped nothing if less than this share of the segments was retransmitted. When its probes
-/// exceed the cap, BBR retransmits 7 % of its segments at a policer and 1 % at a shaper with a queue of 1
-/// BDP; a tenth of the smaller share fits neither.
+/// A rate cap dropped nothing if less than this share of the segments was retransmitted. Because BBR's probes
+/// exceed the cap, BBR retransmits 7 % of its segments at a policer, and 1 % at a shaper with a queue of 1
+/// BDP. A tenth of the smaller share fits neither of them.
 /// Source: `experiments/flow-cap.toml`.
 const DROPPED_AT_A_CAP: f64 = 0.001;
 
-/// Returns the assumed buffers: from the dump, or else the kernel's defaults, but never smaller than the log
-/// proves.
+/// Returns the assumed buffers: those of the dump, or else the kernel's defaults, and at least as large as
+/// the log proves.
 pub(super) fn buffers(
     facts: &Facts<'_>,
     series: &Series,
@@ -60,7 +61,7 @@ pub(super) fn buffers(
         (None, None) => WindowRule::AdvWinScale(1),
     };
     let of_sender = if older_dump { BufferSource::OlderDump } else { BufferSource::Dump };
-    // The receiver's own dump may be newer than the sender's.
+    // A dump of the receiver alone may be newer than that of the sender.
     let of_receiver = if facts.hosts.one_for_both() { of_sender } else { BufferSource::Dump };
     let default_rmem = kernel.map_or(OLDER_DEFAULT_RMEM, default_rmem);
     let choose = |(dump, source): (Option<[Bytes; 3]>, _), default: Bytes, least: Bytes| match dump {
@@ -223,7 +224,8 @@ impl Explainer<'_> {
         Rate::of(total, self.measured.rtt)
     }
 
-    /// Returns whether the rate is that of the control measurement, which a cap of the host explains.
+    /// Returns whether the rate equals that of the control measurement, so that a rate cap on the host
+    /// explains it.
     pub(super) fn meets_the_control_rate(&self) -> bool {
         self.control_verdict() == Control::Same && self.cap.is_some()
     }
@@ -293,7 +295,7 @@ impl Explainer<'_> {
             "tcp_rmem[2] {rcvbuf} gives a window of {window} ({rule}), which allows {ceiling} at an RTT of {}",
             self.measured.rtt
         ));
-        // An old or missing dump matters less if other settings lead to the same window.
+        // An outdated dump matters less if the kernel's defaults lead to the same window.
         let by_default = WindowRule::AdvWinScale(1).window(OLDER_DEFAULT_RMEM);
         if rcvbuf_source == BufferSource::OlderDump && by_default == window {
             evidence.push(format!(
@@ -399,15 +401,16 @@ impl Explainer<'_> {
         Some(again as f64 / self.segments().max(1) as f64)
     }
 
-    /// Returns the number of segments that the data of the log fills.
+    /// Returns the number of full segments that the data of the log needs.
     fn segments(&self) -> u64 {
         let log = self.facts.transfer;
         let bytes = log.sent.map_or_else(|| log.bytes(), |sent| sent.bytes);
         bytes.get().div_ceil(self.measured.mss.get().max(1))
     }
 
-    /// Returns whether the congestion window excludes a queue beyond the sending host: a loss-based sender
-    /// that fills one increases its window until a packet is lost. BBR keeps its window constant by design.
+    /// Returns whether the congestion window rules out a queue beyond the sending host: if there is a queue,
+    /// a loss-based sender increases its window until a packet is lost. BBR keeps its window constant by
+    /// design.
     fn path_is_excluded(&self) -> bool {
         let loss_based =
             !matches!(self.sender, Sender::Assumed(_)) && !self.sender.algorithm().is_rate_based();
@@ -415,8 +418,8 @@ impl Explainer<'_> {
         loss_based && lossless && self.series.cwnd_is_constant()
     }
 
-    /// Excludes link and policer, if the congestion window does. A shaper on the sending host is not
-    /// excluded: it delays packets before they count as sent.
+    /// Excludes link and policer, if the congestion window rules them out. A shaper on the sending host is
+    /// not excluded: it delays packets before they count as sent.
     pub(super) fn exclude_the_path(&mut self) {
         if self.path_is_excluded() {
             let evidence = format!(
@@ -519,7 +522,8 @@ impl Explainer<'_> {
         }
     }
 
-    /// Returns whether the rate comes near that of `link`: a flow that starts slowly fills the link later only.
+    /// Returns whether the rate is near that of `link`. A flow that starts slowly may fill the link only
+    /// later.
     fn nearly_fills(&self, link: Rate) -> bool {
         let mss = self.measured.mss.get();
         let most = link.mul_div(mss, mss + HEADERS);

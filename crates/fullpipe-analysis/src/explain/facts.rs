@@ -19,14 +19,14 @@ pub struct HostFacts {
     pub local: Option<HostSettings>,
     /// Kernel settings of the other host.
     pub peer: Option<HostSettings>,
-    /// Whether the peer is a different host with unknown settings, unless `peer` is given; `local` then does
-    /// not apply to the peer.
+    /// Whether the peer is a different host. If `peer` is `None`, its settings are then unknown, and `local`
+    /// does not apply to it.
     pub peer_is_unknown: bool,
     /// Whether both endpoints are on the same host, so that there is no path between them and no ladder.
     pub same_host: bool,
     /// Kernel release of the hosts, if the settings lack it or contain a wrong one.
     pub kernel: Option<KernelVersion>,
-    /// Rate of one flow of the same host where neither link nor RTT is a limit (LAN).
+    /// Rate of one flow of the same host on a path on which neither link nor RTT is a limit, such as a LAN.
     pub control: Option<Rate>,
     /// Option by which the sampled application limits its own rate.
     pub rate_option: Option<RateOption>,

@@ -27,7 +27,7 @@ pub struct Exclusion {
 pub struct Findings {
     /// Findings in order of likelihood, never empty.
     pub findings: Vec<Finding>,
-    /// Candidates for the limit, if the input does not decide it.
+    /// Candidates for the limit, if the input does not show which of them applies.
     pub undecided: Option<Undecided>,
     /// Limits that were ruled out.
     pub excluded: Vec<Exclusion>,
@@ -93,7 +93,7 @@ pub struct StandingQueue {
     pub idle_rtt_ms: f64,
     /// Mean RTT under load in milliseconds.
     pub loaded_rtt_ms: f64,
-    /// Time that a packet waits in the queue, in milliseconds: the difference of the two.
+    /// Time that a packet waits in the queue, in milliseconds: the difference of the two RTTs.
     pub delay_ms: f64,
     /// Payload that this flow keeps in the queue: its rate times the delay.
     pub bytes: u64,
@@ -146,7 +146,7 @@ pub enum RttSource {
     /// Upper bound derived from the log: a window at most doubles per round trip, and is never smaller than
     /// rate x RTT.
     Bound,
-    /// Neither known nor needed: a UDP log.
+    /// Unknown and not needed, as for a UDP log.
     Unknown,
 }
 
@@ -220,7 +220,7 @@ impl Buffers {
 pub enum BufferSource {
     /// The sysctl dump.
     Dump,
-    /// A sysctl dump that is older than the log, so the size is an assumption.
+    /// A sysctl dump that is older than the log; the size is an assumption.
     OlderDump,
     /// The size set for this connection with `-w`, according to the log.
     Socket,
@@ -236,7 +236,7 @@ pub enum BufferSource {
 }
 
 impl BufferSource {
-    /// Returns whether the size is more than an assumption.
+    /// Returns whether the size is a fact, not an assumption.
     pub const fn is_fact(self) -> bool {
         matches!(self, Self::Dump | Self::Socket | Self::Window | Self::Trace)
     }

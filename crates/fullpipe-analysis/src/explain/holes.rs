@@ -1,24 +1,25 @@
 //! A receive window full of data that arrived after a lost segment.
 //!
-//! A receiver keeps such data in its buffer until the retransmission fills the hole, and the window does not
-//! advance meanwhile:
+//! A receiver keeps such data in its buffer until the retransmission fills the hole. Meanwhile the window
+//! does not advance:
 //!
 //! ```text
 //!   sent, not acknowledged   │ hole │▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒│ end of the window: the sender waits
 //!                                     received out of order
 //! ```
 //!
-//! A hole lasts two round trips, because the loss is noticed after one and repaired after another. A sender
-//! that does not slow down at losses sends on until the window is full, so at most half a window arrives per
-//! round trip, and less if retransmissions are lost, too. Larger buffers lift this limit.
+//! A hole lasts two round trips, because the sender notices the loss after one round trip, and the repair
+//! takes another one. A sender that does not slow down at losses keeps sending until the window is full, so
+//! at most half a window arrives per round trip, and less if retransmissions are lost, too. Larger buffers
+//! lift this limit.
 
 use fullpipe_units::Bytes;
 
 use super::{Confidence, Explainer, Finding, Limit, Sender};
 use crate::thresholds::window::FREE_IN_LOG as FREE;
 
-/// A window nearly always has a hole if this many segments of a window are lost on average: with probability
-/// 1 - exp(-2).
+/// A window nearly always has a hole (with probability 1 - exp(-2)) if this many segments of a window are
+/// lost on average.
 /// Unit: segments
 const LOST_PER_WINDOW: f64 = 2.0;
 /// Range of the share of a window that arrives per round trip between holes.
@@ -31,7 +32,7 @@ const CARRIED: (f64, f64) = (0.25, FREE);
 pub(super) struct Holes {
     /// Size of the window.
     window: Bytes,
-    /// Whether the log reports the window; otherwise it follows from the assumed buffer.
+    /// Whether the log reports the window; otherwise its size follows from the assumed buffer.
     reported: bool,
     /// Data that arrives per round trip, as a share of the window.
     carried: f64,

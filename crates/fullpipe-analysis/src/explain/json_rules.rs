@@ -19,13 +19,14 @@ use crate::thresholds::{
     window::{self, FREE_IN_LOG as FREE, FULL_IN_LOG as FULL},
 };
 
-/// Minimum queueing delay that counts; scheduling on the hosts can take as long.
+/// Minimum delay that counts as a queue; scheduling on the hosts can cause shorter delays.
 const LEAST_QUEUE: Duration = Duration::from_millis(1);
-/// iperf3 has reached its target rate (`-b`) if it sent at least this share of it.
+/// iperf3 has reached its target rate (`-b`) if it sent at no less than this share of that rate.
 const AS_ORDERED: f64 = 0.97;
 
-/// A processor is the limit if each thread of iperf3 that carries data uses at least this share of it.
-/// Source: chosen; a thread that waits now and then stays below.
+/// A processor is the limit if each thread of iperf3 that carries data uses at least this share of one
+/// processor.
+/// Source: chosen; a thread that waits from time to time uses less.
 /// Unit: percent
 const BUSY: u32 = 97;
 
@@ -46,7 +47,7 @@ impl Explainer<'_> {
         let stands = |rtt: Duration| {
             rtt.as_secs_f64() > queue::STANDS * base.as_secs_f64() && rtt.saturating_sub(base) >= LEAST_QUEUE
         };
-        // A queue that never drains keeps its link busy, however the application writes.
+        // A queue that never drains keeps its link busy, regardless of how the application writes.
         let never_drains = self.series.least_rtt_at_last().is_some_and(stands);
         (never_drains || stands(mean) && self.series.is_flat()).then_some(Queue { base, mean })
     }
@@ -203,7 +204,8 @@ impl Explainer<'_> {
         }
         let window = wnd.mul_div(1, self.measured.streams.max(1));
         let constant = self.series.wnd_is_constant();
-        // With a smooth reader, the window is nearly constant, too, but it shrinks now and then.
+        // A slow reader that reads smoothly also leaves the window nearly constant, but the window shrinks
+        // from time to time.
         let shrinks = !self.series.wnd_never_shrinks();
         let mut evidence = vec![format!(
             "data in flight (rate x RTT) is {ratio:.2} times the receiver's window (snd_wnd), median after \
@@ -259,8 +261,8 @@ impl Explainer<'_> {
         vec![Finding { confidence: Confidence::Low, ..rwnd }, Finding { evidence, ..app }]
     }
 
-    /// Returns whether the log shows that the receive window has room. Where data waits behind holes, the
-    /// window may be full although less than a window per round trip arrives.
+    /// Returns whether the log shows that the receive window has room. If data waits behind holes, the window
+    /// may be full although less than one window arrives per round trip.
     pub(super) fn window_has_room(&self) -> bool {
         self.measured.inflight_per_wnd.is_some_and(|ratio| ratio < FREE) && self.holes().is_none()
     }
@@ -280,16 +282,16 @@ impl Explainer<'_> {
         }
     }
 
-    /// Returns the rate at which a loss-based sender met most of its losses, if a policer may have caused
-    /// them, and the number of these losses.
+    /// Returns the rate at which most losses of a loss-based sender occurred, and the number of these losses,
+    /// if a policer may have caused them.
     pub(super) fn losses_at_one_rate(&self) -> Option<(Rate, usize)> {
         let loss_based = !self.sender.algorithm().is_rate_based() && self.measured.streams == 1;
         self.series.losses_at_one_rate(self.least_rtt()).filter(|_| loss_based)
     }
 
-    /// Returns the findings if the congestion window limits the flow: the cause is loss, possibly that of a
-    /// policer. A log with intervals of whole seconds cannot tell which, because a few random losses may
-    /// occur at one rate, too.
+    /// Returns the findings if the congestion window limits the flow: the cause is random loss or a policer.
+    /// A log with intervals of whole seconds does not show which of the two, because a few random losses may
+    /// also occur at one rate.
     pub(super) fn cwnd_or_policer(&mut self, ratio: f64) -> Vec<Finding> {
         let cwnd = self.cwnd(ratio);
         let Some((rate, alike)) = self.losses_at_one_rate() else {

@@ -8,8 +8,9 @@
 //!     fills the link or a cap    perhaps its own                        events; retransmissions are the upper bound
 //! ```
 //!
-//! At most as many segments were lost as were retransmitted, whatever the cause, so every estimate has this
-//! bound. A log does not report which retransmissions were spurious (D-SACK), so they count as losses.
+//! Whatever the cause of the losses, the number of lost segments is at most that of the retransmissions, so every
+//! estimate has this upper bound. A log does not report which retransmissions were spurious (D-SACK), so they count as
+//! losses.
 
 use fullpipe_units::Probability;
 
@@ -18,11 +19,11 @@ use crate::loss_estimate::LossEstimate;
 use crate::segment::DEFAULT_MSS;
 use crate::thresholds::link;
 
-/// One event per interval is too few if at least this share of the intervals has retransmissions: two events
-/// then often share an interval.
+/// Counting one event per interval is too low if at least this share of the intervals has retransmissions, because two
+/// events then often share an interval.
 const SATURATED: f64 = 0.5;
-/// The number of lost segments is between these multiples of the number of retransmissions: some
-/// retransmissions are unnecessary, and some repair losses outside the counted time.
+/// The number of lost segments is between these multiples of the number of retransmissions: some retransmissions are
+/// unnecessary, and some repair losses from before the counted time.
 /// Source: chosen; `tests/it/loss.rs` checks it with simulated logs of BBR.
 const MISCOUNTED: (f64, f64) = (0.95, 1.05);
 
@@ -41,8 +42,8 @@ impl Explainer<'_> {
         let estimate = if self.fills_the_path() {
             LossEstimate { high: counted.high.max(events.high), ..self.not_all_random(events) }
         } else {
-            // The count is exact up to retransmissions that were unnecessary or repaired a loss before the
-            // count began.
+            // The count is exact, except for retransmissions that were unnecessary or that repaired a loss from before
+            // the count began.
             let off = |rate: Probability, times: f64| Probability::from_f64(rate.as_f64() * times);
             let low = off(counted.low, MISCOUNTED.0);
             let high = off(counted.high, MISCOUNTED.1);
@@ -58,8 +59,8 @@ impl Explainer<'_> {
         if self.fills_the_path() { LossEstimate { low: Probability::ZERO, ..events } } else { events }
     }
 
-    /// Returns whether rate, RTT or losses show a full link or a cap, whose queue or bucket the flow itself
-    /// overflows.
+    /// Returns whether rate, RTT or losses show a full link or a cap, so that the flow itself may overflow its queue or
+    /// token bucket.
     fn fills_the_path(&self) -> bool {
         self.facts.path.link.is_some_and(|link| self.fills(link))
             || self.queue().is_some()

@@ -27,7 +27,7 @@ pub struct RateOption {
 
 impl RateOption {
     /// Finds the option in the arguments of a process, the first of which is its program. Returns `None` if
-    /// the program is not known to have such an option, or runs without it.
+    /// the program has no known option of this kind, or was started without it.
     pub fn in_command_line(arguments: &[String]) -> Option<Self> {
         let (path, arguments) = arguments.split_first()?;
         let name = path.rsplit('/').next()?;
@@ -67,8 +67,8 @@ fn is_limit(value: &str) -> bool {
 }
 
 impl<'a> Facts<'a> {
-    /// Returns the option by which the sampled application limits its rate, if that explains `limit`: an
-    /// application that sends offers no more, and one that receives reads no faster.
+    /// Returns the option by which the sampled application limits its rate, if the option explains `limit`. A
+    /// sending application then offers no more, and a receiving one reads no faster.
     pub(crate) fn rate_option(&self, limit: Limit) -> Option<&'a RateOption> {
         let explained = if self.made_by_sender() { Limit::App } else { Limit::ReceiverApp };
         self.hosts.rate_option.as_ref().filter(|_| limit == explained)

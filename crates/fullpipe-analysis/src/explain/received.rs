@@ -1,5 +1,5 @@
-//! Rules for a measurement at the receiver only. A receiver knows its own window, how much of it arrives per
-//! round trip, whether the application keeps up, and gaps in the received data.
+//! Rules for a measurement at the receiver only. A receiver knows its own window, how much of this window
+//! arrives per round trip, whether its application keeps up, and which gaps the received data has.
 //!
 //! ```text
 //!   unread data fills the buffer                     receiver_app
@@ -25,7 +25,7 @@ const FEWEST_GAPS: u64 = 3;
 /// Summary of receiving-socket samples during a test.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReceiverView {
-    /// Share of the samples in which the receiving application had fallen behind, 0 to 1.
+    /// Share of the samples in which the receiving application had fallen behind, from 0 to 1.
     behind: f64,
     /// Typical amount of unread data (`Recv-Q`).
     pub(super) unread: Bytes,
@@ -100,7 +100,8 @@ impl Explainer<'_> {
         }
     }
 
-    /// Replaces guesses about a sender of which nothing is known: the limit is not observable here.
+    /// Replaces guesses about a sender of which nothing is known by the finding that the receiver does not
+    /// observe the limit.
     pub(super) fn admit_what_is_not_observable(&self, findings: &mut Vec<Finding>) {
         let Some(received) = self.received else { return };
         let guess = findings.first().is_none_or(|first| first.confidence == Confidence::Low);
@@ -144,7 +145,7 @@ impl Explainer<'_> {
         let ReceiverView { out_of_order: late, segments, .. } = self.received?;
         let yields =
             self.facts.transfer.congestion_control.is_some() && !self.sender.algorithm().is_rate_based();
-        // Overflow of a standing queue is an effect of the link.
+        // If a standing queue overflows, the losses are an effect of the full link.
         let by_loss = yields && self.window_has_room() && self.queue().is_none();
         let confidence = if by_loss { Confidence::High } else { Confidence::Low };
         (late >= FEWEST_GAPS).then(|| {

@@ -10,8 +10,8 @@ use crate::measurement::Format;
 use crate::segment::DEFAULT_MSS;
 use crate::thresholds::window;
 
-/// The RTT is probably in the wrong unit if data in flight is below this share of Cwnd; flows rarely use so
-/// little of it.
+/// The RTT is probably in the wrong unit if data in flight is below this share of Cwnd, because flows rarely
+/// use so little of Cwnd.
 const BARELY_USED: f64 = 0.1;
 
 impl Explainer<'_> {
@@ -108,8 +108,8 @@ impl Explainer<'_> {
                     .into(),
             );
         }
-        // Window scaling requires both endpoints; only the receiver's settings determine how the receive
-        // buffer grows.
+        // Window scaling requires both endpoints, whereas only the receiver's settings determine how the
+        // receive buffer grows.
         let (sender, receiver) = (self.facts.sender(), self.facts.receiver());
         let no_scaling = |(host, _): &(&HostSettings, _)| host.window_scaling == Some(false);
         if sender.iter().chain(&receiver).any(no_scaling) {

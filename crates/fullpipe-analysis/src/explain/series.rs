@@ -15,8 +15,8 @@ use crate::throughput_models::loss_based_rate;
 /// The rate has levelled off in the first interval that reaches this share of the median rate in the second
 /// half of the log.
 const LEVEL: f64 = 0.7;
-/// An interval shorter than this share of the usual length is ignored, because its rate means nothing. Often
-/// it is the last one.
+/// An interval shorter than this share of the usual length is ignored, because its rate is not meaningful.
+/// Usually this is the last interval.
 const WHOLE: f64 = 0.5;
 /// The receive window is constant if it stays within this share of its median.
 const CONSTANT_WINDOW: f64 = 0.125;
@@ -36,7 +36,7 @@ const FLAT: f64 = 0.25;
 /// Cwnd is still growing if its value at the end of a loss-free log exceeds this multiple of its value in the
 /// middle.
 const WINDOW_GROWS: f64 = 1.5;
-/// The rate is growing too if its value at the end exceeds this multiple of its value in the middle.
+/// The rate is growing, too, if its value at the end exceeds this multiple of its value in the middle.
 const RATE_GROWS: f64 = 1.3;
 /// Cwnd is still at its Startup value while it exceeds this share of the maximum Cwnd.
 const START_WINDOW: f64 = 0.99;
@@ -52,23 +52,22 @@ const COLLAPSED: f64 = 0.9;
 /// A sender keeps its window, as BBR does, if Cwnd during and after a loss exceeds this share of its value
 /// before.
 const KEPT: f64 = 0.95;
-/// A sender does not slow down at losses if it delivers more than this multiple of what the model of a
-/// loss-based sender gives.
+/// A sender does not slow down at losses if it delivers more than this multiple of the rate that the model of
+/// a loss-based sender predicts.
 /// Source: chosen; `tests/it/loss.rs` checks it with simulated logs: BBR at losses of 0.5 % and more exceeds
 /// 2.5.
 const OUTRUNS: f64 = 2.0;
 /// Minimum share of Cwnd that is in flight under BBR, whose window is 2 BDP in the steady state and 2.89 BDP
 /// in Startup.
 const LEAST_OF_BBR: f64 = 0.25;
-/// Number of intervals after the ramp above which the first of them is left out of a count of
-/// retransmissions.
+/// Number of intervals after the ramp above which a count of retransmissions leaves out the first of them.
 const FEWEST_AFTER: usize = 4;
 /// Initial window of a connection: ten segments.
 /// Source: RFC 6928.
 /// Unit: bytes
 const INITIAL_WINDOW: f64 = 14_480.0;
-/// No interval behind a policer is faster than this multiple of the rate at which it drops: the tokens that
-/// its bucket saved add some.
+/// No interval behind a policer is faster than this multiple of the rate at which the policer drops packets.
+/// An interval may exceed that rate, because the bucket has saved tokens.
 const FASTER_THAN_A_POLICER: f64 = 1.1;
 
 /// Intervals of a log, in units of seconds, bits and bytes.
@@ -101,7 +100,7 @@ impl Series {
         let lengths = log.intervals.iter().map(|i| i.length().as_secs_f64()).collect();
         let usual = median(lengths);
         let has_cwnd = log.intervals.iter().all(|i| i.cwnd.is_some_and(|cwnd| !cwnd.is_zero()));
-        // The last report often covers only a few milliseconds, so its rate means nothing.
+        // The last report often covers only a few milliseconds, so its rate is not meaningful.
         let whole = log.intervals.iter().filter(|i| i.length().as_secs_f64() >= WHOLE * usual);
         let points: Vec<Point> = whole
             .map(|i| Point {
@@ -117,9 +116,9 @@ impl Series {
         let later = median(points[points.len() / 2..].iter().map(|p| p.rate).collect());
         let moved = points.iter().any(|p| p.rate > 0.0) && !log.mean_rate().is_zero();
         let level = points.iter().position(|p| p.rate >= LEVEL * later)?;
-        // If one report lacks a value, the whole series lacks it: a median of the other reports would cover a
-        // different time. A window of zero means a closed window, but kernels that do not report the window
-        // print zero in every report.
+        // If one report lacks a value, the whole series lacks it: the median of the other reports would cover
+        // a different span of time. A window of zero means a closed window, but kernels that do not report
+        // the window print zero in every report.
         let has_wnd =
             points[level..].iter().all(|p| p.wnd >= 0.0) && points[level..].iter().any(|p| p.wnd > 0.0);
         let has_rtt = points[level..].iter().all(|p| p.rtt > 0.0);
@@ -152,9 +151,9 @@ impl Series {
         self.has_cwnd.then(|| self.points.iter().fold(0u64, |sum, p| sum.saturating_add(p.retransmits)))
     }
 
-    /// Returns the retransmissions after the ramp, and the number of segments sent in that time. Losses of
-    /// the ramp, which overshoots, are repaired up to an interval later, so that interval is left out, too,
-    /// if enough others remain.
+    /// Returns the retransmissions after the ramp, and the number of segments sent in that time. The ramp
+    /// overshoots, and the repair of its losses may take until the end of the next interval. This interval is
+    /// therefore left out, too, if enough others remain.
     pub(super) fn steady_retransmits(&self, mss: Bytes) -> (u64, u64) {
         let after = self.after();
         let after = if self.level > 0 && after.len() > FEWEST_AFTER { &after[1..] } else { after };
@@ -278,7 +277,8 @@ impl Series {
         (FOLLOWS.0..=FOLLOWS.1).contains(&slope) && correlation > CORRELATED
     }
 
-    /// Returns the median rate after the ramp. Single intervals count whole write blocks.
+    /// Returns the median rate after the ramp. The median is used because single intervals count whole write
+    /// blocks.
     pub(super) fn typical(&self) -> Rate {
         Rate::from_bps(median(self.after().iter().map(|p| p.rate).collect()) as u64)
     }
@@ -289,15 +289,14 @@ impl Series {
         self.has_rtt.then(|| Duration::from_secs_f64(least))
     }
 
-    /// Returns whether no report shows a smaller receive window than an earlier one. The window of a receive
-    /// buffer whose reader keeps up only grows. A slow reader leaves data in the buffer, which takes up
-    /// window.
+    /// Returns whether no report shows a smaller receive window than an earlier one. If the reader keeps up,
+    /// the window only grows. If the reader is slow, the unread data in the buffer reduces the window.
     pub(super) fn wnd_never_shrinks(&self) -> bool {
         self.has_wnd && self.points.windows(2).all(|pair| pair[0].wnd <= pair[1].wnd)
     }
 
-    /// Returns whether Cwnd fell although nothing was retransmitted: a sender that computes its window from
-    /// the delivered rate, as BBR does, then follows the rate with its window, and not the reverse.
+    /// Returns whether Cwnd fell although nothing was retransmitted. The sender then computes its window from
+    /// the delivered rate, as BBR does, so the window follows the rate and does not determine it.
     fn cwnd_follows_rate(&self) -> bool {
         let lossless = |pair: &[Point]| pair.iter().all(|p| p.retransmits == 0);
         self.points.windows(2).any(|pair| lossless(pair) && pair[1].cwnd < COLLAPSED * pair[0].cwnd)
@@ -384,9 +383,10 @@ impl Series {
         })
     }
 
-    /// Returns the rate at which most losses came, with the number of these losses, if it may be the rate of
-    /// a policer: there is no standing queue, and no interval is much faster. `idle` is the RTT of the idle
-    /// path. `None` if losses come so often that an interval has several, or if the log has no RTT.
+    /// Returns the rate at which most losses occurred, with the number of these losses, if it may be the rate
+    /// of a policer: there is no standing queue, and no interval is much faster. `idle` is the RTT of the
+    /// idle path. Returns `None` if losses are so frequent that an interval contains several of them, or if
+    /// the log has no RTT.
     pub(super) fn losses_at_one_rate(&self, idle: Duration) -> Option<(Rate, usize)> {
         let lossy = |i: usize| self.points[i].retransmits > 0;
         let all = 0..self.points.len();
@@ -395,10 +395,9 @@ impl Series {
         if !self.has_rtt || 2 * all.filter(|i| lossy(*i)).count() > self.points.len() {
             return None;
         }
-        // The first loss ends slow start. The rate at that loss is a matter of chance, because slow start
-        // overshoots.
+        // The first loss ends slow start. The rate at that loss is random, because slow start overshoots.
         let later = begins.get(1..)?;
-        // Most of the interval of a loss may come before the loss or after it.
+        // A loss may occur near the start or near the end of its interval.
         let around = |begin: &usize| {
             let around = &self.points[begin - 1..=*begin];
             let level = around.iter().all(|p| p.rtt < queue::NONE_IN_LOG * idle.as_secs_f64());
@@ -416,7 +415,7 @@ impl Series {
     }
 
     /// Returns whether the flow is much faster than a loss-based sender could be with one loss event per
-    /// interval with retransmissions. It then does not slow down at losses, whatever its window shows.
+    /// interval with retransmissions. Such a flow does not slow down at losses, whatever its window shows.
     fn outruns_its_losses(&self, measured: &MeasuredFigures) -> bool {
         let after = self.after();
         let lossy = after.iter().filter(|p| p.retransmits > 0).count();
@@ -430,8 +429,8 @@ impl Series {
 
     /// Returns the congestion control that the log names or suggests.
     ///
-    /// The windows of parallel streams are compared one by one: a loss of one stream hardly changes their
-    /// sum.
+    /// The windows of parallel streams are compared one by one: a loss of one stream hardly changes the sum
+    /// of the windows.
     pub(super) fn sender<'f>(
         &self,
         log: &Transfer,
@@ -474,16 +473,16 @@ pub(super) struct FirstLosses {
     pub(super) retransmits: u64,
     /// Segments carried in that interval.
     pub(super) segments: f64,
-    /// Smallest reported window in it and the next interval, in segments.
+    /// Smallest reported window in that interval and the next one, in segments.
     pub(super) window_after: f64,
 }
 
-/// Losses after the first interval that has any, and the repair of its losses.
+/// Losses after the first interval with losses and the repair of these losses.
 pub(super) struct LaterLosses {
     pub(super) retransmits: u64,
-    /// Segments carried after it.
+    /// Number of segments carried after the first interval with losses and its repair.
     pub(super) segments: f64,
-    /// Number of episodes; consecutive intervals with losses are one.
+    /// Number of episodes; consecutive intervals with losses are one episode.
     pub(super) episodes: usize,
     /// Median of the rates at these episodes, in bit/s.
     pub(super) rate: f64,

@@ -1,5 +1,5 @@
-//! Several connections of one input: whether they fill the link together, and what that means for one of
-//! them.
+//! Several connections of one input: whether they fill the link together, and which conclusions this allows
+//! about one of them.
 //!
 //! If the sum of the connections reaches the rate of a given link, the link is the limit of all of them, and
 //! their sum is explained. Otherwise each connection is explained alone, and the sum is only a lower bound of
@@ -14,8 +14,8 @@ use crate::measurement::sharing::fills;
 use crate::measurement::{Measurement, Protocol, Transfer};
 use crate::segment::DEFAULT_MSS;
 
-/// The connections are explained together only if they overlap for at least this share of the chosen one's
-/// time.
+/// The connections are explained together only if they overlap for at least this share of the time of the
+/// chosen connection.
 const MOSTLY: f64 = 0.5;
 
 /// Returns the transfer to explain: the sum of all connections if they fill `link` together, or else the

@@ -7,8 +7,8 @@
 //!   slow start that meets a rate limit sends up to twice that rate, and loses up to half of a window at once
 //! ```
 //!
-//! Random loss after an overshoot may still be the limit. It is if the later losses come at much lower rates
-//! than the fastest one.
+//! Even after an overshoot, random loss may be the limit: it is, if the later losses occur at rates much
+//! lower than the highest rate.
 
 use fullpipe_units::Bytes;
 
@@ -20,12 +20,12 @@ use crate::thresholds::loss;
 /// Source: RFC 6928.
 /// Unit: segments
 const INITIAL_WINDOW: f64 = 10.0;
-/// Round trips that a flow in slow start takes in addition to those of the formula: the last window has to be
-/// acknowledged, delayed ACKs hold back some growth, and BBR paces its first window.
+/// Number of round trips that a flow in slow start takes in addition to those of the formula, because the
+/// last window must be acknowledged, delayed ACKs slow the growth, and BBR paces its first window.
 /// Unit: round trips
 const MORE_ROUND_TRIPS: f64 = 3.0;
-/// A burst of losses overshot a rate if its share of the segments is at least this multiple of the share of
-/// later losses: random loss hits both with the same probability.
+/// A burst of losses shows that slow start overshot a rate if the burst hit at least this multiple of the
+/// share of segments that later losses hit. Random loss would hit both with the same probability.
 const DENSER: f64 = 4.0;
 
 /// Losses at the end of slow start that random loss does not explain.
@@ -41,7 +41,7 @@ impl Series {
     pub(super) fn overshoot(&self, mss: Bytes) -> Option<Overshoot> {
         let (burst, later) = self.first_losses(mss)?;
         let lost = burst.retransmits as f64;
-        // The window is reported after its reduction, which at most halves it.
+        // The log reports the window after its reduction, which at most halves the window.
         let window = 2.0 * burst.window_after + lost;
         let dense = lost * later.segments >= DENSER * later.retransmits as f64 * burst.segments;
         let at_once = burst.retransmits >= loss::FEWEST_IN_A_BURST && lost >= loss::BURST * window;
@@ -51,8 +51,8 @@ impl Series {
 }
 
 impl Explainer<'_> {
-    /// Returns the number of round trips that slow start needs for the data of the log, if these explain its
-    /// whole length.
+    /// Returns the number of round trips that slow start needs for the data of the log, if these round trips
+    /// explain the whole length of the log.
     pub(super) fn round_trips_of_start(&self) -> Option<f64> {
         let measured = &self.measured;
         let lossless = measured.retransmits.unwrap_or(0) == 0;
@@ -130,9 +130,9 @@ mod tests {
         explained(&log, path("100ms"), &HostFacts::default()).expect("an explanation")
     }
 
-    /// Losses at random hit slow start with the same probability as the rest. A burst in which a fifth of the
-    /// window is lost has another cause, which may hold the flow down ever since; later losses at much lower
-    /// rates show that it does not.
+    /// Random losses hit slow start with the same probability as the rest of the flow. A burst in which a
+    /// fifth of the window is lost has another cause, which may have limited the flow ever since. Later
+    /// losses at much lower rates show that this cause is not the limit.
     #[test]
     fn a_burst_at_the_end_of_slow_start_leaves_the_cause_open() {
         let growing = |first: u64| -> Vec<(f64, u64)> {
@@ -149,7 +149,8 @@ mod tests {
         let single = found(&growing(1));
         assert_eq!((single.findings[0].limit, single.undecided), (Limit::Cwnd, None));
 
-        // Slow start reached 80 Mbit/s and overflowed a queue; random losses then keep the rate near 15.
+        // Slow start reached 80 Mbit/s and overflowed a queue; random losses then keep the rate near 15
+        // Mbit/s.
         let sawtooth = (0..30).map(|i| ([12.0, 15.0, 18.0][i % 3], u64::from(i % 3 == 2)));
         let start = [(20.0, 0), (80.0, 400), (15.0, 0)];
         let held: Vec<(f64, u64)> = start.into_iter().chain(sawtooth).collect();

@@ -174,8 +174,8 @@ fn what_is_read_of_malformed_dumps_is_explained() {
     }
 }
 
-/// The sum of ten windows hardly falls when one of them does. The streams are therefore judged one by one, so
-/// that ten CUBIC streams are not mistaken for BBR.
+/// When one of ten windows falls, their sum hardly does. Judging the streams one by one avoids mistaking ten
+/// CUBIC streams for BBR.
 #[test]
 fn ten_loss_based_streams_are_not_taken_for_bbr() {
     let stream = |nth: u64| {

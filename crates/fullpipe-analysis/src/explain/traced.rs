@@ -69,7 +69,7 @@ pub(super) fn explain_capture(
     findings(facts, measured, classification, Background { buffers, cap, assumptions, notes })
 }
 
-/// Facts behind an explanation that the classification does not contain.
+/// Facts for an explanation that the classification does not contain.
 struct Background {
     buffers: Buffers,
     cap: Option<Rate>,
@@ -106,8 +106,8 @@ fn findings(
     }
 }
 
-/// Lowers the confidence of a finding if both endpoints are on one host: RTTs are microseconds, and the host
-/// does the work of both.
+/// Lowers the confidence of a finding if both endpoints are on one host: RTTs are microseconds, and one host
+/// does the work of both endpoints.
 fn of_one_host(finding: &mut Finding) {
     finding.confidence = Confidence::Low;
     finding.could_not_tell.insert(

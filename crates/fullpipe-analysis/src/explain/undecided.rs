@@ -1,5 +1,5 @@
-//! Candidates for a limit that the input does not decide, and the test that decides between them. A report
-//! shows them instead of a guess.
+//! Candidates for a limit that the input leaves open, and the test that decides between them. A report shows
+//! them instead of a guess.
 
 use std::fmt;
 
@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::classify::{Confidence, Finding, Limit};
 
-/// Candidates for a limit that a receiver does not observe. The receiver sees none of the sender's own
-/// limits, and on the path neither the congestion window nor a cap.
+/// Candidates for a limit that a receiver does not observe. The receiver observes none of the sender's own
+/// limits, and of the limits of the path neither the congestion window nor a cap.
 const UNOBSERVED: [(&[Limit], &str); MOST] = [
     (&[Limit::App, Limit::Pacing], "the sending application or its pacing rate"),
     (&[Limit::Sndbuf], "the send buffer"),
@@ -19,7 +19,7 @@ const UNOBSERVED: [(&[Limit], &str); MOST] = [
 /// Maximum number of candidates; a longer list would not help the user.
 const MOST: usize = 3;
 
-/// Test on the sending host that tells windows, buffers, application and path apart.
+/// Test on the sending host that distinguishes windows, buffers, application and path.
 const SOCKET_STATE: &str = "run ss -tmi dst RECEIVER on the sender during the transfer: the limit is the \
      application if notsent is 0, the receive window if unacked x mss is near snd_wnd (or the receiver's \
      application, if Recv-Q there stays full), the send buffer if skmem w is 0.67 of tb or more, and otherwise \
@@ -28,7 +28,7 @@ const SOCKET_STATE: &str = "run ss -tmi dst RECEIVER on the sender during the tr
 /// Conclusion from a second transfer with BBR.
 const BBR: &str = "a higher rate shows that loss held cwnd down; the same rate shows a cap or the link";
 
-/// What an input shows of a flow.
+/// Kind of data about a flow that an input contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Observed {
     /// State of the sending socket.
@@ -37,7 +37,7 @@ pub(super) enum Observed {
     Packets,
 }
 
-/// Candidates for a limit that the input does not decide.
+/// Candidates for a limit that the input leaves open.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Undecided {
     /// Two or three candidates, likeliest first.
@@ -46,10 +46,10 @@ pub struct Undecided {
     pub test: String,
 }
 
-/// Candidate for the limit: one limit, or several that only the test tells apart.
+/// Candidate for the limit: one limit, or several limits that only the test distinguishes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Candidate {
-    /// Limits of this kind, likeliest first.
+    /// Limits that the candidate stands for, likeliest first.
     pub limits: Vec<Limit>,
     /// The candidate as a noun phrase.
     pub what: String,
@@ -78,7 +78,7 @@ impl Undecided {
                     limits: vec![Limit::App, Limit::Pacing],
                     what: "the sending application or its pacing rate".into(),
                 }),
-                // A log with few losses shows no more than that a rate was exceeded.
+                // A log with few losses shows only that the flow exceeded a rate.
                 None if more && finding.limit == Limit::Policer => candidates
                     .push(Candidate { limits: vec![Limit::Policer, Limit::Cap], what: noun(finding) }),
                 None if more => {
@@ -93,7 +93,7 @@ impl Undecided {
         let is_known = |limit| candidates.iter().any(|one: &Candidate| one.limits.contains(&limit));
         let of_receiver = is_known(Limit::Rwnd) && is_known(Limit::ReceiverApp) && candidates.len() == 2;
         let test = if room && !of_receiver { Some(SOCKET_STATE.into()) } else { first.next_test.clone() };
-        // From the sender, a window that a slow reader leaves looks like one that a small buffer allows.
+        // At the sender, the window that a slow reader leaves looks the same as the window of a small buffer.
         if !is_known(Limit::ReceiverApp)
             && let Some(windows) = candidates.iter_mut().find(|one| one.limits.contains(&Limit::Rwnd))
         {
@@ -113,7 +113,8 @@ impl Undecided {
     }
 
     /// Returns the candidates for the limit of a trace or capture, whose findings cover different times: the
-    /// first limit, and those that look like it there. `None` if the first finding is decided.
+    /// first limit, and the limits that look the same in this input. Returns `None` if the first finding is
+    /// decided.
     pub(super) fn of_times(findings: &[Finding], observed: Observed) -> Option<Self> {
         let first = findings.first().filter(|first| first.confidence == Confidence::Low)?;
         let limits = match observed {
@@ -161,7 +162,7 @@ fn listed(names: &[&str]) -> String {
     }
 }
 
-/// Returns a number for limits between which the same observation decides.
+/// Returns a number that is equal for limits between which the same observation decides.
 const fn kind(limit: Limit) -> u8 {
     match limit {
         Limit::App | Limit::Pacing => 0,
@@ -193,7 +194,7 @@ const fn alike(limit: Limit) -> &'static [&'static [Limit]] {
     }
 }
 
-/// Returns the limits for which packets may look like those of a flow with `limit`.
+/// Returns the limits for which the packets of a flow may look the same as for `limit`.
 const fn alike_in_packets(limit: Limit) -> &'static [&'static [Limit]] {
     match limit {
         Limit::Sndbuf => &[&[Limit::App, Limit::Pacing], &[Limit::Cwnd, Limit::Cap, Limit::Policer]],
@@ -219,7 +220,8 @@ const fn name(limit: Limit) -> &'static str {
     }
 }
 
-/// Returns a finding as a noun phrase: its description if that is one, otherwise the name of its limit.
+/// Returns a finding as a noun phrase: its description if that is a noun phrase, otherwise the name of its
+/// limit.
 fn noun(finding: &Finding) -> String {
     let what = finding.what.as_str();
     let noun = what.strip_suffix(" limits the rate").or_else(|| what.strip_suffix(" is full"));
@@ -263,7 +265,7 @@ mod tests {
         );
     }
 
-    /// Every limit that is a guess has one or two rivals, and never itself.
+    /// Every limit that is a guess has one or two alternatives, and the limit itself is never among them.
     #[test]
     fn a_guess_has_two_or_three_candidates() {
         for (limit, observed) in

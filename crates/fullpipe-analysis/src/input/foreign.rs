@@ -1,12 +1,12 @@
-//! Text of tools that measure something else: recognised, so that the answer names the tool and the command
-//! whose output can be read.
+//! Recognises text of tools that measure something else, so that the error names the tool and a command whose
+//! output can be read.
 
 use super::InputError;
 
 /// Number of lines that are searched for a typical one.
 const WITHIN: usize = 400;
 
-/// Tool whose text output is recognised, and not read.
+/// Tool whose text output is recognised but cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForeignTool {
     /// `tcpdump` without `-w`.
@@ -48,7 +48,7 @@ impl ForeignTool {
         Self::Speedtest,
     ];
 
-    /// Returns the tool that wrote `text`, decided by the first typical line.
+    /// Returns the tool that wrote `text`, according to the first typical line.
     pub(super) fn of(text: &str) -> Option<Self> {
         text.lines()
             .take(WITHIN)
@@ -211,7 +211,7 @@ mod tests {
         }
     }
 
-    /// Logs that can be read often have the output of other tools around them.
+    /// Logs that can be read are often surrounded by the output of other tools.
     #[test]
     fn a_log_between_other_output_is_a_log() {
         let log = "Connecting to host 192.0.2.1, port 5201\n[  5]   0.00-1.00   sec  1 MBytes  8 Mbits/sec  0  42 KBytes\n";

@@ -154,7 +154,7 @@ pub(super) fn check_order(intervals: &[Interval]) -> Result<(), InputError> {
     }
 }
 
-/// Maximum plausible length of a test: iperf3 accepts at most a day, so ten years are ample.
+/// Maximum plausible length of a test: iperf3 accepts at most a day, so a limit of ten years leaves room.
 /// Unit: seconds
 const LONGEST_SECONDS: f64 = 3.2e8;
 
@@ -170,7 +170,7 @@ const FASTEST: Rate = Rate::from_bps(1_000_000_000_000_000);
 /// Maximum plausible amount of data, in bytes, and of datagrams, in any part of a test.
 const LARGEST_COUNT: u64 = 1 << 60;
 
-/// Returns the key of the first value of a report that no network can produce, as JSON calls it.
+/// Returns the JSON key of the first value of a report that no network can produce.
 pub(super) fn implausible(report: &Interval) -> Option<&'static str> {
     let counts = report.datagrams.unwrap_or_default();
     let counts = [Some(counts.total), counts.lost, counts.out_of_order];

@@ -123,8 +123,8 @@ fn rate(bits_per_second: Option<f64>) -> Option<Rate> {
     bits_per_second.map(|bps| Rate::from_bps(bps as u64))
 }
 
-/// Reports of streams, as they are read. The direction of a report may depend on keys that follow it, so both
-/// directions are kept together.
+/// Reports of streams, in the order in which they are read. The direction of a report may depend on keys that follow
+/// the report, so both directions are kept together.
 #[derive(Default)]
 pub(super) struct Records {
     records: Vec<Record>,
@@ -134,7 +134,8 @@ pub(super) struct Records {
     unusable: Option<(usize, &'static str)>,
 }
 
-/// Report of one stream in one interval. It holds all values of the report, known to its endpoint or not.
+/// Report of one stream in one interval. It holds all values of the report, including those that this endpoint does not
+/// know.
 struct Record {
     /// Number of the interval.
     nth: usize,
@@ -191,8 +192,8 @@ pub(super) fn of_document(document: &fullpipe_iperf3::document::Document) -> Res
     read(Log::from(document), Format::Json)
 }
 
-/// Returns the processor time that iperf3 used on both hosts, if the document contains it. Each stream has
-/// its own thread since version 3.16.
+/// Returns the processor time that iperf3 used on both hosts, if the document contains it. Since version 3.16, each
+/// stream has its own thread.
 fn cpu_load(start: &LogStart, end: &LogEnd) -> Option<CpuLoad> {
     /// First version of iperf3 with one thread per stream.
     /// Source: its release notes.
@@ -224,7 +225,7 @@ fn read(log: Log<Records>, format: Format) -> Result<Measurement, InputError> {
     let (sending, receiving) = (whole.one_way(true)?, whole.one_way(false)?);
     let Document { reverse, version, error, hosts, .. } = whole;
     let origin = Origin { format, version, error, ..Origin::default() };
-    // The records are not needed any more, and may be most of the memory.
+    // The records are no longer needed, and may take most of the memory.
     drop(log);
     finished(joined(sending, receiving, reverse, origin, hosts))
 }
@@ -299,7 +300,8 @@ impl<'a> Document<'a> {
         })
     }
 
-    /// Returns the direction that this endpoint sent or received; `None` if there is no report for it.
+    /// Returns the data that this endpoint sent or received as one direction; `None` if there is no report for that
+    /// direction.
     fn one_way(&self, sending: bool) -> Result<Option<OneWay>, InputError> {
         let intervals = || self.records.chunk_by(|a, b| a.nth == b.nth);
         let of_interval = |all: &'a [Record]| all.iter().filter(move |record| self.sends(record) == sending);

@@ -107,7 +107,8 @@ impl Remarks {
             _ if is_header(line) => self.udp |= line.contains("Datagrams") || line.contains("Jitter"),
             _ => {
                 if let Some(("iperf3", message)) = line.split_once(": ").map(|(tool, m)| (tool.trim(), m)) {
-                    // "interrupt - the client has terminated" is only the result of Ctrl-C.
+                    // A line such as "interrupt - the client has terminated" only reports Ctrl-C and is no
+                    // error.
                     if let Some(message) = message.trim().strip_prefix("error - ") {
                         self.error = Some(quote(message));
                     }
@@ -294,7 +295,7 @@ impl Rows {
     }
 
     /// Returns the streams and sums of this direction, or `None` if there are no lines for it. `by_command`
-    /// means that the command of the log sends.
+    /// tells whether, according to the command in the log, this endpoint sends.
     fn one_way(mut self, udp: bool, by_command: bool) -> Result<Option<OneWay>, InputError> {
         let Some(first) = self.rows.first().copied() else {
             return Ok(None);

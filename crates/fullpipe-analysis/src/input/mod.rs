@@ -25,7 +25,7 @@ pub use foreign::ForeignTool;
 pub struct InputError {
     /// Description of the problem: one line, no final period.
     pub message: String,
-    /// Hint how to solve the problem: one line; empty if there is nothing to suggest.
+    /// Hint that tells how to solve the problem: one line; empty if there is nothing to suggest.
     pub hint: String,
 }
 

@@ -1,9 +1,9 @@
 //! Measurements from samples of receiving sockets, where the sender is not sampled.
 //!
-//! A receiver knows its own window, which it advertises to the sender, how much of it arrives per round trip,
-//! and whether its application keeps up. It sees losses only as gaps, and does not see the sender's windows
-//! and buffers. The samples are summarised like a sender's log with windows and RTTs but without Cwnd, so
-//! that the same rules explain them.
+//! A receiver knows the window that it advertises, how much of this window arrives per round trip, and
+//! whether its application keeps up. It observes losses only as gaps, and does not observe the sender's
+//! windows and buffers. The samples are summarised like a sender's log with windows and RTTs but without
+//! Cwnd, so that the same rules explain them.
 
 use fullpipe_lab::stats::upper_median;
 use fullpipe_lab::trace::ReceiverSample as Sample;

@@ -54,7 +54,7 @@ const MOST_FIELDS: usize = 128;
 struct Sample<'a> {
     name: String,
     /// Names and values of the fields, in the order of the text; a field without a value has an empty string.
-    /// The last one of a name counts.
+    /// If a name occurs more than once, the last field counts.
     fields: Vec<(&'a str, &'a str)>,
 }
 
@@ -180,7 +180,8 @@ fn extrapolated(row: &Row) -> Result<Vec<Row>, InputError> {
 fn dumps(text: &str) -> Vec<Dump<'_>> {
     let mut dumps: Vec<Dump<'_>> = vec![Dump::default()];
     let mut time = None;
-    // Number of the dump in which each connection was seen last: a dump may list a hundred thousand.
+    // Number of the dump that last contained each connection. A map is fast even if a dump lists a hundred
+    // thousand connections.
     let mut latest: BTreeMap<String, usize> = BTreeMap::new();
     for line in text.lines() {
         if is_header(line) {

@@ -72,8 +72,8 @@ impl HostSettings {
     }
 
     /// Returns the rule that converts receive memory to a window on this host, for release `kernel` or else
-    /// the release in the dump; `None` if neither the release nor `tcp_adv_win_scale` is known. If only the
-    /// scale is known, it is assumed to apply.
+    /// the release in the dump; `None` if neither the release nor `tcp_adv_win_scale` is known. If only
+    /// `tcp_adv_win_scale` is known, this setting is assumed to apply.
     pub fn window_rule(&self, kernel: Option<KernelVersion>) -> Option<WindowRule> {
         match (kernel.or(self.kernel), self.adv_win_scale) {
             (Some(kernel), scale) => Some(WindowRule::of(kernel, scale)),

@@ -16,7 +16,8 @@ use crate::measurement::{
 /// Maximum number of points listed in a message.
 const LISTED: usize = 4;
 /// Maximum number of intervals of all companions of a flow together. Each companion has the intervals of the
-/// chosen flow, so that a day of one connection beside thousands of short ones would not fit into memory.
+/// chosen flow. Without a maximum, a connection of a day with thousands of short companions would not fit
+/// into memory.
 const MOST_OF_COMPANIONS: usize = 1 << 20;
 
 /// Selection of one flow in a trace.
@@ -46,7 +47,7 @@ pub fn parse(text: &str, choice: &Choice<'_>) -> Result<Measurement, InputError>
     let mut measurement =
         of_one_among(rows, others.iter().map(Vec::as_slice), Format::Trace, notes, written)?;
     measurement.origin.truncated = recording.truncated;
-    // The live view replays them beside the chosen flow.
+    // The live view replays the other flows together with the chosen one.
     for rows in others {
         let Some(number) = rows.first().map(|row| row.flow) else { continue };
         if let Some(companion) = measurement.flows.iter_mut().skip(1).find(|flow| flow.id == number) {
@@ -168,7 +169,7 @@ pub(super) fn add_companions<'a>(measurement: &mut Measurement, others: impl Ite
     measurement.flows.extend(others);
 }
 
-/// Returns the data that a flow delivered. The count of a connection begins anew where another one has the
+/// Returns the data that a flow delivered. The count starts again from zero if a later connection uses the
 /// same ports.
 fn moved(rows: &[Row]) -> Bytes {
     rows.windows(2).fold(Bytes::ZERO, |sum, pair| sum + delivered(&pair[0], &pair[1]))
@@ -268,8 +269,8 @@ fn chosen(
     Ok((flows.remove(index), flows))
 }
 
-/// Returns the rows of each flow, in the order of the flow numbers. Each list takes as much memory as its
-/// rows: a trace may have as many flows as rows.
+/// Returns the rows of each flow, in the order of the flow numbers. Each list takes no more memory than its
+/// rows need, because a trace may have as many flows as rows.
 fn by_flow(mut rows: Vec<Row>) -> Vec<Vec<Row>> {
     rows.sort_by_key(|row| row.flow);
     let mut flows = Vec::new();

@@ -7,7 +7,7 @@ use fullpipe_lab::campaign::{Job, RunPanicked};
 use fullpipe_lab::cost::RunCost;
 
 /// Data packets that the simulator handles per second of two cores: the medians in `BENCHMARKS.md` are about
-/// six million per core.
+/// six million packets per core.
 const PACKETS_PER_SECOND: u64 = 12_000_000;
 /// Budget for an interactive answer: about ten seconds on two cores.
 pub(crate) const INTERACTIVE: u64 = 10 * PACKETS_PER_SECOND;
@@ -25,7 +25,7 @@ pub(super) enum Stop {
     /// The next runs exceed the budget.
     OverBudget,
     /// The observer abandoned the runs. The ladder then ends as if the budget were spent, and the function
-    /// that began it returns an error.
+    /// that builds the ladder returns an error.
     Abandoned,
 }
 

@@ -1,4 +1,4 @@
-//! The figures of several numbers of flows.
+//! Simulated figures of a path for several numbers of flows.
 
 use fullpipe_lab::campaign::{JobWatch, RunPanicked};
 use fullpipe_units::{Bytes, Duration, Rate};
@@ -14,12 +14,12 @@ use super::walk::binding;
 use crate::classify::Limit;
 use crate::remedy::sndbuf_for;
 
-/// Work in data packets of the runs for one number of flows, as [`Model::most_work`] counts it. Without loss
-/// that is one run of 2.4 million packets: half a second on a core.
+/// Work of the runs for one number of flows, in data packets, as [`Model::most_work`] counts them. Without
+/// loss, this work is one run of 2.4 million packets, which takes half a second on a core.
 const PACKETS: u64 = 12_000_000;
 
-/// Returns the effort for one of about sixteen numbers of flows. A run lasts at least sixty round trips, of
-/// which the second half counts: the flows have shared the link by then.
+/// Returns the effort for one of about sixteen numbers of flows. A run lasts at least sixty round trips. Only
+/// its second half counts, because the flows need the first half to share the link.
 pub(crate) fn effort_of_counts(rtt: Duration) -> Effort {
     Effort {
         seeds: 3,
@@ -52,8 +52,8 @@ pub struct FlowCount {
     pub high: Rate,
     /// Median RTT under load, in milliseconds; null if nothing was acknowledged.
     pub rtt_ms: Option<f64>,
-    /// Memory that the kernel needs on each host for one of the flows, in bytes: what the flow has in flight
-    /// at its rate and the RTT under load, as a send buffer holds it, at most `tcp_wmem[2]`.
+    /// Memory that the kernel needs on each host for one of the flows, in bytes: the size of a send buffer
+    /// that holds the flow's data in flight at its rate and the RTT under load, but at most `tcp_wmem[2]`.
     pub memory_bytes: u64,
     /// Limit of the flows.
     pub limit: Limit,

@@ -1,8 +1,8 @@
-//! Fits the path to a log until the simulated present state has the log's rate.
+//! Fits the path to a log, so that the simulated present state has the rate of the log.
 //!
 //! Only the loss rate is fitted, within the interval of its estimate, because the input does not state it.
-//! Buffers, kernel, congestion control, link and RTT stay as they are known. Every loss rate that meets the
-//! log belongs to the range of the later rungs.
+//! Buffers, kernel, congestion control, link and RTT stay as they are known. All loss rates that meet the log
+//! determine the range of the later rungs.
 //!
 //! ```text
 //!   loss:   low ├────x────x────o────o────o────x────┤ high      o  the simulated rate is the log's
@@ -30,12 +30,13 @@ use crate::measurement::Interval;
 
 /// Number of loss rates that are tried, the estimate and both bounds included.
 const TRIED: usize = 7;
-/// Number of seeds for each of them. With two seeds, a range that contains the log's rate is often missed.
+/// Number of seeds for each loss rate that is tried. With two seeds, a range that contains the log's rate is
+/// often missed.
 const SEEDS: u64 = 3;
 /// Number of seeds for the comparison with the log.
 const SEEDS_SHOWN: u64 = 8;
-/// Smallest loss rate that is tried, as a share of the estimate, if the lower bound is far below it: a
-/// loss-based sender is then about ten times as fast.
+/// Smallest loss rate that is tried, as a share of the estimate, if the lower bound is far below the
+/// estimate. At this loss rate, a loss-based sender is about ten times as fast as at the estimate.
 const LEAST: f64 = 0.03;
 /// Quantiles of the simulated rates between which the log's rate must lie.
 const MIDDLE: (f64, f64) = (0.1, 0.9);
@@ -102,8 +103,9 @@ impl fmt::Display for Fit {
     }
 }
 
-/// Returns the comparison with the log, and the path with the loss rates that meet it; `None` if the
-/// simulation says nothing about the log or takes too long.
+/// Returns the comparison with the log, and the path with the loss rates that meet it; `None` if the path
+/// cannot be fitted to the limit of the log, if the log counts no losses, or if the simulation takes too
+/// long.
 pub(super) fn fitted(
     model: &Model<'_>,
     facts: &Facts<'_>,
@@ -185,15 +187,16 @@ impl Log {
         Self { rate, whole: false }
     }
 
-    /// Returns whether some of the simulated rates are higher than the log's, and some lower, or nearly so.
+    /// Returns whether the rate of the log is between the lowest and the highest simulated rate, or close to
+    /// one of them.
     fn is_among(&self, rates: &[f64]) -> bool {
         let (least, most) = rates.iter().fold((f64::MAX, 0.0_f64), |(a, b), r| (a.min(*r), b.max(*r)));
         let rate = self.rate.as_bps() as f64;
         (1.0 - NEAR) * least <= rate && rate <= (1.0 + NEAR) * most
     }
 
-    /// Returns the rate of a run that the log's rate is compared with, in bit/s. The run lasts twice as long
-    /// as the log.
+    /// Returns the rate of a run, in bit/s, with which the rate of the log is compared. The run lasts twice
+    /// as long as the log.
     fn rate(&self, run: &Outcome) -> f64 {
         let sum = |of: fn(&fullpipe_lab::outcome::FlowOutcome) -> Rate| {
             run.flows.iter().map(|flow| of(flow).as_bps() as f64).sum::<f64>()
@@ -224,7 +227,7 @@ fn losses(estimate: Probability, (low, high): (Probability, Probability)) -> Vec
     tried
 }
 
-/// Observer that does not learn of the progress: the number of runs of a fit is not known at its beginning.
+/// Observer that hides the progress, because the number of runs of a fit is not known when the fit begins.
 struct Unreported<'w>(&'w dyn JobWatch);
 
 impl JobWatch for Unreported<'_> {
@@ -235,7 +238,7 @@ impl JobWatch for Unreported<'_> {
     }
 }
 
-/// Simulated rates of the present state. The present state with one loss rate and seed is simulated once.
+/// Simulated rates of the present state. Each combination of a loss rate and a seed is simulated only once.
 struct PresentRuns<'r, 'm> {
     model: &'r Model<'m>,
     log: &'r Log,

@@ -34,10 +34,10 @@ pub(crate) fn lengths(model: &Model<'_>, range: &str) -> String {
 
 /// Returns the effort for an interactive answer: about a second on two cores for 1 Gbit/s across an ocean. A
 /// loss-based sender needs the full duration to recover from the peak window of its start. BBR needs its
-/// start and one ProbeRTT, which comes every ten seconds. If the link is too fast for the full duration, a
-/// run still lasts at least thirty round trips; a shorter run would be all start.
+/// start and one ProbeRTT, which occurs every ten seconds. If the link is too fast for the full duration, a
+/// run still lasts at least thirty round trips; a shorter run would consist of the start only.
 pub(crate) fn effort(rtt: Duration, loss: Probability) -> Effort {
-    // With loss most of these packets are never sent; without loss all of them are.
+    // With loss, most of these packets are never sent; without loss, all of them are sent.
     let packets = if loss.is_zero() { 20_000_000 } else { 30_000_000 };
     Effort {
         seeds: SEEDS,

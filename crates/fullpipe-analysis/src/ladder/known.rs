@@ -1,7 +1,7 @@
 //! The ladder of a completely known run: one point of an experiment.
 //!
-//! Nothing is fitted. The path, with all its elements, and the hosts are those of the run, and only the
-//! remedies change anything. A kernel can therefore reproduce each rung.
+//! Nothing is fitted. The path, with all its elements, and the hosts are those of the run; only the remedies
+//! change them. A kernel can therefore reproduce each rung.
 
 use fullpipe_lab::algorithm::FlowAlgorithm;
 use fullpipe_lab::campaign::JobWatch;
@@ -23,7 +23,7 @@ use crate::segment::HEADERS;
 /// the mean of several runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repeats {
-    /// Number of measurements. The range of a rung spans from the lowest to the highest of them.
+    /// Number of measurements. The range of a rung extends from the lowest to the highest measurement.
     pub measurements: u64,
     /// Number of runs per measurement.
     pub runs: u64,
@@ -138,7 +138,7 @@ fn path(path: &PathSpec, flows: u64) -> PathModel {
         queue: None,
         at_least: line,
         rtt: path.rtt(),
-        // ACKs are lost at random, too.
+        // Random loss of ACKs counts, too.
         loss: loss.max(path.backward.loss),
         loss_interval: None,
     }
@@ -215,7 +215,7 @@ mod tests {
         };
         let payload = |mbit: u64| Rate::from_bps(mbit * 1_000_000).mul_div(1448, 1500);
         let shaper = |per_flow| format!("shaper = {{ rate = '5mbit', per_flow = {per_flow} }}");
-        // Several connections pass it.
+        // Several connections together exceed the cap.
         assert_eq!(limited(&shaper(true), 1), (Limit::Cap, Limit::Link, payload(20)));
         assert_eq!(limited(&shaper(true), 2), (Limit::Cap, Limit::Link, payload(20)));
         assert_eq!(limited(&shaper(true), 4), (Limit::Link, Limit::Link, payload(20)), "no cap any more");

@@ -22,7 +22,8 @@ use crate::segment::{self, DEFAULT_MSS, HEADERS};
 
 /// Kernel release of the simulated hosts if it is unknown.
 const RECENT: KernelVersion = KernelVersion::new(6, 18);
-/// Minimum rate of the simulated path if the link is unknown: far above what any window on the ladder allows.
+/// Minimum rate of the simulated path if the link is unknown: far above the rate that any window on the
+/// ladder allows.
 pub(super) const AMPLE: Rate = Rate::from_bps(10_000_000_000);
 
 /// Plausible range of an RTT. A value outside it, or outside the range of rates below, is probably in the
@@ -30,7 +31,7 @@ pub(super) const AMPLE: Rate = Rate::from_bps(10_000_000_000);
 const RTTS: (Duration, Duration) = (Duration::from_micros(10), Duration::from_secs(10));
 const RATES: (Rate, Rate) = (Rate::from_bps(10_000), Rate::from_bps(1_000_000_000_000));
 
-/// Rate above which one connection usually keeps a processor busy, so that its host limits it.
+/// Rate above which one connection usually keeps a processor busy, so that the host limits the connection.
 /// Source: chosen; one processor copies about 20 to 40 Gbit/s through a socket.
 const HOSTS_KEEP_UP: Rate = Rate::from_bps(20_000_000_000);
 
@@ -39,8 +40,8 @@ const FLOWS: RangeInclusive<u64> = 1..=1_000;
 /// Time that the longest plausible queue takes to drain.
 const LONGEST_QUEUE: Duration = Duration::from_secs(10);
 
-/// Number of states that a walk tries with one run each, and of states that fill the link and are shown with
-/// all of their runs, for the budget.
+/// Number of states that a walk is assumed to try with one run each. The next constant is the number of
+/// states that are assumed to fill the link and to need all of their runs.
 const TRIED: u64 = 5;
 const SHOWN: u64 = 2;
 /// Burst of a shaper that caps each flow, in packets.
@@ -56,9 +57,9 @@ pub(crate) struct PathModel {
     pub(crate) link: Option<Rate>,
     /// Payload rate of a cap below the link rate, for all flows together, if there is one.
     pub(crate) cap: Option<Rate>,
-    /// Whether the cap is that of each flow, so that more connections raise it.
+    /// Whether the cap applies to each flow separately, so that more connections raise the total.
     pub(crate) cap_is_per_flow: bool,
-    /// Rate that the link is known to carry at least.
+    /// Minimum rate that the link is known to carry.
     pub(crate) at_least: Rate,
     /// Payload of a full segment.
     pub(crate) mss: Bytes,
@@ -163,7 +164,7 @@ pub(crate) struct Hosts<'a> {
     /// Send and receive buffers that the application fixes; `None` where the kernel autotunes the buffer.
     pub(crate) fixed: (Option<Bytes>, Option<Bytes>),
     /// Whether the application limits its own rate (`-b`, `SO_MAX_PACING_RATE`). The limit is not part of the
-    /// simulated runs, which show what lies beyond it.
+    /// simulated runs, which show the rate without this limit.
     pub(crate) limited: bool,
     /// Option by which the sending application limits its own rate.
     pub(crate) rate_option: Option<&'a RateOption>,
@@ -173,8 +174,8 @@ pub(crate) struct Hosts<'a> {
     pub(crate) rule: WindowRule,
     /// Settings of the sender for its congestion control.
     pub(crate) sender: Option<&'a HostSettings>,
-    /// Settings of the sender for its send buffer, if they are facts. Values from another time cannot be the
-    /// basis of an undo.
+    /// Settings of the sender for its send buffer, if they are facts. Values from another time cannot be used
+    /// for an undo.
     pub(crate) sender_buffers: Option<&'a HostSettings>,
     /// Settings of the receiver for its receive buffer, if they are facts.
     pub(crate) receiver_buffers: Option<&'a HostSettings>,
@@ -195,12 +196,13 @@ pub(crate) struct Effort {
     /// Duration over which the mean rate of a rung is taken. The run lasts twice as long, and its second half
     /// gives the steady-state rate.
     pub(crate) duration: Duration,
-    /// Value of `duration` for a rate-based congestion control, which is in the steady state once its start
-    /// is over.
+    /// Value of `duration` for a rate-based congestion control, which reaches the steady state right after
+    /// its start.
     pub(crate) duration_by_rate: Duration,
-    /// Whether `duration_by_rate` applies to the present state, too: there is no log of the same length.
+    /// Whether `duration_by_rate` also applies to the present state, because there is no log with whose
+    /// length it would have to agree.
     pub(crate) present_by_rate: bool,
-    /// Minimum of `duration`: a shorter run would be all ramp.
+    /// Minimum of `duration`: a shorter run would consist of the ramp only.
     pub(crate) shortest: Duration,
     /// Total work in data packets above which the runs are made fewer and shorter. This and the next two
     /// bounds apply to [`Model::most_work`], which assumes a full link.
@@ -209,7 +211,7 @@ pub(crate) struct Effort {
     pub(crate) packets_if_more: u64,
     /// Total work above which even the shortened runs take too long, so that nothing is simulated.
     pub(crate) most: u64,
-    /// Total work in data packets at which the simulation ends, as each run is expected to take it.
+    /// Total work, in data packets, at which the simulation ends. It adds up the estimated work of each run.
     pub(crate) budget: u64,
 }
 
@@ -223,7 +225,7 @@ pub(crate) struct Model<'a> {
     line: Rate,
     /// Rate of the simulated bottleneck, the link or the cap, in bits of IP packets per second.
     bottleneck: Rate,
-    /// The known run that this model represents, if all of it is known. Simulated runs then differ from it
+    /// The run that this model represents, if the run is completely known. Simulated runs then differ from it
     /// only by the changes of the remedies, and its seed is the first seed.
     known: Option<&'a Scenario>,
 }
@@ -278,7 +280,7 @@ impl<'a> Model<'a> {
         self.path.loss.is_zero() && self.path.loss_interval.is_none_or(|(_, high)| high.is_zero())
     }
 
-    /// Returns whether all runs of a state are alike. A known run may contain other randomness than loss.
+    /// Returns whether all runs of a state are alike. A known run may be random in other ways than by loss.
     pub(super) fn repeats_itself(&self) -> bool {
         self.known.is_none() && self.is_lossless()
     }
@@ -304,8 +306,8 @@ impl<'a> Model<'a> {
         work.saturating_mul(runs)
     }
 
-    /// Returns the rate that no run exceeds. Buffers are raised only for a known link rate; otherwise the
-    /// present windows bound every run.
+    /// Returns the rate that no run exceeds. Buffers are raised only if the link rate is known; otherwise the
+    /// present windows bound the rate of every run.
     fn highest_rate(&self) -> Rate {
         let (window, sndbuf) = self.ceilings(self.present());
         if self.path.link.is_some() { self.line } else { self.line.min(window).min(sndbuf) }
@@ -338,7 +340,7 @@ impl<'a> Model<'a> {
         )
     }
 
-    /// Returns the runs of this ladder as the subject of a sentence.
+    /// Returns a noun phrase for the runs of this ladder.
     fn all_runs(&self) -> String {
         let rate = self.highest_rate();
         match self.flows(self.present()) {
@@ -352,11 +354,12 @@ impl<'a> Model<'a> {
         self.payload(self.bottleneck)
     }
 
-    /// Returns the payload rate of the bottleneck in a state: more connections raise a cap that is per flow.
+    /// Returns the payload rate of the bottleneck in a state: more connections raise the total of a cap that
+    /// applies to each flow.
     pub(crate) fn ceiling_of(&self, state: State) -> Rate {
         let Some(cap) = self.path.cap.filter(|_| self.path.cap_is_per_flow) else { return self.ceiling() };
         let (caps, line) = (cap.mul_div(self.flows(state), self.hosts.flows.max(1)), self.payload(self.line));
-        // Caps of several flows add up to the link with a rounding error.
+        // The sum of the caps of several flows may differ from the link rate by a rounding error.
         if caps.mul_div(101, 100) < line { caps } else { line }
     }
 
@@ -365,12 +368,12 @@ impl<'a> Model<'a> {
         self.path.cap.is_some() && self.ceiling_of(state) < self.payload(self.line)
     }
 
-    /// Returns the payload rate of the link, whatever caps a flow below it.
+    /// Returns the payload rate of the link, regardless of rate caps.
     pub(crate) fn link_payload(&self) -> Rate {
         self.payload(self.line)
     }
 
-    /// Returns the BDP of the link, whatever caps a flow below it.
+    /// Returns the BDP of the link, regardless of rate caps.
     pub(crate) fn link_bdp(&self) -> Bytes {
         self.line * self.path.rtt
     }
@@ -394,7 +397,7 @@ impl<'a> Model<'a> {
         State::present(self.hosts.cc)
     }
 
-    /// Returns the case for which remedies are fitted.
+    /// Returns the case for which the remedies choose their values.
     pub(crate) fn case(&self) -> Case<'a> {
         let Hosts { rule, kernel, sender, sender_buffers, receiver_buffers, rate_option, .. } = self.hosts;
         let PathModel { rtt, loss, .. } = self.path;
@@ -403,8 +406,8 @@ impl<'a> Model<'a> {
     }
 
     /// Returns whether `change` has an effect on this path. Buffers for a multiple of the BDP may be smaller
-    /// than the present ones, and are unknown if the link rate is. A buffer that the application fixes
-    /// ignores the limit of autotuning.
+    /// than the present ones, and without a link rate their size is unknown. The limit of autotuning has no
+    /// effect on a buffer that the application fixes.
     pub(crate) fn can_make(&self, state: State, change: Change) -> bool {
         let known = self.path.link.is_some() || self.path.cap.is_some();
         let next = state.with(change);
@@ -433,8 +436,8 @@ impl<'a> Model<'a> {
         next
     }
 
-    /// Returns whether a step of the ladder can be taken: a setting of this host requires that this host is
-    /// the endpoint that has it.
+    /// Returns whether a step of the ladder can be taken. A step for this host can be taken only if this host
+    /// is the endpoint to which the setting applies.
     pub(crate) fn offers(&self, step: &Step) -> bool {
         !matches!(step.order, Order::ThisHost(host) if self.hosts.this != Some(host))
     }
@@ -638,7 +641,7 @@ pub(super) mod tests {
 
     const LARGER: Change = Change::Buffers { bdps: 2, hosts: BufferHosts::Both };
 
-    /// An unknown link rate, and buffers that are already large, leave nothing to raise.
+    /// No buffer is raised if the link rate is unknown, or if the buffers are already large enough.
     #[test]
     fn buffers_are_raised_only_where_that_changes_something() {
         let model = model();
@@ -651,8 +654,8 @@ pub(super) mod tests {
         assert!(!raises(&unknown));
     }
 
-    /// A buffer that the application fixes ignores the limits of autotuning: a sysctl does not raise it, and
-    /// only the application can remove the fixed size.
+    /// The limits of autotuning have no effect on a buffer that the application fixes: a sysctl does not
+    /// raise it, and only the application can remove the fixed size.
     #[test]
     fn a_fixed_buffer_stays_fixed_until_the_application_leaves_it_out() {
         let model = model();
@@ -677,7 +680,7 @@ pub(super) mod tests {
         assert_eq!(sender.buffers(present.with(LARGER)).0, small);
     }
 
-    /// Several connections raise a cap of each flow, up to the link.
+    /// If a cap applies to each flow, several connections raise the total up to the link rate.
     #[test]
     fn a_cap_of_each_flow_is_passed_by_several() {
         let model = model();

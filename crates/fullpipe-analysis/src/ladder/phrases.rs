@@ -23,8 +23,8 @@ pub(super) fn last_rung(model: &Model<'_>, reached: State) -> Rung {
     Rung::new(limit, what, rate, Source::Given)
 }
 
-/// Returns the assumptions of every simulation of a path that is not known in full. `queue_option` is the
-/// option of the command that replaces an assumed queue, if it has one.
+/// Returns the assumptions that apply to every simulation of a path that is not completely known.
+/// `queue_option` is the option of the command that replaces an assumed queue, if it has one.
 pub(crate) fn assumptions(model: &Model<'_>, queue_option: Option<&str>) -> Vec<String> {
     let queue = match model.path.queue {
         Some(queue) => queue.to_string(),

@@ -17,8 +17,8 @@ pub(super) struct Prediction {
     /// Mean rate over the second half of the run.
     pub(super) steady: Rate,
     /// Steady-state rate by which states are compared. If all runs of a state are alike, the second half of a
-    /// run is a few periods of a sawtooth, and one period of several losses more or less is chance: the half
-    /// with the higher rate then counts.
+    /// run is a few periods of a sawtooth, and it is random whether one period with several losses belongs to
+    /// it. In this case, the half with the higher rate counts.
     pub(super) sustained: Rate,
     /// Lowest and highest steady-state rate: at the two bounds of the loss interval or, if the loss is not an
     /// estimate, over the measurements that the seeds form.
@@ -32,8 +32,8 @@ pub(super) struct Prediction {
 }
 
 impl Prediction {
-    /// Returns the figures of a state. `outcomes` are those of its first runs, in the order of
-    /// [`Model::jobs`]: one of them, or all.
+    /// Returns the figures of a state. `outcomes` are the outcomes of its first run or of all its runs, in
+    /// the order of [`Model::jobs`].
     pub(super) fn of(model: &Model<'_>, state: State, outcomes: &[Outcome]) -> Self {
         let (seeds, at_ends) = model.seeds();
         let (at_loss, ends) = outcomes.split_at(seeds.min(outcomes.len()));
@@ -71,13 +71,13 @@ fn steady(outcomes: &[Outcome]) -> Rate {
     Rate::from_bps(mean(outcomes, |flow| flow.goodput_second_half.as_bps() as f64) as u64)
 }
 
-/// Returns the mean over all runs of a figure that is summed over the flows of each run.
+/// Sums a figure over the flows of each run, and returns the mean of the sums over all runs.
 fn mean(outcomes: &[Outcome], of: impl Fn(&FlowOutcome) -> f64) -> f64 {
     let sum: f64 = outcomes.iter().flat_map(|outcome| &outcome.flows).map(of).sum();
     sum / outcomes.len().max(1) as f64
 }
 
-/// Returns the mean over all flows of all runs of a round-trip time; `None` if no flow has one.
+/// Returns the mean round-trip time over all flows of all runs; `None` if no flow has one.
 fn rtt(outcomes: &[Outcome], of: impl Fn(&FlowOutcome) -> Option<Duration>) -> Option<Duration> {
     let times: Vec<u64> =
         outcomes.iter().flat_map(|outcome| &outcome.flows).filter_map(of).map(Duration::as_nanos).collect();

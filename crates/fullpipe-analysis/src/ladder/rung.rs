@@ -118,8 +118,8 @@ impl RungRemedies {
     }
 }
 
-/// One run of a rung on a Linux kernel in virtual time, and the same run in the simulator. Both have the same path,
-/// and lose the same packets.
+/// One run of a rung on a Linux kernel in virtual time, and the same run in the simulator. Both runs have the same path
+/// and the same loss pattern.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RungProof {
     /// Release and timer frequency of the kernel, such as `Linux 6.1.176, HZ=100`.
@@ -156,11 +156,11 @@ pub struct Rung {
     pub high: Option<Rate>,
     /// Source of the rates.
     pub source: Source,
-    /// Whether the input does not decide the present limit: `what` then lists the candidates. Only for the
-    /// measured rung; not part of the JSON, where the diagnosis has `undecided`.
+    /// Whether the input leaves the present limit open; if so, `what` lists the candidates. Only the measured rung has
+    /// this value. It is not part of the JSON, in which the diagnosis has `undecided`.
     #[serde(skip)]
     pub undecided: bool,
-    /// Present limit on which this rung depends, if the input does not decide the present limit.
+    /// Present limit on which this rung depends, if the input leaves the present limit open.
     #[serde(default)]
     pub only_if: Option<Limit>,
     /// Round-trip times on this rung; null if they are unknown.
@@ -173,8 +173,8 @@ pub struct Rung {
     /// The rung on a Linux kernel; absent unless requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proof: Option<RungProof>,
-    /// One of the simulated runs of this rung, for closer inspection. The measured rung has a run of the
-    /// fitted path in its present state. Not part of the JSON.
+    /// One of the simulated runs of this rung, for closer inspection. The measured rung has a run of the present state
+    /// on the fitted path. Not part of the JSON.
     #[serde(skip)]
     pub scenario: Option<Scenario>,
 }
@@ -227,7 +227,7 @@ mod tests {
         }
     }
 
-    /// The keys of older documents stay, and the remedies come back from JSON as they were.
+    /// The JSON keeps the keys of older documents, and a round trip through JSON leaves the remedies unchanged.
     #[test]
     fn remedies_keep_their_keys_and_parse() {
         let both =

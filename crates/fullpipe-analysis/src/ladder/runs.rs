@@ -33,7 +33,7 @@ pub(super) fn simulated(jobs: &[Job], watch: &dyn JobWatch) -> Result<Vec<Outcom
     campaign::simulate_jobs(threads, jobs, watch)?.ok_or(Stop::Abandoned)
 }
 
-/// Observer of the runs of one step: adds the runs of earlier steps to its numbers.
+/// Observer of the runs of one step, which adds the runs of earlier steps to the reported numbers.
 struct After<'w> {
     runs: usize,
     watch: &'w dyn JobWatch,
@@ -49,7 +49,7 @@ impl JobWatch for After<'_> {
     }
 }
 
-/// Runs made so far. Each run is made once.
+/// Runs made so far. No run is made twice.
 pub(super) struct Runs<'m, P> {
     model: &'m Model<'m>,
     budget: Budget,
@@ -119,7 +119,7 @@ impl<P: JobWatch> Predict for Runs<'_, P> {
     fn left_to_another(&mut self, state: State) -> Result<Rate, Stop> {
         let model = self.model;
         let mut scenario = model.scenario(state, model.path.loss, model.first_seed());
-        // The shares settle long before the figures of a rung need to.
+        // The shares of the flows settle sooner than the figures of a rung, so half the duration is enough.
         scenario.duration = scenario.duration / 2;
         scenario.flows.push(FlowSpec::plain(Algorithm::Cubic));
         let outcomes = self.make(&[Job { label: "one more CUBIC flow".into(), scenario }])?;

@@ -23,14 +23,15 @@ use crate::remedy::{
 };
 use crate::thresholds::{link, queue, rate, time, window};
 
-/// Number of steps after which a walk ends. Each step makes at least one change, and there are fewer changes.
+/// Number of steps after which a walk ends. Each step makes at least one change, and there are fewer possible
+/// changes than this.
 const MOST_STEPS: usize = 8;
 
 /// Result of a walk.
 pub(super) struct Walk {
     /// Rungs from the present state to the link.
     pub(super) rungs: Vec<Rung>,
-    /// Notes on states that are not on the ladder, and on the limit that nothing lifts.
+    /// Notes on states that are not on the ladder, and on a limit that no remedy lifts.
     pub(super) notes: Vec<String>,
     /// State after the last remedy of the ladder.
     pub(super) reached: State,
@@ -38,7 +39,7 @@ pub(super) struct Walk {
 
 /// Builds the rungs from the present state to the link. Without a measured first rung, the ladder starts at
 /// the simulated present state. If the budget of the runs is spent, the walk ends with the rungs so far and
-/// the link, and a note says so; there are no rungs if not even the first one was made.
+/// the link, and adds a note. There are no rungs if the budget does not suffice for the first one.
 pub(super) fn walk(
     model: &Model<'_>,
     measured: Option<Rung>,
@@ -79,8 +80,8 @@ impl Walker<'_, '_> {
         while let Some(last) = rungs.last().filter(|_| rungs.len() <= MOST_STEPS) {
             let Some(next) = self.next(last.limit, last.lasting())? else { break };
             let shown = self.runs.shown(next)?;
-            // The rate of the previous rung was measured, or is the mean of more runs than the choice of this
-            // remedy was based on.
+            // This remedy was chosen from fewer runs. The rate of the previous rung is a measurement or the
+            // mean of all runs, so compare the new rung with it again.
             if shown.sustained.mul_div(rate::SETBACK.0, rate::SETBACK.1) < last.lasting() {
                 break;
             }
@@ -109,8 +110,8 @@ impl Walker<'_, '_> {
         let lifting: Vec<_> = offered.iter().copied().filter(|(_, step)| lifts(step)).collect();
         let worth_it =
             |next: &Prediction| next.sustained.mul_div(rate::SETBACK.0, rate::SETBACK.1) >= reached;
-        // If the application sets the limit, the next rung is the rate of the hosts without that limit,
-        // whether it is lower or higher.
+        // If the application sets the limit, the next rung is the rate of the hosts without that limit, even
+        // if this rate is not higher.
         if let Some((_, step)) = lifting.iter().find(|(_, step)| step.sizes == [Change::UnlimitedRate]) {
             let next = self.state.with(step.sizes[0]);
             let next = self.tried(next)?;
@@ -131,8 +132,8 @@ impl Walker<'_, '_> {
                 if remedy.name == other.name || second.order == Order::Application {
                     continue;
                 }
-                // The size of a buffer or the number of connections is chosen last, with the other remedy
-                // already applied.
+                // Apply the remedy that has no sizes first, then choose the size of the buffers or the number
+                // of connections.
                 let (first, sized) = if step.sizes.len() > 1 { (second, step) } else { (step, second) };
                 let first = first.sizes[first.sizes.len() / 2];
                 if !self.model.can_make(self.state, first) {
@@ -149,8 +150,9 @@ impl Walker<'_, '_> {
         Ok(None)
     }
 
-    /// Returns the figures with the largest size of `step` whose doubling still gained enough; `None` if no
-    /// size gains anything. A size beyond one BDP that mainly lengthens the queue is noted, and not chosen.
+    /// Returns the figures for the largest size of `step` that still gained enough over the previous size;
+    /// `None` if no size gains anything. A size beyond one BDP that mainly lengthens the queue is not chosen,
+    /// but noted.
     fn strongest(
         &mut self,
         limit: Limit,
@@ -166,16 +168,16 @@ impl Walker<'_, '_> {
             next.sustained >= Rate::from_bps(from.sustained.as_bps().saturating_add(worth.as_bps()))
                 || (is_full(next.sustained, ceiling) && !is_full(from.sustained, ceiling))
         };
-        // A step that was already taken has reached its largest useful size.
+        // A step that was taken before has already reached its largest useful size.
         let is_new =
             step.sizes.iter().all(|change| base.state.without(*change, self.model.present()) == base.state);
         let (mut best, mut first): (Option<Prediction>, Option<Prediction>) = (None, None);
-        // Two sizes at a time: the second one tells whether the first one is enough.
+        // Try two sizes at a time, because the second one shows whether the first one is enough.
         'sizes: for two in states.chunks(2) {
             for next in self.runs.tried(two)? {
                 let from = best.as_ref().unwrap_or(base);
-                // More connections can also lift the limit by loss; the queue of the full link is then not a
-                // reason against them.
+                // More connections also raise the rate under loss. A queue at the link, which they fill, is
+                // then no reason against them.
                 let by_window = matches!(step.sizes, [Change::Buffers { .. }, ..])
                     || matches!(limit, Limit::Rwnd | Limit::Sndbuf);
                 let queues = by_window && self.only_queues(from, &next);
@@ -183,8 +185,8 @@ impl Walker<'_, '_> {
                     first = Some(next.clone());
                 }
                 if !worth_it(from, &next) {
-                    // The gain of a doubling is required, so a size that is less than twice the previous one
-                    // does not end the search.
+                    // The required gain is that of a doubling, so a size that is less than twice the previous
+                    // one does not end the search.
                     if self.usable(next.state) < self.usable(from.state).mul_div(2, 1) && step.sizes.len() > 1
                     {
                         continue;
@@ -200,21 +202,21 @@ impl Walker<'_, '_> {
                 best = Some(next);
             }
         }
-        // The first size that gains anything need not gain a share of the bottleneck's rate, which may be far
-        // above the present rate.
+        // If no size gains the required share of the bottleneck's rate, take the first one that gains
+        // anything: the bottleneck's rate may be far above the present rate.
         Ok(best.or(first))
     }
 
-    /// Returns whether a size raises the RTT under load by too much. The first BDP is never refused: without
-    /// it the link cannot be filled at all. Two thirds of a send buffer are certainly in flight, because it
-    /// also keeps acknowledged and unsent data.
+    /// Returns whether a size increases the RTT under load by too much. A size up to one BDP is never
+    /// refused, because a smaller window cannot fill the link. Of a send buffer only two thirds count, the
+    /// share that is certain to be in flight.
     fn only_queues(&self, from: &Prediction, next: &Prediction) -> bool {
         let (window, sndbuf) = self.model.ceilings(from.state);
         let one_bdp = window.min(sndbuf.mul_div(2, 3)) >= self.model.ceiling_of(from.state);
         let (times, of) = queue::LENGTHENED;
         let longer = |(from, next): (Duration, Duration)| next > from.mul_div(times, of);
-        // The start of a run fills the queue once, whatever the buffers. A standing queue also moves the
-        // median.
+        // Whatever the buffers, the start of a run fills the queue once, which raises the 95th percentile. A
+        // standing queue also raises the median.
         let stands = |(from, next): (Duration, Duration)| next > from.mul_div(rate::WORTH.0, rate::WORTH.1);
         one_bdp && from.p95.zip(next.p95).is_some_and(longer) && from.p50.zip(next.p50).is_some_and(stands)
     }
@@ -249,8 +251,9 @@ impl Walker<'_, '_> {
         })
     }
 
-    /// Returns the limit of a simulated state. BBR's pacing is the limit only where twice the buffers change
-    /// nothing: behind a hole in the sequence, data fills a window that is large enough without loss.
+    /// Returns the limit of a simulated state. BBR's pacing is the limit only if twice the buffers gain
+    /// nothing: under loss, data behind a hole in the sequence fills even a window that would be large enough
+    /// without loss.
     fn limit(&mut self, predicted: &Prediction) -> Result<Limit, Stop> {
         let limit = binding(self.model, predicted);
         // Without loss, only a receive window or a buffer can keep the congestion window from growing.
@@ -285,8 +288,8 @@ impl Walker<'_, '_> {
         }
     }
 
-    /// Returns the rung with a managed queue at the bottleneck, if a queue that is known to be there stands,
-    /// and a managed one shortens it at the same rate.
+    /// Returns the rung with a managed queue at the bottleneck, if there is a known queue that stands, and a
+    /// managed queue is shorter at the same rate.
     fn shorten_the_queue(&mut self, last: Option<&Rung>) -> Result<Option<Rung>, Stop> {
         let known = self.model.path.queue.is_some();
         let is_full = last.is_some_and(|last| last.limit == Limit::Link) && self.model.path.link.is_some();
@@ -410,23 +413,23 @@ pub(super) fn variants(model: &Model<'_>, first: Limit, reached: State) -> Vec<V
     changes.filter_map(of).collect()
 }
 
-/// Returns whether the rates of other remedies say anything about a transfer with this present limit.
+/// Returns whether the rates of other remedies are meaningful for a transfer with this present limit.
 const fn remedies_matter(first: Limit) -> bool {
     !matches!(first, Limit::Link | Limit::App | Limit::ReceiverApp | Limit::Cpu | Limit::Unknown)
 }
 
-/// Returns whether the rate of `next` is worth a change. Both are drawn from the same seeds as far as both
-/// have them.
+/// Returns whether the rate of `next` is worth a change. Both are means over the same seeds, as far as both
+/// have been simulated with them.
 fn gains(base: &Prediction, next: &Prediction) -> bool {
     next.sustained > base.sustained.mul_div(rate::WORTH.0, rate::WORTH.1)
 }
 
-/// Returns whether a simulated rate fills a bottleneck with this payload rate.
+/// Returns whether a simulated rate fills a bottleneck whose payload rate is `ceiling`.
 fn is_full(rate: Rate, ceiling: Rate) -> bool {
     rate.as_bps() as f64 >= link::FULL_SIMULATED * ceiling.as_bps() as f64
 }
 
-/// Returns the limit of a simulated state, as its own figures show it.
+/// Returns the limit of a simulated state according to its own figures.
 ///
 /// The sender's own record shows what stopped each transmission. BBR is an exception, because it paces at the
 /// rate that it measured under a window: if its rate is near the ceiling of a window or buffer, that is the
@@ -470,7 +473,7 @@ mod tests {
         p95: fn(State) -> u64,
         limit: SendLimit,
         tried: Vec<State>,
-        /// Number of predictions at which the budget is spent.
+        /// Number of predictions after which the budget is spent.
         budget: usize,
     }
 
@@ -601,8 +604,7 @@ mod tests {
     }
 
     /// Under loss, a window of one BDP is not enough. The sizes double until doubling gains less than a
-    /// twentieth of the link rate. A pacing sender is limited by its buffers as long as doubling them gains
-    /// anything.
+    /// twentieth of the link rate. The buffers limit a pacing sender as long as doubling them gains anything.
     #[test]
     fn buffers_double_until_that_gains_nothing() {
         let shown = climbed(given(|state| window(state, 8)));

@@ -28,8 +28,9 @@ impl ConcurrentFlows {
         Self::covering(flows, Instant::FAR_FUTURE)
     }
 
-    /// Creates the flows over the span of [`Self::now`], or over the time since `from` if that is longer, but
-    /// not twice as long: rates over a pause of all flows say nothing about the time after it.
+    /// Creates the flows over the span of [`Self::now`], or over the time since `from` if that is longer but
+    /// less than twice as long. If all flows pause, their rates over the pause do not show whether they fill
+    /// the link after it.
     pub(super) fn covering<'a>(flows: impl Iterator<Item = &'a Live> + Clone, from: Instant) -> Self {
         let span = flows.clone().map(Live::recent).max().unwrap_or_default();
         let recent = known_up_to(flows.clone()).saturating_sub(span);
@@ -58,7 +59,7 @@ impl ConcurrentFlows {
     }
 
     /// Returns the limit of the sum of the flows: the limit that all flows of the sum have, with the lowest
-    /// confidence, or `None` if their limits differ. `limits` contains each flow with its limit.
+    /// confidence, or `None` if their limits differ. `limits` pairs each flow with its limit.
     pub fn limit_of_sum<'a>(
         &self,
         limits: impl Iterator<Item = (&'a Live, Option<(Limit, Confidence)>)>,
@@ -76,18 +77,18 @@ impl ConcurrentFlows {
         common
     }
 
-    /// Returns the payload rate of `live` and of the flows beside it, summed; `None` if `live` shares the
-    /// link with no other flow.
+    /// Returns the sum of the payload rates of `live` and of the flows that share its link; `None` if no
+    /// other flow shares it.
     pub fn sum_with(&self, live: &Live) -> Option<Rate> {
         self.link.sum_of_several().filter(|_| self.link.takes_part(self.rate(live)))
     }
 
-    /// Returns the begin and the end of the span.
+    /// Returns the start and the end of the span.
     pub(super) const fn span(&self) -> (Instant, Instant) {
         (self.from, self.to)
     }
 
-    /// Returns how `live` shares the link with the flows beside it.
+    /// Returns how `live` shares the link with the other flows.
     pub(super) fn sharing(&self, live: &Live) -> Option<Sharing> {
         self.link.sharing(self.rate(live))
     }
@@ -126,8 +127,8 @@ mod tests {
         flows.iter().map(limit).collect()
     }
 
-    /// Two flows of 23.2 Mbit/s each fill a link of 50 Mbit/s, whichever was sampled last. Neither fills it
-    /// alone, and they do not fill 60 Mbit/s.
+    /// Two flows of 23.2 Mbit/s each fill a link of 50 Mbit/s, regardless of which flow was sampled last.
+    /// Neither fills it alone, and they do not fill 60 Mbit/s.
     #[test]
     fn flows_that_fill_the_link_together_share_it() {
         for last in [5_000, 4_900] {
@@ -150,12 +151,12 @@ mod tests {
     #[test]
     fn a_flow_that_has_ended_shares_no_link() {
         assert_eq!(limits(&[flow(Some(50), 100, 5_000), flow(Some(50), 100, 3_500)])[0], Some(Limit::Cwnd));
-        // It overlaps with half of the last second.
+        // The first flow covers half of the last second.
         assert_eq!(limits(&[flow(Some(50), 4_500, 5_000), flow(Some(50), 100, 5_000)])[1], Some(Limit::Cwnd));
     }
 
-    /// Between two rows the rate is constant: a span that begins between two of them has the rate of the
-    /// flow.
+    /// The rate between two rows counts as constant, so a span that begins between two rows has the rate of
+    /// the flow.
     #[test]
     fn the_rate_does_not_depend_on_the_times_of_the_rows() {
         let live = flow(None, 100, 2_000);
@@ -168,7 +169,7 @@ mod tests {
         assert_eq!(live.rate_between(at(3_000), at(4_000)), Rate::ZERO);
     }
 
-    /// The sum has a limit only if all flows that take part have it.
+    /// The sum has a limit only if all flows that share the link have this limit.
     #[test]
     fn the_sum_has_the_common_limit() {
         let mut flows = vec![flow(None, 100, 5_000), flow(None, 100, 5_000)];

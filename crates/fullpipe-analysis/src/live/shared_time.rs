@@ -1,4 +1,4 @@
-//! Time that running flows of one direction spend on a link that they share.
+//! Time for which running flows of one direction share a link.
 //!
 //! ```text
 //!   rows of all flows ──► once a second: do they fill the link together? ──► a period for each flow
@@ -19,7 +19,7 @@ use crate::classify::Sharing;
 pub struct SharedTime {
     /// Time up to which the flows have been judged.
     judged_to: Instant,
-    /// Time at which the flows were last due to be judged.
+    /// Last time at which the flows had to be judged.
     due: Instant,
 }
 
@@ -32,8 +32,8 @@ pub(super) struct SharedPeriod {
 }
 
 impl SharedTime {
-    /// Returns whether the flows have to be judged at `now`, which is once a second: a flow keeps only its
-    /// most recent rows.
+    /// Returns whether the flows have to be judged at `now`. They are judged once a second, because a flow
+    /// keeps only its most recent rows.
     pub fn is_due(&mut self, now: Instant) -> bool {
         let is_due = now.saturating_since(self.due) >= NOW;
         if is_due {
@@ -42,8 +42,8 @@ impl SharedTime {
         is_due
     }
 
-    /// Judges the time since the last call, as far as all running flows have rows. `flows` are all flows of
-    /// one direction.
+    /// Judges the time since the last call, up to the last row that every running flow has. `flows` are all
+    /// flows of one direction.
     pub fn judge(&mut self, flows: &mut [&mut Live]) {
         let concurrent = ConcurrentFlows::covering(flows.iter().map(|live| &**live), self.judged_to);
         let (from, to) = concurrent.span();
@@ -91,8 +91,8 @@ mod tests {
         live.times().into_iter().map(|(limit, time)| (limit, time.as_secs_f64())).collect()
     }
 
-    /// Two flows of 23.2 Mbit/s each fill a link of 50 Mbit/s all the time, also the time that has been
-    /// counted and whose rows have been dropped. They do not fill a link of 60 Mbit/s.
+    /// Two flows of 23.2 Mbit/s each fill a link of 50 Mbit/s all the time, including the time that has
+    /// already been counted and whose rows have been dropped. They do not fill a link of 60 Mbit/s.
     #[test]
     fn a_link_that_is_full_for_minutes_has_all_the_time() {
         for (link, limit) in [(50, Limit::Link), (60, Limit::Cwnd)] {
@@ -117,7 +117,7 @@ mod tests {
         assert!((of(Limit::Link) + of(Limit::Cwnd) - 29.9).abs() < 1e-6, "no time is lost: {times:?}");
     }
 
-    /// Flows that fill the link again after a pause have it as their limit from the second in which they
+    /// If flows fill the link again after a pause, the link is their limit from the second in which they
     /// resume.
     #[test]
     fn a_pause_does_not_dilute_the_rate_after_it() {
@@ -134,7 +134,7 @@ mod tests {
         assert!((18.0..21.0).contains(&link), "{link}");
     }
 
-    /// A flow that carries next to nothing is judged alone.
+    /// A flow with a negligible rate is judged alone.
     #[test]
     fn a_negligible_flow_has_its_own_limit() {
         let (mut flows, mut shared) = (flows(50), SharedTime::default());

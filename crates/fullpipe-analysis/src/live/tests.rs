@@ -81,7 +81,7 @@ fn a_rest_costs_nothing() {
     assert!(seconds(&times, Limit::App) > 590.0 && seconds(&times, Limit::Cwnd) > 2.0, "{times:?}");
 }
 
-/// A kernel reuses addresses and ports: counters that decrease belong to another connection.
+/// A kernel reuses addresses and ports, so decreasing counters belong to another connection.
 #[test]
 fn another_connection_begins_anew() {
     let mut live = Live::new(SocketFacts::default());
@@ -143,7 +143,7 @@ fn a_thousand_flows_at_ten_rows_a_second() {
 }
 
 /// `limit_since` and `held_since` return the limit and the confidence of the first finding of a full
-/// classification, from any instant on and for every limit, even if limits alternate.
+/// classification, for every limit and any start time, even if limits alternate.
 #[test]
 fn the_limit_alone_is_the_first_of_all_findings() {
     let mut told = BTreeMap::new();

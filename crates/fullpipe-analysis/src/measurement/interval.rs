@@ -129,8 +129,8 @@ pub struct Total {
 }
 
 impl Total {
-    /// Converts a report for the whole test to totals; `None` without payload, because older servers print
-    /// zeros for the sender's counts, which they do not know.
+    /// Converts a report for the whole test to totals; `None` without payload, because older servers do not
+    /// know the sender's counts and print zeros for them.
     pub(crate) fn of(report: Option<Interval>) -> Option<Self> {
         let report = report.filter(|report| !report.bytes.is_zero())?;
         let Interval { bytes, rate, retransmits, .. } = report;

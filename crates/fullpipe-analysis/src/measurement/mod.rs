@@ -12,7 +12,7 @@
 //!
 //! Several flows are the normal case: parallel streams of one test, or the connections of a service. Every
 //! flow has intervals; readers derive them from samples or packets. Other data of a flow is in [`Detail`].
-//! The explainer reads a [`Transfer`] first, and the details if it has rules for them.
+//! The explainer reads a [`Transfer`] first, and then the details for which it has rules.
 
 mod interval;
 pub mod packets;
@@ -39,8 +39,8 @@ pub struct Measurement {
     /// Sums over the flows of each direction, in the order of [`Self::flows`]; with a chosen flow, the sums
     /// of that flow.
     pub totals: Vec<Totals>,
-    /// Index of the flow that is explained alone, one of several connections; `None` if the flows of a
-    /// direction are explained together, as the parallel streams of one test are.
+    /// Index of the connection that is explained alone; `None` if the flows of a direction are explained
+    /// together, as the parallel streams of one test are.
     pub chosen: Option<usize>,
 }
 
@@ -379,7 +379,8 @@ impl Transfer {
     }
 
     /// Returns the highest rate that the path is proven to carry: for TCP the rate of the best interval; for
-    /// UDP the mean received rate, because the rate at which a UDP sender writes proves nothing.
+    /// UDP the mean received rate, because the rate at which a UDP sender writes does not show that the data
+    /// arrives.
     pub fn proven_rate(&self) -> Rate {
         let best = self.intervals.iter().map(|interval| interval.rate).max();
         match self.protocol {

@@ -61,7 +61,7 @@ pub struct Counts {
 pub struct Sample {
     /// End of the span.
     pub at: Instant,
-    /// Maximum amount of data in flight, sent but not acknowledged, as known to the sender.
+    /// Maximum amount of data in flight (sent but not acknowledged), as known to the sender.
     pub flight_size: Bytes,
     /// Data in flight that the receiver has not reported by SACK.
     pub inflight: Bytes,
@@ -81,9 +81,11 @@ pub struct Sample {
     pub sent: u32,
     /// Number of packets after which less than one segment fits into the window.
     pub full: u32,
-    /// Number of packets shorter than a segment although the window had room: the sender had no more data.
+    /// Number of packets shorter than a segment although the window had room, which shows that the sender had
+    /// no more data.
     pub short: u32,
-    /// Number of packets that an ACK released: they left immediately after it, or in a burst that began so.
+    /// Number of packets that an ACK released: they left immediately after the ACK, or continued a burst that
+    /// did.
     pub prompt: u32,
     /// Number of ACKs that passed.
     pub acks: u32,

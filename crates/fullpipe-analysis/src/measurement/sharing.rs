@@ -23,7 +23,7 @@ use crate::thresholds::link;
 pub struct Together {
     /// Sum of the flows over the time for which at least two of them overlap.
     pub transfer: Transfer,
-    /// Share of the chosen flow's time for which they overlap, 0 to 1.
+    /// Share of the chosen flow's time, 0 to 1, for which at least two flows overlap.
     pub share: f64,
 }
 
@@ -52,7 +52,7 @@ impl Measurement {
         }
         let sum_at = |&nth: &usize| {
             let added = others.iter().filter_map(|flow| flow.intervals.get(nth));
-            // A flow without RTT samples does not hide those of the chosen one.
+            // The sum keeps the RTTs of the chosen flow, even if another flow has no RTT samples.
             added.fold(chosen.intervals[nth], |sum, own| Interval { rtt: sum.rtt, ..sum.added(*own) })
         };
         let intervals: Vec<Interval> = overlap.iter().map(sum_at).collect();
@@ -104,8 +104,8 @@ pub(crate) fn fills(steady: Rate, link: Rate, mss: Bytes) -> bool {
     steady.as_bps() as f64 >= link::FULL_IN_LOG * link.as_bps() as f64 * mss / (mss + HEADERS as f64)
 }
 
-/// Returns whether both ends of a connection are on one host, by the local and the remote address; its
-/// packets cross no link.
+/// Returns whether both ends of a connection are on one host, according to its local and its remote address.
+/// Its packets then cross no link.
 pub(crate) fn stays_on_host((local, remote): (IpAddr, IpAddr)) -> bool {
     local.is_loopback() || local == remote
 }
@@ -115,8 +115,8 @@ pub(crate) fn may_share(a: (IpAddr, IpAddr), b: (IpAddr, IpAddr)) -> bool {
     stays_on_host(a) == stays_on_host(b)
 }
 
-/// Returns the intervals of a flow at the times of `like`. The flow's own times begin `later` than those of
-/// `like`, or `earlier`. Within an interval the rate counts as constant.
+/// Returns the intervals of a flow at the times of `like`. The times of the flow begin later than those of
+/// `like` by `later`, or earlier by `earlier`. The rate within an interval is assumed to be constant.
 pub(crate) fn at_times_of(
     like: &[Interval],
     own: &[Interval],
@@ -181,7 +181,7 @@ mod tests {
         bytes.iter().enumerate().map(one).collect()
     }
 
-    /// Intervals at other times keep the bytes of the common time, whether the flow begins later or earlier.
+    /// Converted intervals contain the bytes of the common time, whether the flow begins later or earlier.
     #[test]
     fn bytes_stay_at_their_times() {
         let like = intervals(0, 1_000, &[100; 4]);

@@ -21,8 +21,8 @@ pub struct Case<'a> {
     pub rule: WindowRule,
     /// Kernel release of the hosts; it takes precedence over the release in their settings.
     pub kernel: Option<KernelVersion>,
-    /// Settings of the sender for its congestion control. `None` if they are unknown or from another time,
-    /// because they cannot be the basis of an undo.
+    /// Settings of the sender for its congestion control. `None` if they are unknown, or from another time
+    /// and therefore unusable for an undo.
     pub sender: Option<&'a HostSettings>,
     /// Settings of the sender for its buffers.
     pub sender_buffers: Option<&'a HostSettings>,
@@ -136,7 +136,7 @@ impl HostCase<'_> {
         let (Some(with), Some(less)) = (rate(self.reached), rate(without)) else {
             return Gain::words("not simulated, because the link is too fast");
         };
-        // If nothing else changes, this would be the same comparison.
+        // If the plan changes nothing else, the comparison would be the same.
         let alone = (without != self.present).then(|| rate(self.present.with(change))).flatten();
         let alone = alone.map(|alone| format!("; alone, this change reaches {alone}"));
         let text = format!(

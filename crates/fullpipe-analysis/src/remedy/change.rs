@@ -20,7 +20,7 @@ pub enum Change {
         /// Hosts whose limit is raised.
         hosts: BufferHosts,
     },
-    /// Leave the buffers that the application fixes to the kernel's autotuning.
+    /// Let the kernel autotune the buffers that the application fixes.
     AutotunedBuffers,
     /// Remove the application's own limit on its rate.
     UnlimitedRate,

@@ -16,9 +16,10 @@
 //! - `tcp_wmem[2]` on the sender and `tcp_rmem[2]` on the *receiver* limit autotuned buffers, so both hosts
 //!   need the change. `net.core.*mem_max` only limits `SO_SNDBUF` and `SO_RCVBUF`, and is left alone.
 //! - A send buffer of one BDP is not enough, because only 0.67 to 1.0 of the buffer is in flight. With 1 BDP,
-//!   660 of 956 Mbit/s were measured; with 1.5 BDP, 915. Sizes are therefore those of usable windows.
-//! - Under loss one BDP is not enough either: what arrives behind a hole stays in both buffers until the hole is
-//!   filled. The ladder doubles the usable window until that gains nothing.
+//!   660 of 956 Mbit/s were measured; with 1.5 BDP, 915. The ladder therefore chooses sizes by their usable
+//!   windows.
+//! - Under loss, even a usable window of one BDP is not enough, because data behind a hole stays in both
+//!   buffers until the hole is filled. The ladder doubles the usable window until doubling gains too little.
 //! - Only the sender's congestion control matters, and a change affects only new connections.
 
 mod case;
@@ -83,7 +84,7 @@ pub struct QueueAdvice {
     pub commands: fn() -> Vec<Command>,
 }
 
-/// Who applies a remedy.
+/// Way in which a remedy is used: by the ladder, on request, or by the operator.
 #[derive(Clone, Copy, Debug)]
 pub enum Usage {
     /// The ladder uses the remedy, and tune plans it if it brings a gain.
@@ -116,14 +117,15 @@ pub struct Part {
     pub(crate) plan: Option<Plan>,
 }
 
-/// Function that decides whether a host needs a part.
+/// Function that decides whether a host needs a part of a remedy.
 type Plan = fn(&HostCase<'_>) -> Result<Decision, RunPanicked>;
 
 /// Commands of a part, or the reason why there are none.
 #[derive(Debug)]
 pub enum Commands {
-    /// Returns the commands that lead to a state, narrowest scope first. There are none for a host that is
-    /// known to have the setting, nor for a default-on switch unless it is known to be off.
+    /// Returns the commands that lead to a state, narrowest scope first. There are none if the host is known
+    /// to have the setting. For a switch that is on by default, there are commands only if it is known to be
+    /// off.
     Run(fn(&Case<'_>, State) -> Vec<Command>),
     /// No command can change the setting, for this reason.
     None(&'static str),
@@ -140,7 +142,7 @@ impl Remedy {
         matches!(self.usage, Usage::Ladder { .. })
     }
 
-    /// Returns the steps with which the ladder tries the remedy; none if it does not use it.
+    /// Returns the steps with which the ladder tries the remedy; none if the ladder does not use this remedy.
     pub const fn steps(&self) -> &'static [Step] {
         match self.usage {
             Usage::Ladder { steps, .. } => steps,
@@ -153,13 +155,13 @@ impl Remedy {
         matches!(self.usage, Usage::OnRequest)
     }
 
-    /// Returns whether the plan includes this remedy by a rule, for a path that takes too long to simulate.
+    /// Returns whether a rule includes this remedy in the plan for a path that takes too long to simulate.
     pub fn is_needed_by_rule(&self, case: &Case<'_>) -> bool {
         matches!(self.usage, Usage::Ladder { by_rule, .. } if by_rule(case))
     }
 
-    /// Returns whether the remedy leads from one state to the other, that is, whether the value that it sets
-    /// differs.
+    /// Returns whether the remedy leads from one state to the other, that is, whether the states differ in
+    /// the value that it sets.
     pub fn is_between(&self, before: State, after: State) -> bool {
         after.without(self.change, before) != after
     }

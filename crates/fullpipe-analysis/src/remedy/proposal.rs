@@ -1,4 +1,4 @@
-//! A part of a remedy, fitted to one host: its reason, gain and cost, and the ways to apply it.
+//! A part of a remedy for one host, with its reason, gain and cost, and the ways to apply it.
 
 use std::fmt;
 
@@ -40,8 +40,8 @@ pub(crate) struct Proposal {
     pub(crate) cost: Cost,
     /// Ways to apply the part, narrowest scope first.
     pub(crate) ways: Vec<Way>,
-    /// Note on the limit that remains until the part is also applied on the other host; `None` if that limit
-    /// does not matter.
+    /// Note on the limit that remains until the part is applied, if it must be applied on the other host;
+    /// `None` if that limit does not matter.
     pub(crate) until_then: Option<String>,
 }
 
@@ -93,8 +93,8 @@ pub struct Gain {
     /// Steady-state rate with the whole plan: key `with_bps`.
     #[serde(rename = "with_bps", with = "crate::json::OptionalBps")]
     pub with: Option<Rate>,
-    /// Duration without the item, in milliseconds: of a short transfer, of a burst after an idle period, or
-    /// of the time that a byte waits in the socket.
+    /// Duration without the item, in milliseconds: that of a short transfer, that of a burst after an idle
+    /// period, or the time that a byte waits in the socket.
     pub without_ms: Option<f64>,
     /// Duration with the item, in milliseconds.
     pub with_ms: Option<f64>,

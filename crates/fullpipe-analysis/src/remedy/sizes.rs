@@ -6,13 +6,13 @@ use fullpipe_units::Bytes;
 use crate::input::sysctl::HostSettings;
 use crate::segment::DEFAULT_MSS;
 
-/// Usable window of the buffers if no simulation chooses it, as a multiple of the BDP: one BDP fills the
+/// Usable window of the buffers, as a multiple of the BDP, if no simulation chooses one: one BDP fills the
 /// link, and the other holds the data that arrives behind a loss until the loss is repaired.
 pub(super) const BDPS: u64 = 2;
 /// Usable windows that are tried, as multiples of the BDP.
 pub(super) const TRIED_BDPS: [u64; 5] = [1, 2, 4, 8, 16];
 /// Bytes in flight beyond the BDP of an idle path: eight segments that are being serialized, wait for a
-/// delayed ACK, or arrive as one burst. They matter where the BDP is a few dozen segments.
+/// delayed ACK, or arrive as one burst. They matter if the BDP is only a few dozen segments.
 const ON_THE_WAY: u64 = 8 * DEFAULT_MSS.get();
 /// Memory of an skb in the send queue beyond its payload.
 /// Source: measured on Linux 6.18 (x86-64): 65 992 bytes for a payload of 65 160.
@@ -31,8 +31,8 @@ pub(crate) fn rcvbuf_for(bdp: Bytes, bdps: u64, rule: WindowRule) -> Bytes {
     capped(rule.space(window(bdp, bdps)).get())
 }
 
-/// Returns the memory of `payload` in flight. At low rates a transmission is two segments long
-/// (`tcp_min_tso_segs`), and each has an skb of its own.
+/// Returns the memory of `payload` in flight. At low rates, each transmission consists of two segments
+/// (`tcp_min_tso_segs`) and has an skb of its own.
 fn in_skbs(payload: Bytes) -> Bytes {
     let two = 2 * DEFAULT_MSS.get();
     payload.mul_div(two + SKB_OVERHEAD, two)
@@ -72,8 +72,8 @@ pub fn memory_note(most: Bytes, host: Option<&HostSettings>) -> String {
 mod tests {
     use super::*;
 
-    /// A size is that of a usable window: the kernel's rule decides how much of a receive buffer is window,
-    /// and a send buffer keeps two thirds in flight.
+    /// A buffer size allows the required usable window: the kernel's rule determines the share of a receive
+    /// buffer that becomes window, and two thirds of a send buffer are in flight.
     #[test]
     fn a_usable_window_takes_what_the_kernel_wastes_on_top() {
         let mib = Bytes::from_mib;

@@ -5,8 +5,8 @@ use fullpipe_units::Bytes;
 use super::{Change, Host, State};
 use crate::classify::Limit;
 
-/// Order in which the ladder tries steps. Steps that affect others least come first: one application, one
-/// host, both hosts; then steps that take capacity from other traffic.
+/// Order in which the ladder tries steps. The steps with the least effect on others come first: one
+/// application, one host, both hosts. Steps that take capacity from other traffic come last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Order {
     /// The application's own setting (`-w`, `-b`, `SO_RCVBUF`, curl's `--limit-rate`).
@@ -23,14 +23,15 @@ pub enum Order {
     Connections,
 }
 
-/// A step of the ladder: one way to make a remedy's change.
+/// A step of the ladder: one way to make the change of a remedy.
 #[derive(Debug)]
 pub struct Step {
-    /// When the step is tried.
+    /// Position of the step in the order in which steps are tried.
     pub order: Order,
     /// Limits that the step lifts or raises.
     pub lifts: &'static [Limit],
-    /// The change in its sizes, smallest first. The ladder goes on to the next size while that gains enough.
+    /// The change in all of its sizes, smallest first. The ladder goes on to the next size as long as this
+    /// gains enough.
     pub sizes: &'static [Change],
 }
 

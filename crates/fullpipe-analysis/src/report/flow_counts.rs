@@ -11,8 +11,8 @@ const MEMORY_WIDTH: usize = 11;
 /// Width of a column with a round-trip time.
 const RTT_WIDTH: usize = 9;
 
-/// Renders the table as text with the width of `look`. `noun` is the plural of what is counted, such as
-/// `flows`. `look` is a [`Look`], or the width of text without colour.
+/// Renders the table as text with the width of `look`. `noun` is the plural noun for the flows, such as
+/// `connections`. `look` is a [`Look`], or the width of text without colour.
 pub fn render_flow_counts(counts: &FlowCounts, noun: &str, look: impl Into<Look>) -> String {
     let mut page = Page::new(look.into());
     page.headline(&headline(counts, noun));

@@ -7,9 +7,9 @@
 //!   RaceReport ──────────────────► race ───────► page ─┘
 //! ```
 //!
-//! Facts are part of the HTML itself, so that they can be read, searched and printed without scripts; scripts
-//! draw the charts and copy commands. Templates escape text from logs and files, and the chart data is JSON
-//! without `<` characters. A content security policy forbids all requests.
+//! The facts are part of the HTML itself, so that they can be read, searched and printed without scripts.
+//! Scripts only draw the charts and copy commands. Templates escape text from logs and files, and the chart
+//! data is JSON without `<` characters. A content security policy forbids all requests.
 
 mod curve;
 mod diagnosis;
@@ -77,7 +77,7 @@ impl<'a> Frame<'a> {
     /// Returns the script of the chart library, Plotly.
     fn plotly(&self) -> String {
         let mut script = String::new();
-        // The file is part of the program, and a test reads it whole.
+        // This cannot fail, because the file is part of the program and a test decompresses all of it.
         let _ = GzDecoder::new(PLOTLY).read_to_string(&mut script);
         script
     }

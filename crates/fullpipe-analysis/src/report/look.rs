@@ -31,7 +31,7 @@ pub(super) enum Ink {
 }
 
 impl Look {
-    /// Returns `text` between the terminal escape codes for `ink`, which take up no columns.
+    /// Returns `text` between the terminal escape codes for `ink`. The codes take up no columns.
     pub(super) fn paint(self, ink: Ink, text: &str) -> String {
         if !self.colour || text.is_empty() {
             return text.into();

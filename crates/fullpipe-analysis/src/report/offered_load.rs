@@ -36,7 +36,7 @@ pub(super) fn on_each_rung(offered: &OfferedLoad) -> Vec<(String, String)> {
     offered.rungs.iter().map(rung).collect()
 }
 
-/// Describes the growth of an application's queue; `whose` names the source of its memory size.
+/// Describes the growth of an application's queue; `whose` is a clause about the source of the memory size.
 pub(super) fn becomes(backlog: &Backlog, memory: Bytes, whose: &str) -> String {
     match backlog.carries {
         Carries::All => "carries it".into(),

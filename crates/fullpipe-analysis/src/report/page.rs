@@ -14,7 +14,7 @@ use crate::ladder::{Rung, RungProof, Source};
 pub(super) const RATE_WIDTH: usize = 12;
 /// Length of a full bar, in columns.
 const BAR: usize = 20;
-/// Minimum number of columns for text, after a lead that nearly fills the page.
+/// Minimum number of columns for text, even after a lead that nearly fills the page.
 const LEAST_ROOM: usize = 8;
 
 /// Formats a share as `7 %` or `0.4 %`.
@@ -151,7 +151,7 @@ impl Page {
         }
     }
 
-    /// Adds commands grouped by host, each on a line of its own to make copying easy.
+    /// Adds commands grouped by host. Each command is on a line of its own, so that it is easy to copy.
     pub(super) fn commands(&mut self, commands: &[&Command]) {
         for host in [Host::Sender, Host::Receiver] {
             let of_host: Vec<&Command> = commands.iter().copied().filter(|c| c.host == host).collect();
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(wrapped(20, "- ", ""), "-\n");
     }
 
-    /// A wide character takes up two columns; each was once counted as one.
+    /// A wide character takes up two columns, but was once counted as one.
     #[test]
     fn wide_characters_take_up_two_columns() {
         assert_eq!(
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(text.lines().map(|l| l.chars().count()).collect::<Vec<_>>(), [20, 20, 16]);
     }
 
-    /// A long headline was once cut to identifiers such as `receiver_app holds it`.
+    /// A long headline was once shortened to identifiers such as `receiver_app holds it`.
     #[test]
     fn a_headline_wraps_and_each_line_has_its_colour() {
         let mut page = Page { text: String::new(), look: Look { width: 24, colour: true } };

@@ -11,8 +11,8 @@ use crate::classify::Confidence;
 use crate::demand::{Carries, Memory};
 use crate::sockets::{OfferedSource, SocketReport};
 
-/// A queue is growing if its measured growth exceeds this share of the data sent; less is the normal sawtooth
-/// of a queue.
+/// A queue is growing if its measured growth exceeds this share of the data sent. Smaller growth is the
+/// normal sawtooth of a queue.
 const NOTABLE_GROWTH: f64 = 0.1;
 /// Maximum number of rows in a table of sockets.
 const MOST_LINES: usize = 10;
@@ -24,7 +24,7 @@ const USUAL_LINE: usize = 128;
 const OTHER_COLUMNS: usize = 64;
 /// Range of the width of the connection column: an IPv4 address with a port, and two with an arrow.
 const CONNECTION: std::ops::RangeInclusive<usize> = 21..=44;
-/// Indent of a continued line: it begins below the connection.
+/// Indent of a continued line, which begins below the connection column.
 const CONTINUED: &str = "               ";
 
 /// Returns the width of the connection column on a page of `width` columns.
@@ -72,8 +72,8 @@ fn push_wrapped(text: &mut String, line: &str, width: usize) {
     }
 }
 
-/// Returns the endpoints of a connection, or as much of them as fits into `column`: the peer, or its end with
-/// the port.
+/// Formats the endpoints of a connection to fit into `column`: both endpoints, else only the peer, else the
+/// end of the peer's address with the port.
 fn endpoints(report: &SocketReport, column: usize) -> Cow<'_, str> {
     if report.connection.len() <= column {
         return Cow::Borrowed(&report.connection);
@@ -125,7 +125,7 @@ fn rtt(millis: f64) -> Duration {
 
 fn limit(report: &SocketReport) -> Cow<'static, str> {
     match report.limit {
-        // A receiver observes neither the sender nor the path.
+        // A receiver does not observe a limit at the sender or on the path.
         None if report.received > report.achieved => "not here".into(),
         None => "-".into(),
         Some(limit) if report.confidence == Some(Confidence::Low) => format!("{limit}?").into(),
@@ -190,7 +190,7 @@ mod tests {
         assert!(!lines(&steady.interval(None, MEMORY), MEMORY, WIDE).contains("offered"));
     }
 
-    /// Lines of 130 columns and more once wrapped in the middle of a word on a terminal of 80.
+    /// On a terminal with 80 columns, lines of 130 columns and more once wrapped in the middle of a word.
     #[test]
     fn lines_stay_within_the_terminal() {
         let mut sockets = Sockets::new(SocketFacts::default());
@@ -234,7 +234,7 @@ mod tests {
         assert!(table[11].contains("2 more"), "{table:#?}");
     }
 
-    /// Lines do not contain evidence, so reports without words result in the same lines.
+    /// Lines contain no evidence, so reports without words give the same lines as full reports.
     #[test]
     fn reports_without_words_make_the_same_lines() {
         let (mut whole, mut brief) =

@@ -107,16 +107,17 @@ fn next(diagnosis: &Diagnosis) -> Option<String> {
         let name = tcp.congestion_control.to_ascii_uppercase();
         return Some(format!("TCP would reach {} with {name} at this loss rate.", tcp.steady));
     }
-    // The rungs after a limit that is only a guess are not a prediction for the headline.
+    // If the present limit is only a guess, the headline does not predict the next limit.
     if diagnosis.undecided.is_some() {
         return None;
     }
-    // The first rung is the present state, so its limit is not the next one. A rate cap that is the present
-    // limit ends the ladder. The last rung of an unknown link is the rate that was measured, not a limit that
-    // was found.
+    // The first rung is the present state, so its limit is not the next one. If a rate cap is the present
+    // limit, the ladder ends there. If the link rate is unknown, the last rung is the measured rate, which is
+    // no limit.
     let is_found = |wall: &&Rung| diagnosis.path.link.is_some() || wall.limit != Limit::Link;
     let wall = diagnosis.ladder.get(1).filter(|wall| wall.limit != first.limit).filter(is_found)?;
-    // The later rungs are those of a path on which the measured run would have had another rate.
+    // In this case, the later rungs belong to a path on which the measured run would have had a different
+    // rate.
     let unmet = diagnosis.fit.as_ref().is_some_and(|fit| !fit.met);
     let mark = if unmet { " (the model does not reproduce the measured rate)" } else { "" };
     Some(format!("Lift that, and {} stops you near {}{mark}.", wall.what, wall.lasting()))
@@ -228,7 +229,7 @@ mod tests {
 
     #[test]
     fn extreme_values_do_not_panic() {
-        // The largest values that a log may have: a petabit per second, and 2^59 segments.
+        // The rows contain the largest values that a log may have: a petabit per second, and 2^59 segments.
         let rows = [(0.0, 0, 0), (1e9, 1 << 59, 1), (1e-9, 1, u64::MAX >> 11), (61.0, 0, 700)];
         for first in rows {
             for second in rows {

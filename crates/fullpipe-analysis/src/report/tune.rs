@@ -99,7 +99,7 @@ pub fn render_show(show: &Show, look: impl Into<Look>) -> String {
     };
     row("congestion controls", show.available.join(" "));
     row("  without privileges", show.allowed.join(" "));
-    // A module that is loaded is still a file in the folder of modules.
+    // Leave out modules that are already loaded, which are also in the folder of modules.
     let not_loaded = show.loadable.iter().filter(|name| !show.available.contains(name));
     row("  as modules, not loaded", not_loaded.cloned().collect::<Vec<_>>().join(" "));
     let devices: Vec<String> =

@@ -7,8 +7,8 @@ use super::page::{Page, RATE_WIDTH, percent};
 use crate::whatif::WhatIf;
 
 /// Renders the whole answer as text with the width of `look`, except for commands to copy. The first line
-/// states the rate that the hosts would reach as they are, and the limit. `look` is a [`Look`], or the width
-/// of text without colour.
+/// states the rate that the hosts would reach in their present state, and its limit. `look` is a [`Look`], or
+/// the width of text without colour.
 pub fn render_whatif(answer: &WhatIf, look: impl Into<Look>) -> String {
     let mut page = Page::new(look.into());
     page.headline(&headline(answer));
@@ -23,7 +23,8 @@ pub fn render_whatif(answer: &WhatIf, look: impl Into<Look>) -> String {
     page.into_text()
 }
 
-/// Returns the rate that the hosts would reach as they are, its limit, and the next limit.
+/// Returns a sentence with the rate that the hosts would reach in their present state, its limit, and the
+/// next limit.
 fn headline(answer: &WhatIf) -> String {
     let Some(present) = answer.ladder.first() else {
         return format!("{} must be in flight to fill {}", Bytes::new(answer.bdp_bytes), answer.path.link);
@@ -103,7 +104,7 @@ fn figures(page: &mut Page, answer: &WhatIf) {
     );
 }
 
-/// Adds the buffer sizes, unless a rung already contains them.
+/// Adds the buffer sizes that fill the link, unless a rung already contains them.
 fn plan(page: &mut Page, answer: &WhatIf) {
     let first = answer.plan.commands.first();
     let shown = answer.ladder.iter().any(|rung| rung.remedies.commands().next() == first);

@@ -1,4 +1,4 @@
-//! Lines of text, by the columns that a terminal shows.
+//! Width of text in terminal columns, and wrapping.
 
 use textwrap::core::display_width;
 use textwrap::{Options, WordSeparator, WordSplitter, WrapAlgorithm};
@@ -9,8 +9,8 @@ pub fn columns(text: &str) -> usize {
     display_width(text)
 }
 
-/// Returns how to wrap text at `width` columns: between words only, because many words with a hyphen are
-/// commands, options and names.
+/// Returns options to wrap text at `width` columns. Lines break only between words and never at a hyphen,
+/// because many words with a hyphen are commands, options and names.
 pub(super) fn between_words<'a>(width: usize) -> Options<'a> {
     Options::new(width)
         .word_separator(WordSeparator::AsciiSpace)

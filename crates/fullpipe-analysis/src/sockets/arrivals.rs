@@ -1,4 +1,4 @@
-//! Limits of sockets that receive, as far as the receiver observes them.
+//! Limits of receiving sockets, as far as the receiver observes them.
 //!
 //! ```text
 //!   unread data fills the buffer      receiver_app
@@ -15,7 +15,7 @@ use crate::classify::{Confidence, Limit};
 use crate::live::CurrentLimit;
 use crate::thresholds::{reader, window};
 
-/// What to do if nothing at the receiver shows the limit.
+/// Advice if nothing at the receiver shows the limit.
 pub(crate) const NOT_OBSERVABLE: &str = "not observable from the receiver: capture at the sender";
 
 /// Samples of a receiving socket in an interval.
@@ -24,7 +24,7 @@ pub(super) struct Arrivals {
     samples: u64,
     /// Number of samples in which the reader had fallen behind.
     behind: u64,
-    /// Sums of the windows and of the RTTs, with the number of samples that have them.
+    /// Sum of the windows, and the number of samples with a window; the next field is the same for the RTTs.
     window: (Bytes, u64),
     rtt: (Duration, u64),
     unread: Bytes,

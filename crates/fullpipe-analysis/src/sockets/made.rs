@@ -9,8 +9,8 @@ use super::{Sample, Sockets};
 use crate::classify::samples::{MSS, row};
 use crate::demand::Memory;
 
-/// Sender limited by its congestion window: 100 segments per 50 ms round trip, and `unsent` segments waiting.
-/// Its queue is larger than its send buffer.
+/// Returns a sender limited by its congestion window: it sends 100 segments per round trip of 50 ms, and
+/// `unsent` segments are waiting. Its queue is larger than its send buffer.
 fn sender(delivered: u64, unsent: u64) -> TcpInfo {
     TcpInfo {
         sndbuf: Bytes::new(87_040),

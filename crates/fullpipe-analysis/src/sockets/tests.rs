@@ -2,8 +2,8 @@ use super::made::{MEMORY, run, sample};
 use super::*;
 use crate::classify::samples::MSS;
 
-/// Data that is written faster than the path carries it waits in the kernel, and the report contains the time
-/// until the memory is full.
+/// If an application writes faster than the path carries the data, the rest waits in the kernel, and the
+/// report contains the time until the memory is full.
 #[test]
 fn a_growing_queue_is_told_with_its_end() {
     let mut sockets = Sockets::new(SocketFacts::default());
@@ -23,8 +23,8 @@ fn a_growing_queue_is_told_with_its_end() {
     run(&mut steady, 1, 1, 11, 0);
     let report = &steady.interval(None, MEMORY)[0];
     assert_eq!((report.offered, report.backlog.memory_full_after_s), (report.achieved, None));
-    // The demand given by the user takes precedence over the measured rate: the rest queues outside the
-    // kernel.
+    // The demand given by the user takes precedence over the measured rate: the data beyond the measured rate
+    // is queued outside the kernel.
     run(&mut steady, 1, 12, 11, 0);
     let report = &steady.interval(Some(Rate::from_bps(16_000_000)), MEMORY)[0];
     assert_eq!(
@@ -150,8 +150,8 @@ fn downloads_have_limits() {
     assert_eq!(told(8_000_000, 0, 4_000_000), (None, NOT_OBSERVABLE.into()));
 }
 
-/// If the sockets of a host fill the link together, it is the limit of each, in both directions. Sockets
-/// whose data stays on the host take no part.
+/// If the sockets of a host together fill the link, the link is the limit of each of them, in both
+/// directions. Sockets whose data stays on the host do not count.
 #[test]
 fn sockets_that_fill_the_link_together_share_it() {
     let mut sockets = on_a_link();
@@ -162,7 +162,7 @@ fn sockets_that_fill_the_link_together_share_it() {
             sends.remote = SocketAddr::from(([198, 51, 100, 7], 443));
             sockets.take(tenth(nth), &sends);
         }
-        // Both ends of this one have the same address.
+        // The two ends of this socket have the same address.
         sockets.take(tenth(nth), &sample(20, 100_000 * nth, 50));
     }
     let reports = sockets.interval(None, MEMORY);
@@ -180,8 +180,8 @@ fn sockets_that_fill_the_link_together_share_it() {
     assert_eq!(ports, [true; 3]);
 }
 
-/// The time for which sockets fill the link together counts as time of the link, also for sockets that have
-/// closed. Sockets whose data stays on the host take no part.
+/// The time for which sockets together fill the link counts as time of the link, including that of sockets
+/// that have closed. Sockets whose data stays on the host do not count.
 #[test]
 fn the_time_of_a_full_link_is_counted_for_all_that_share_it() {
     let seconds = |link: u64| {
@@ -193,7 +193,7 @@ fn the_time_of_a_full_link_is_counted_for_all_that_share_it() {
                 sends.remote = SocketAddr::from(([198, 51, 100, 7], 443));
                 sockets.take(tenth(nth), &sends);
             }
-            // Both ends of this one have the same address.
+            // The two ends of this socket have the same address.
             sockets.take(tenth(nth), &sample(20, 100_000 * nth, 50));
         }
         let open = sockets.totals().limits;
@@ -210,7 +210,8 @@ fn the_time_of_a_full_link_is_counted_for_all_that_share_it() {
     near(seconds(60), (0.0, 4.0 * 59.9));
 }
 
-/// A writer that fills an autotuned send buffer queues no data beyond it, so no growth is predicted.
+/// A writer that fills an autotuned send buffer queues no data beyond the buffer, so the report predicts no
+/// growth.
 #[test]
 fn data_within_the_send_buffer_is_no_backlog() {
     let full_after = |sndbuf: u64| {
@@ -226,7 +227,7 @@ fn data_within_the_send_buffer_is_no_backlog() {
         report.backlog.memory_full_after_s
     };
     assert_eq!(full_after(2_000_000), None);
-    // It may grow to tcp_wmem[2].
+    // The buffer may grow to tcp_wmem[2].
     assert_eq!(full_after(87_040), None);
     let mut beyond = Sockets::new(SocketFacts::default());
     for nth in 1..=10 {

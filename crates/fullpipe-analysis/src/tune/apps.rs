@@ -28,10 +28,10 @@ pub(super) fn short_transfer(model: &Model<'_>, state: State, bytes: Bytes) -> O
 }
 
 /// Number of bursts on one connection. Only the last one is timed: by then the window has grown to the size
-/// needed for such bursts.
+/// that such a burst needs.
 const BURSTS: u64 = 3;
 /// Time from one burst to the next: this many round trips, but at least `BETWEEN_LEAST`. A burst takes about
-/// fifteen round trips from an initial window; the rest is an idle period of many timeouts.
+/// fifteen round trips from an initial window; the rest is an idle period of many retransmission timeouts.
 const BETWEEN_RTTS: u64 = 60;
 const BETWEEN_LEAST: Duration = Duration::from_secs(10);
 /// Number of seeds on a path with loss. The median is used, because a burst may or may not meet a loss.

@@ -17,9 +17,9 @@ pub struct Override {
 }
 
 /// Returns the settings in `files` (path and text, in any order) that override `ours` (key and value) in the
-/// file `own`. A setting overrides if its file is loaded after `own` and its value differs. Files are loaded
-/// in the order of their names, regardless of their directories (sysctl.d(5)); `/etc/sysctl.conf` is loaded
-/// last, as by procps.
+/// file `own`. A setting overrides one of `ours` if its file is loaded after `own` and its value differs.
+/// Files are loaded in the order of their names, regardless of their directories (sysctl.d(5));
+/// `/etc/sysctl.conf` is loaded last, as by procps.
 pub fn overrides(own: &str, files: &[(String, String)], ours: &[(String, String)]) -> Vec<Override> {
     let order = |path: &str| {
         let name = path.rsplit('/').next().unwrap_or(path).to_owned();

@@ -21,7 +21,7 @@ pub struct FromReport {
     pub measured: Option<Rate>,
     /// Limit of the transfer as a noun phrase, if no host setting lifts it.
     pub out_of_reach: Option<String>,
-    /// Role of the host that recorded the log, which is assumed to be this host.
+    /// Role of the host that recorded the log; that host is assumed to be this host.
     pub role: Option<Role>,
     /// Buffers of the sender and of the receiver.
     pub buffers: [Option<Bytes>; 2],
@@ -44,7 +44,7 @@ impl FromReport {
         let known = |text: &String| (!text.is_empty()).then(|| text.clone());
         let udp = input.protocol == Protocol::Udp;
         let has_rtt = path.rtt_source != RttSource::Unknown && path.rtt_ms > 0.0;
-        // A buffer that the application fixes ignores every setting of its host.
+        // No setting of the host has an effect on a buffer that the application fixes.
         let is_fixed = |limit: Limit| match limit {
             Limit::Rwnd => hosts.receiver.buffer_fixed,
             Limit::Sndbuf => hosts.sender.buffer_fixed,

@@ -13,7 +13,7 @@ pub struct Item {
     pub what: What,
     /// Endpoint of the transfer at which the change is made.
     pub host: Host,
-    /// Whether the change is made on the host that is planned for.
+    /// Whether the change is made on the host for which the plan is made.
     pub here: bool,
     /// Whether the item helps only some applications and is applied only on request.
     pub optional: bool,

@@ -90,8 +90,8 @@ impl Plan {
     }
 }
 
-/// Divisor of the host's memory: the quotient is available to the buffers of the planned flows, and the rest
-/// to applications.
+/// Divisor of the host's memory. The quotient is available for the buffers of the planned flows, the rest for
+/// applications.
 const MEMORY_SHARE: u64 = 4;
 
 /// Builds the plan. `watch` is called from any thread as simulated runs finish.
@@ -188,7 +188,7 @@ pub fn plan(host: &LocalHost, inputs: &PlanInputs, watch: impl JobWatch) -> Resu
 }
 
 /// Returns the sender's congestion control. If it is unknown or not in the simulator, CUBIC, the kernel
-/// default, replaces it, and an assumption records that.
+/// default, replaces it, and an assumption says so.
 fn algorithm(host: &LocalHost, inputs: &PlanInputs, assumptions: &mut Vec<String>) -> Algorithm {
     let own = inputs.role.is(Host::Sender).then(|| host.congestion_control()).flatten();
     let Some(name) = own.or(inputs.peer.congestion_control.as_deref()) else {
@@ -201,8 +201,8 @@ fn algorithm(host: &LocalHost, inputs: &PlanInputs, assumptions: &mut Vec<String
     })
 }
 
-/// Returns the maximum size of one buffer of one flow on this host. It is bounded by a share of the host's
-/// memory, and by the size at which TCP as a whole stops growing buffers (`tcp_mem[1]`).
+/// Returns the maximum size of one buffer of one flow on this host. Two values bound it: a share of the
+/// host's memory, and the total memory of all TCP sockets at which buffers stop growing (`tcp_mem[1]`).
 fn room(host: &LocalHost, role: Role, flows: u64) -> Bytes {
     let share = host.facts.memory.map(|memory| memory.get() / MEMORY_SHARE);
     let pressure = host.settings.tcp_mem_pages.map(|[_, pressure, _]| pressure.saturating_mul(PAGE));

@@ -8,7 +8,7 @@ use fullpipe_lab::sim;
 use fullpipe_lab::trace::NoTrace;
 use fullpipe_units::Duration;
 
-/// Returns the captures of a flow that loses packets, from both hosts, and its retransmissions.
+/// Returns the captures at both hosts of a flow that loses packets, and the number of its retransmissions.
 fn flow(path: &str) -> (BothEnds, u64) {
     let text = format!("name = 'x'\n{path}\n[[flow]]\ncc = 'cubic'\n");
     let experiment = Experiment::from_toml(&text).expect("a valid experiment");
@@ -27,8 +27,8 @@ fn remark(capture: &Measurement) -> Option<&String> {
     capture.origin.notes.iter().find(|note| note.contains("copies"))
 }
 
-/// With or without IP identifications, at either end, two to four captures of each packet give the same
-/// counts as one, and a note reports how many copies are left out.
+/// At either end, with or without IP identifications, a file in which each packet was captured two to four
+/// times gives the same counts as a file with each packet once, and a note reports the number of copies.
 #[test]
 fn packets_that_are_captured_several_times_count_once() {
     for path in PATHS {
@@ -59,7 +59,7 @@ fn packets_that_are_captured_several_times_count_once() {
 }
 
 /// Without IP identifications, a retransmission within a millisecond on a fast link repeats all headers of
-/// the original, including the timestamp. It is counted.
+/// the original, including the timestamp. It still counts as a retransmission.
 #[test]
 fn retransmissions_on_a_fast_link_are_no_copies() {
     for path in PATHS {

@@ -141,7 +141,7 @@ fn bbr_is_not_held_by_cwnd() {
     assert_says(&rwnd.evidence, "certainly not cwnd");
     assert_eq!(rwnd.what, "a receive window near 3 MiB limits the rate");
     assert_eq!(rwnd.ceiling.map(|rate| rate.as_bps() / 100_000), Some(1198));
-    // Six retransmissions are evidence against a policer; a rate cap without drops remains possible.
+    // Only six retransmissions are evidence against a policer, but a rate cap without drops remains possible.
     let cap = &found.findings[2];
     assert_eq!(
         (cap.what.as_str(), cap.confidence),
@@ -152,8 +152,8 @@ fn bbr_is_not_held_by_cwnd() {
     assert_says(&cap.could_not_tell, "not excluded");
     assert_eq!(found.sender, Sender::Inferred(Algorithm::Bbr1));
     assert_eq!(found.cap, None);
-    // BBR's Startup window, which was kept for 20 s, contradicts a receive window limit; the finding must
-    // mention it.
+    // BBR kept its Startup window for 20 s, which contradicts a limit by the receive window; the finding must
+    // mention this.
     assert_says(&found.findings[1].evidence, "the end of Startup");
     assert_says(&rwnd.could_not_tell, "suggests the send buffer");
 }

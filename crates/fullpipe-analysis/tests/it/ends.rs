@@ -1,5 +1,5 @@
-//! Tests with several streams, or with data received by this host: they must find the same limit as a test
-//! with one sending stream, or report what one endpoint cannot observe.
+//! Transfers with several streams, and transfers received by this host: the diagnosis finds the same limit as
+//! for one sending stream, or reports what one endpoint cannot observe.
 
 use crate::case::Case;
 use fullpipe_analysis::classify::Confidence;
@@ -39,7 +39,7 @@ fn sending(streams: Vec<Vec<Row>>, link: Option<Rate>) -> Findings {
 }
 
 fn at_the_sender(streams: Vec<Vec<Row>>) -> Measurement {
-    // An endpoint does not know the state of the other endpoint.
+    // Leave out the state of the other endpoint, which an endpoint does not know.
     let alone = |rows: Vec<Row>| rows.into_iter().map(|row| Row { receiver: None, ..row }).collect();
     let streams = streams.into_iter().map(alone).collect();
     rows::of_streams(streams, Format::Trace, Vec::new(), "").expect("a measurement")
@@ -51,7 +51,8 @@ fn receiving(streams: &[Vec<Row>], link: Option<Rate>, congestion: Option<&str>)
     Case::of(&at_the_receiver(streams, congestion)).link(link).rtt(rtt).explain().expect("explained")
 }
 
-/// Returns the samples of the receiving sockets; each retransmitted segment leaves a gap.
+/// Returns the samples of the receiving sockets; each retransmitted segment counts as a gap in the received
+/// data.
 fn at_the_receiver(streams: &[Vec<Row>], congestion: Option<&str>) -> Measurement {
     let sample = |row: &Row| {
         let receiver = row.receiver.expect("it is watched");
@@ -99,8 +100,8 @@ fn streams_are_held_by_what_each_has() {
     }
 }
 
-/// One of four streams sees the link as a fixed rate; together they fill it, whether or not the link rate is
-/// known.
+/// One of four streams sees the link as a fixed rate; if the streams are judged together, they fill the link,
+/// whether or not the link rate is known.
 #[test]
 fn streams_share_a_line() {
     for what in [CUBIC, BBR] {
@@ -113,8 +114,8 @@ fn streams_share_a_line() {
     }
 }
 
-/// The receiver finds the same limits as the sender where it can, and is better at judging whether its
-/// application keeps up.
+/// From the receiver, the diagnosis finds the same limits as from the sender if they are observable there,
+/// and judges better whether the receiving application keeps up.
 #[test]
 fn a_receiving_end_names_the_same_limit() {
     for count in [1, 3] {
@@ -149,7 +150,8 @@ fn too_little_is_no_measurement() {
     let nothing = rows::of_streams(vec![Vec::new(); 3], Format::Trace, Vec::new(), "").expect_err("nothing");
     assert!(nothing.message.contains("for a measurement"), "{nothing}");
     assert!(received::of_streams(&[], None).is_err());
-    // One of two streams delivers nothing: the other one is explained, and a note says so.
+    // If one of two streams delivers nothing, the other stream is explained, and a note reports the stream
+    // without data.
     let mut two = streams(2, RWND);
     two[1].truncate(2);
     let trace = rows::of_streams(two, Format::Trace, Vec::new(), "").expect("one of them");
@@ -161,8 +163,8 @@ fn rows_of(samples: Vec<Row>) -> Measurement {
     rows::of_rows(samples, Format::Trace, Vec::new(), "").expect("a measurement")
 }
 
-/// The ladder for a link of many gigabits per second is simulated in acceptable time, over fewer round trips,
-/// and an assumption says so. Between two endpoints on one host there is no ladder.
+/// The ladder for a link of many gigabits per second is simulated over fewer round trips, so that it takes
+/// acceptable time, and an assumption says so. Between two endpoints on one host there is no ladder.
 #[test]
 fn a_fast_path_has_its_ladder_in_time() {
     let rows = streams(1, RWND);
@@ -225,7 +227,7 @@ fn an_application_with_a_rate_option_is_told_to_leave_it_out() {
     let remedy = diagnosis.ladder[1].remedies.commands().next().expect("a command");
     assert_eq!(remedy.run, "run curl without --limit-rate 625k");
     assert_eq!(finding.next_test.as_ref(), Some(&remedy.run));
-    // Without the option nothing is known about the application.
+    // Without the option, the report does not know why the application limits its rate.
     let unknown = case.diagnose().expect("diagnosed");
     assert!(unknown.ladder.iter().all(|rung| rung.remedies.0.is_empty()), "{:#?}", unknown.ladder);
 

@@ -17,7 +17,8 @@ fn diagnosed(path: &str, told: (&str, u64), host: &str, flow: &str, seed: u64) -
 
 const HOST: &str = "sndbuf = '4MiB'\nrcvbuf = '6MiB'";
 
-/// A log of CUBIC under loss, on several paths: the fitted loss contains the path's own, and rung 0 is met.
+/// For logs of CUBIC under loss on several paths, the range of the fitted loss contains the loss of the path,
+/// and the simulated present state meets the log.
 #[test]
 fn the_present_state_has_the_rate_of_the_log() {
     let mut met = 0;

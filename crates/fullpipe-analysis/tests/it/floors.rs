@@ -3,8 +3,8 @@
 //!
 //! The test reads every path that begins with `crate`, `super` or `self`: in `use` statements, bodies, types,
 //! macros, and attributes such as `serialize_with = "crate::json::bps"`. Comments and other strings are
-//! skipped. `crate::Name` is rejected if `lib.rs` re-exports `Name`, because such a path hides the floor.
-//! There are no exceptions: an item used by two floors belongs on the lower one.
+//! skipped. `crate::Name` is rejected if `lib.rs` re-exports `Name`, because such a path hides the floor of
+//! the item. There are no exceptions: an item used by two floors belongs on the lower one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write};
@@ -93,7 +93,7 @@ struct Mention {
     line: usize,
     /// Top-level module that contains the path; empty in `lib.rs`.
     by: String,
-    /// Segment after the crate root: a top-level module if the path obeys the rule, empty for the root
+    /// Segment after the crate root: a top-level module if the path obeys the rule; empty for the root
     /// itself.
     of: String,
     path: String,
@@ -298,7 +298,8 @@ impl Reader<'_> {
                     _ => None,
                 };
                 let written: Vec<String> = written.into_iter().chain(iter::once(name)).collect();
-                // The first name after the root decides; the rest is only read for the message.
+                // The first name after the root determines the floor; the rest of the path is only read for
+                // the message.
                 if base.is_none() && known.is_some_and(Vec::is_empty) {
                     self.mention(place, word.to_string(), &written, &tokens[1..]);
                 }
@@ -452,7 +453,8 @@ fn modules_of_one_floor_make_no_circle() {
     }
 }
 
-/// Expressions in a template are also Rust, but this test does not read them.
+/// Expressions in templates are Rust code, too, but the other tests do not read templates, so they may name
+/// no module.
 #[test]
 fn templates_name_no_module() {
     for file in files(&root().join("templates")) {
@@ -519,7 +521,8 @@ mod tests { use super::*; }
     assert_eq!(paths(&["classify", "rules"], text), "");
 }
 
-/// A new name for the root, a glob import of the root, and a source file from elsewhere would hide a floor.
+/// A new name for the root, a glob import of the root, or a source file from elsewhere would hide a floor, so
+/// each of them is rejected.
 #[test]
 fn what_hides_a_floor_is_found() {
     let text = "use crate as all;\nuse crate::*;\nuse super::{self as root};\nextern crate self as me;\n\

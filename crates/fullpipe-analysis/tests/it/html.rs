@@ -23,8 +23,8 @@ const MADE: Provenance<'static> =
 const PLOTLY: usize = 1_200_000;
 const OWN: usize = 400_000;
 
-/// Returns the log of a 12 s transfer limited by loss, from a tool with version `version`, which may contain
-/// an attack.
+/// Returns the log of a 12 s transfer limited by loss, from a tool whose version text is `version`; the text
+/// may contain an attack.
 fn log(version: &str) -> String {
     let mut intervals = Vec::new();
     for second in 0..12u32 {

@@ -1,4 +1,4 @@
-//! Incomplete captures: the report says what they do not show, instead of guessing it.
+//! Incomplete captures: the report says what they do not show, instead of guessing.
 //!
 //! Packets are removed from captures of the simulator: at the beginning, in one direction, for a second in
 //! the middle, or one in fifty.
@@ -38,8 +38,8 @@ fn findings(capture: &Measurement) -> Vec<Finding> {
 }
 
 /// Without the handshake the window scale is unknown. For a flow limited by the receive window, the report
-/// does not claim room in the window, data in flight at the start of the capture is not a gap, and the flow
-/// is not treated as starting.
+/// does not claim that the window has room, does not count data in flight at the start of the capture as a
+/// gap, and does not treat the flow as starting.
 #[test]
 fn a_capture_that_begins_in_the_middle() {
     for (more, limits) in [(WINDOW, [Limit::Sndbuf, Limit::Cwnd]), (LOSS, [Limit::Cwnd; 2])] {
@@ -95,8 +95,8 @@ fn the_size_of_a_segment_without_the_handshake() {
     assert_ne!(findings(&capture)[0].limit, Limit::App, "{:?}", findings(&capture));
 }
 
-/// Data without ACKs has a rate and a retransmission count; everything else is unknown. ACKs without data are
-/// not a transfer that can be explained, and the error says so.
+/// Data without ACKs has a rate and a retransmission count; everything else is unknown. A capture with only
+/// the ACKs cannot be explained, and the error says so.
 #[test]
 fn a_capture_of_one_direction() {
     let BothEnds { sender, receiver } = flow(LOSS);

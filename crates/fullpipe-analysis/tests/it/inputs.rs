@@ -1,4 +1,5 @@
-//! All kinds of iperf3 logs: the values read from them, and one line with a hint for any other input.
+//! All kinds of iperf3 logs: the values read from them, and for any other input an error of one line with a
+//! hint.
 
 use std::fs;
 use std::path::Path;
@@ -474,9 +475,9 @@ fn sweep(points: u32) -> String {
     std::iter::once(format!("point,{}\n", columns.join(","))).chain(rows).collect()
 }
 
-/// A sweep may have as many points as rows. Each point was once searched in the list of all points, which
-/// took a minute for 200 000 of them. For ten times the points, linear work is ten times as much, quadratic
-/// work a hundred times.
+/// A sweep may have as many points as rows. A search for each point in the list of all points once took a
+/// minute for 200 000 points. For ten times the points, linear work is ten times as much, quadratic work a
+/// hundred times.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "the ratio of two durations measured in one run is the test")]
 fn a_trace_with_many_points_costs_as_much_as_its_rows() {
@@ -494,7 +495,7 @@ fn a_trace_with_many_points_costs_as_much_as_its_rows() {
     assert!(many < few * 40, "{few:?} for 20 000 points, {many:?} for 200 000");
 }
 
-/// Values near 2^64 were printed as 18446744074 Gbit/s, and their sums overflowed.
+/// Values near 2^64 are rejected. They were once printed as 18446744074 Gbit/s, and their sums overflowed.
 #[test]
 fn impossible_amounts_are_refused() {
     const UNKNOWN: [&str; 2] = ["1e19", "18446744073709551614"];
@@ -533,7 +534,7 @@ fn with_value(text: &str, key: &str, nth: usize, value: &str) -> String {
     format!("{}{value}{}", &text[..at], &text[end..])
 }
 
-/// Some locales print a decimal comma in every number; such a log used to be rejected as one without
+/// Some locales print a decimal comma in every number; such a log was once rejected as a log without
 /// intervals.
 #[test]
 fn decimal_commas_are_read() {
@@ -581,8 +582,8 @@ fn a_sender_without_cwnd_is_no_receiver() {
     assert!(first.next_test.as_ref().is_some_and(|test| test.contains("tcpdump")), "{first:?}");
 }
 
-/// `tcp_adv_win_scale` has no effect since 6.6. It used to be applied to the kernel of this log too, which
-/// halved the window.
+/// `tcp_adv_win_scale` has no effect since 6.6. It was once applied to the newer kernel of this log, too,
+/// which halved the window.
 #[test]
 fn the_kernel_of_the_log_decides_about_the_window_scale() {
     let json = example("tcp.json");

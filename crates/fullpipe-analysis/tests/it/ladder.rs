@@ -1,5 +1,6 @@
 //! Diagnoses with their whole ladders: the published run on the cross-border link, and a path that is twenty
-//! times slower and has the same limits, because a run takes as long as it has packets.
+//! times slower and has the same limits. The time to simulate a run is proportional to its packets, so most
+//! tests use the slower path.
 
 use std::fs;
 use std::path::Path;
@@ -30,7 +31,7 @@ struct Given {
 }
 
 impl Given {
-    /// The published run with CUBIC.
+    /// Returns the log and the settings of the published run with CUBIC.
     fn published() -> Self {
         Self {
             log: iperf3::parse(&example("cubic.iperf3.txt")).unwrap(),
@@ -40,7 +41,7 @@ impl Given {
         }
     }
 
-    /// A run across the slower path.
+    /// Returns the log and the settings of a run across the slower path.
     fn slower(cc: &str, loss: &str) -> Self {
         let path = format!("rate = '50mbit'\nrtt = '200ms'\nqueue = '1bdp'\nloss = '{loss}'");
         let run = Transferred::of(&path, "sndbuf = '1MiB'\nrcvbuf = '1MiB'", &format!("cc = '{cc}'"), 1);
@@ -93,7 +94,8 @@ fn cubic_climbs_past_loss_and_window_to_the_line() {
     let [better_cc, both] = rungs.as_slice() else { panic!("{rungs:#?}") };
     assert!(matches!(better_cc.limit, Limit::Rwnd | Limit::Sndbuf));
     assert!((95.0..=125.0).contains(&mbps(better_cc.lasting())), "{}", better_cc.lasting());
-    // The log's rate needs a loss of 49 ppm, near the upper bound of three events in 180,000 segments.
+    // The rate in the log requires a loss of 49 ppm, near the upper bound of the interval for three events in
+    // 180,000 segments.
     let fit = diagnosis.fit.expect("a simulation");
     assert!(fit.met && (17e-6..50e-6).contains(&fit.loss), "{fit:?}");
     assert!(mbps(both.lasting()) >= 880.0, "{}", both.lasting());
@@ -105,8 +107,8 @@ fn cubic_climbs_past_loss_and_window_to_the_line() {
     assert_eq!((last.limit, last.source), (Limit::Link, Source::Given));
     assert!(diagnosis.ladder.is_sorted_by_key(Rung::lasting));
 
-    // The mistakes in the published advice are avoided: both hosts are changed, buffers are those of a usable
-    // window of 4 x BDP, and core.*mem_max is left alone.
+    // The ladder avoids the mistakes in the published advice: it changes both hosts, sizes buffers for a
+    // usable window of 4 x BDP, and leaves core.*mem_max alone.
     let all = commands(&rungs);
     assert!(
         all.iter().any(|c| c.host == Host::Sender && c.run.contains("tcp_wmem=\"4096 16384 205942784\""))
@@ -121,7 +123,7 @@ fn cubic_climbs_past_loss_and_window_to_the_line() {
     assert!(text.contains("\nLift that, and a 3 MiB receive window stops you near "), "{text}");
     // Larger buffers alone, which the published advice recommends, change nothing, and a note says so.
     assert!(diagnosis.notes.iter().any(|note| note.starts_with("buffers for 4 x BDP on both hosts (")));
-    // Ten sockets, the solution of the log's author, appear as a note, which reports how much they take from
+    // The author of the log used ten sockets. They appear as a note, which reports how much they take from
     // another flow.
     assert!(
         diagnosis.notes.iter().any(|note| note.starts_with("10 connections instead of these remedies would"))
@@ -129,7 +131,7 @@ fn cubic_climbs_past_loss_and_window_to_the_line() {
     assert!(diagnosis.notes.iter().any(|note| note.starts_with("10 connections leave ")));
 }
 
-/// A run with BBR stops at half of the link rate, and its congestion window is not the reason.
+/// A run with BBR reaches only half of the link rate, and the congestion window is not its limit.
 #[test]
 fn bbr_is_held_by_a_window_and_lifting_it_reaches_the_line() {
     let given = Given::slower("bbr1", "0.03%");
@@ -146,7 +148,7 @@ fn bbr_is_held_by_a_window_and_lifting_it_reaches_the_line() {
     assert!(diagnosis.notes.iter().any(|note| note.contains("is older than the log")));
 }
 
-/// The ladder of a host with a rate cap in its own network ends at that cap.
+/// If a host has a rate cap in its own network, the ladder ends at that cap.
 #[test]
 fn a_cap_ends_the_ladder() {
     let given = Given::slower("bbr1", "0%");
@@ -161,7 +163,8 @@ fn a_cap_ends_the_ladder() {
     assert!(!render_text(&diagnosis, 80).contains("Lift that"));
 }
 
-/// If the link rate is unknown, the ladder says so instead of guessing; the same facts give the same result.
+/// If the link rate is unknown, the ladder says so instead of guessing the rate, and the same facts give the
+/// same result.
 #[test]
 fn an_unknown_line_ends_the_ladder_and_runs_repeat_exactly() {
     let given = Given::slower("cubic", "0.03%");

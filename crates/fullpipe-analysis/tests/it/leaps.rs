@@ -1,5 +1,5 @@
-//! Captures whose clock was set while they recorded: the leap is left out and reported, and all other results
-//! are the same as without it.
+//! Captures whose clock was set while they recorded: the leap is removed from the times and reported, and all
+//! other results are the same as without the leap.
 
 use crate::tapped::{BothEnds, File, packets};
 use fullpipe_lab::experiment::Experiment;
@@ -64,7 +64,7 @@ fn a_leap_of_the_clock_is_left_out() {
     }
 }
 
-/// A pause of the application is no leap: timestamps advance during it.
+/// A pause of the application is not taken for a leap, because timestamps advance during the pause.
 #[test]
 fn a_pause_is_no_leap() {
     let BothEnds { sender, .. } = flow("[[flow]]\ncc = 'cubic'\napp = { write = '20mbit', chunk = '5MB' }\n");

@@ -26,11 +26,11 @@ fn logs((link, rtt, host): Line, loss: f64, cc: &str, seed: u64, known: bool) ->
     })
 }
 
-/// BBR does not react to losses, so a log has retransmissions in every interval, and one event per interval
-/// hides all but one of them: 2 % read as 0.03 %.
+/// BBR does not react to losses, so a log has retransmissions in every interval, and counting one event per
+/// interval ignores all but one of them: a loss of 2 % was once reported as 0.03 %.
 #[test]
 fn each_retransmission_of_bbr_is_a_loss() {
-    // The path has room: small buffers hold the flow back.
+    // The path has room, because small buffers limit the flow.
     let lines = [
         (1000, 210, "sndbuf = '8MiB'\nrcvbuf = '8MiB'"),
         (500, 40, "sndbuf = '1MiB'\nrcvbuf = '1MiB'"),

@@ -16,9 +16,9 @@ use fullpipe_lab::trace::NoTrace;
 /// Points at which a capture is made.
 const ENDS: [&str; 2] = ["sender", "receiver"];
 
-/// Asserts that the classifier agrees with the simulator for at least the shares `least` of the time, at the
-/// sender and, if the limit is observable there, at the receiver. The share is the mean over the runs of the
-/// situation whose label satisfies `picks`.
+/// Asserts that the classifier agrees with the simulator for at least the shares of the time in `least`: the
+/// first at the sender, and the second, if the limit is observable there, at the receiver. The share is the
+/// mean over the runs of the situation whose label satisfies `picks`.
 #[track_caller]
 fn is_told(situation: &str, picks: impl Fn(&str) -> bool, least: [Option<f64>; 2]) {
     let mut sums = [0.0; 2];
@@ -53,7 +53,7 @@ fn any(_: &str) -> bool {
     true
 }
 
-/// The bursts of a send buffer overflow the queue now and then, in the simulator as on a kernel (185 and 178
+/// The bursts of a send buffer occasionally overflow the queue, in the simulator as on a kernel (185 and 178
 /// losses in 20 s on the short path). While these losses are repaired, the window looks like the limit.
 #[test]
 fn the_send_buffer() {
@@ -115,8 +115,8 @@ fn a_policer_of_the_flow() {
 }
 
 /// A policer is named only if losses at one rate show it, or BBR's own state. In these captures the delivered
-/// rate around the losses varies, and packets do not show BBR's state: for some of the time, or all of it,
-/// the limit is a cap, and the finding says that nothing shows what enforces it.
+/// rate around the losses varies, and packets do not show BBR's state: for some or all of the time the limit
+/// is a cap, and the finding says that nothing shows what enforces the cap.
 #[test]
 fn a_policer_that_packets_hardly_show_may_be_a_cap() {
     for (picks, ends) in [("short path cc=bbr1", 0..2), ("long path cc=reno", 1..2)] {
@@ -154,8 +154,9 @@ fn what_packets_cannot_tell_is_said() {
 }
 
 /// Ten percent of the packets are lost, with a window of 1040 bytes and an RTT of 2 ms. An analyser that
-/// divides the losses between retransmissions and out-of-order packets, and relates them to the packets in
-/// both directions, reports 1.9 % and 3.0 %; 9.8 % of the data segments were retransmitted.
+/// divides the losses between retransmissions and out-of-order packets, and relates both counts to the
+/// packets of both directions, reports 1.9 % and 3.0 %. In fact, 9.8 % of the data segments were
+/// retransmitted.
 #[test]
 fn a_tenth_lost_is_a_tenth_sent_again() {
     let text = "name = 'x'\nduration = '60s'\n[path]\nrate = '1gbit'\nrtt = '2ms'\nloss = '10%'\nqueue = '1MiB'\n\
@@ -168,7 +169,7 @@ fn a_tenth_lost_is_a_tenth_sent_again() {
     let share = |of: u64, counts: &Counts| of as f64 / counts.data_segments as f64;
     let again = share(counts[0].retransmits, &counts[0]);
     assert_eq!(counts[0].retransmits, outcome.flows[0].retransmits);
-    // 95 % of such samples are within two standard deviations.
+    // The share is within three standard deviations with a probability of 99.7 %.
     let deviation = (0.1 * 0.9 / counts[0].data_segments as f64).sqrt();
     assert!((again - 0.1).abs() < 3.0 * deviation, "{again:.4} of {} segments", counts[0].data_segments);
     assert_eq!((counts[0].out_of_order, counts[1].out_of_order), (0, 0));

@@ -1,5 +1,5 @@
-//! Parallel connections of one input: if they fill the link together, the link is the limit of all of them,
-//! whichever tool recorded them. Otherwise each connection is judged alone.
+//! Parallel connections of one input: if they together fill the link, the link is the limit of all of them,
+//! regardless of the tool that recorded them. Otherwise each connection is judged alone.
 
 use std::fmt::Write;
 
@@ -165,8 +165,8 @@ fn explained(name: &str, measurement: &Measurement, link: Option<Rate>) -> Diagn
 const CUBIC: &str = "[[flow]]\ncc = 'cubic'\ncount = 3";
 const BBR: &str = "[[flow]]\ncc = 'bbr1'\ncount = 3";
 
-/// Three connections fill a link of a given rate, each with a third: the link is certainly full, in each kind
-/// of input, and the figures are those of the sum.
+/// Three connections fill a link of a given rate, each with a third of the rate: for each kind of input, the
+/// report is certain that the link is full, and its figures are those of the sum.
 #[test]
 fn connections_that_fill_the_link_together_are_told_so() {
     for what in [CUBIC, BBR] {
@@ -195,7 +195,7 @@ fn a_receiver_names_the_link_that_connections_share() {
 }
 
 /// If the link rate is unknown, a third of it looks like a policer's rate. With two other connections in the
-/// same input, no finding names a policer, and the path is known to carry their sum.
+/// same input, no finding names a policer, and the path is known to carry at least the sum of the three.
 #[test]
 fn a_share_of_an_unknown_link_is_no_policer() {
     for what in [CUBIC, BBR] {
@@ -231,7 +231,7 @@ fn connections_with_room_on_the_link_are_judged_alone() {
     }
 }
 
-/// A connection that ran before or after another one shares nothing with it.
+/// A connection that ran before or after another one does not share the link with it.
 #[test]
 fn connections_one_after_another_are_not_summed() {
     let apart = "[[flow]]\ncc = 'cubic'\nbytes = '8MB'\n[[flow]]\ncc = 'cubic'\nbytes = '8MB'\nstart = '5s'";
@@ -241,7 +241,7 @@ fn connections_one_after_another_are_not_summed() {
     }
 }
 
-/// Senders of several streams write more than the link carries, as long as their buffers fill. The rate is
+/// Senders of several streams write more than the link carries while their buffers fill. The reported rate is
 /// that of the data that arrived.
 #[test]
 fn a_rate_above_that_of_the_link_is_the_receivers() {
@@ -280,7 +280,7 @@ fn an_unknown_link_is_not_what_comes_next() {
 }
 
 /// A receiver observes a slow reader and a full window, but not the limit of the sender. The verdict says so,
-/// and names the place to look.
+/// and names the host on which to measure.
 #[test]
 fn a_receiver_says_what_it_observes() {
     let fast = Rate::from_bps(1_000_000_000);

@@ -78,8 +78,8 @@ fn is_recognised(situation: &str, picks: impl Fn(&str) -> bool, limit: Limit) {
 
 /// Asserts that live classification agrees with classification of the whole trace for at least 85 %: in each
 /// second while the flow is running, and in the time counted for each limit at the end. A policer is an
-/// exception, because only several losses reveal it, and a running flow keeps only some of its older rows:
-/// there, the last second must name a policer or a cap. Returns the agreement in words.
+/// exception, because only several losses reveal it, and a running flow keeps only some of its older rows. In
+/// this situation, the last second must name a policer or a cap. Returns the agreement in words.
 #[track_caller]
 fn live_agrees(label: &str, rows: &[Row], host: &SocketFacts) -> String {
     let whole = classify(rows, host).intervals;
@@ -201,8 +201,8 @@ fn one_end_alone_says_what_it_cannot_tell() {
     }
 }
 
-/// A single flow sees no difference between a shaper and a slow link: if the link rate is unknown, the
-/// finding leaves this open.
+/// For a single flow, a shaper looks the same as a slow link. If the link rate is unknown, the finding leaves
+/// open which of them it is.
 #[test]
 fn a_shaper_without_the_lines_rate_is_an_open_question() {
     for run in all("shaper", any) {

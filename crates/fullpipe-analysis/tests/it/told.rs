@@ -67,7 +67,7 @@ fn assert_says(texts: &[String], part: &str) {
     assert!(texts.iter().any(|text| text.contains(part)), "'{part}' is not in {texts:#?}");
 }
 
-/// The published BBR run, as a JSON log would show it if the window had been the limit.
+/// The published BBR run, as a JSON log would show this run if the receive window had been the limit.
 #[test]
 fn a_full_receive_window_is_certain() {
     let log = log_of((0..30).map(|_| Second { mbps: 115.0, wnd_kib: 3072, ..IDLE }), "bbr");
@@ -100,8 +100,8 @@ fn a_window_that_comes_and_goes_may_be_the_application() {
     assert!(undecided.test.contains("on the receiver: ss -tmn"), "{undecided:?}");
 }
 
-/// A smooth reader leaves a window that is nearly constant. It shrinks by a few segments now and then, and
-/// that of a buffer whose reader keeps up never does.
+/// A slow reader that reads smoothly leaves a window that is nearly constant but shrinks by a few segments
+/// from time to time. If the reader keeps up, the window never shrinks.
 #[test]
 fn a_window_that_shrinks_a_little_may_be_the_application() {
     let explained = |wnd_kib: fn(u64) -> i64| {
@@ -170,7 +170,7 @@ fn a_queue_that_stands_is_a_full_line() {
     let found = Case::of(&log).link("100mbit".parse().ok()).explain().unwrap();
     assert_eq!((found.findings[0].limit, found.findings[0].confidence), (Limit::Link, Confidence::Certain));
     assert_says(&found.findings[0].evidence, "the smoothed RTT is 23");
-    // If the rate is far below the link rate, the queue is elsewhere.
+    // If the rate is far below the rate of the given link, the queue is at another link.
     let found = Case::of(&log).link("1gbit".parse().ok()).explain().unwrap();
     assert_eq!((found.findings[0].limit, found.findings[0].confidence), (Limit::Cap, Confidence::High));
 }
@@ -252,8 +252,8 @@ fn samples_that_cannot_be_are_no_error_and_no_certainty() {
     assert_says(&found.notes, "are not representative");
 }
 
-/// A rate cap without drops is not a policer, and one without a queue is not a shaper; a ceiling of the host
-/// has neither drops nor a queue.
+/// A rate cap without drops is not a policer, and a rate cap without a queue is not a shaper. Only a ceiling
+/// of the host causes neither drops nor a queue.
 #[test]
 fn drops_and_queue_tell_caps_apart() {
     let cap = |retransmits: u64, highest_ms: f64| {
@@ -284,8 +284,8 @@ fn drops_and_queue_tell_caps_apart() {
     assert!(policed < shaped && shaped <= host, "{policed} {shaped} {host}");
 }
 
-/// iperf3 reports the processor time of both hosts. One that is busy all the time limits the transfer, unless
-/// iperf3 has more threads to share it.
+/// iperf3 reports the processor time of both hosts. A processor that is busy all the time limits the
+/// transfer, unless iperf3 has several threads that can use several processors.
 #[test]
 fn a_busy_processor_is_the_limit() {
     let found = |host: f64, remote: f64, version: &str, streams: u32| {
@@ -313,7 +313,7 @@ fn a_busy_processor_is_the_limit() {
 }
 
 /// A congestion control that the log names is never inferred from the window: a window that losses do not
-/// reduce looks like BBR's.
+/// reduce looks like that of BBR.
 #[test]
 fn a_named_congestion_control_is_not_inferred() {
     let seconds = || {
@@ -329,8 +329,8 @@ fn a_named_congestion_control_is_not_inferred() {
 }
 
 /// If the losses of a loss-based sender occur at one rate and without a queue, the log does not show whether
-/// a policer caused them. Losses at different rates are random, and losses after a queue has grown are those
-/// of a link.
+/// a policer caused them. Losses at different rates are random, and losses after a queue has grown are caused
+/// by a link.
 #[test]
 fn losses_at_one_rate_may_be_a_policers() {
     // A sawtooth of five seconds; the first loss is that of slow start.
@@ -370,8 +370,8 @@ fn losses_at_one_rate_may_be_a_policers() {
     assert!(!limits(&queued).contains(&Limit::Policer), "{:#?}", queued.findings);
 }
 
-/// The RTT under load, minus that of the idle path, is the queueing delay. It is reported whatever the limit
-/// is.
+/// The RTT under load, minus that of the idle path, is the queueing delay. The report contains it for every
+/// limit.
 #[test]
 fn a_standing_queue_has_a_size() {
     for link in [None, "100mbit".parse().ok()] {
@@ -387,8 +387,8 @@ fn a_standing_queue_has_a_size() {
     assert_eq!(Case::of(&idle).explained().unwrap().queue, None);
 }
 
-/// iperf3 with `-w 128K` fixes both buffers: no sysctl reaches them, so the remedy is to leave `-w` out, and
-/// a plan promises nothing for larger limits of autotuning.
+/// iperf3 with `-w 128K` fixes both buffers: no sysctl changes them. The remedy is to omit `-w`, and a plan
+/// promises no gain from larger limits of autotuning.
 #[test]
 fn a_window_set_with_w_is_the_applications() {
     // 160/256 of 256 KiB is a window of 160 KiB: 32.8 Mbit/s at 40 ms.
@@ -416,7 +416,7 @@ fn a_window_set_with_w_is_the_applications() {
     assert!(ladder[1].lasting() > ladder[0].lasting().mul_div(2, 1), "{ladder:#?}");
     let report = FromReport::of(&diagnosis);
     assert!(report.out_of_reach.is_some() && report.buffers[1].is_none(), "{report:?}");
-    // The same window without -w is the kernel's, and sysctl raises it.
+    // Without -w, the kernel chose the same window, and a sysctl raises it.
     let diagnosis = diagnose(&autotuned);
     let remedy = diagnosis.ladder[1].remedies.title().expect("a remedy");
     assert!(remedy.starts_with("buffers for ") && !diagnosis.hosts.receiver.buffer_fixed, "{remedy}");

@@ -62,8 +62,8 @@ fn setting(item: &Item) -> &str {
     }
 }
 
-/// The first limit of this host is loss, and the second one its buffers: both changes are planned, each with
-/// its gain.
+/// The first limit of this host is loss, and the second one its buffers: changes against both are planned,
+/// each with its gain.
 #[test]
 fn what_holds_a_lossy_path_is_planned_and_the_narrowest_scope_comes_first() {
     let plan = planned(&host(&[]), &inputs("0.1%"));
@@ -102,9 +102,9 @@ fn what_changes_nothing_is_not_planned() {
     assert_eq!(applied, [What::NOTSENT_LOWAT]);
 }
 
-/// A buffer that fills the link is not doubled because one period of the sawtooth lost more than the others:
-/// with 504 KiB, the second half of the simulated run has 18.2 Mbit/s, its first half 18.6 Mbit/s with the
-/// ramp, and Linux 6.1 measured 18.9 Mbit/s. Twice the buffer has 19.2 Mbit/s.
+/// A buffer that fills the link is not doubled only because one period of the sawtooth lost more than the
+/// others. With 504 KiB, the second half of the simulated run reaches 18.2 Mbit/s, its first half 18.6 Mbit/s
+/// including the ramp, and Linux 6.1 reached 18.9 Mbit/s. Twice the buffer reaches 19.2 Mbit/s.
 #[test]
 fn one_bad_period_does_not_double_the_buffer() {
     let small = [("net/ipv4/tcp_wmem", "4096\t16384\t262144\n")];
@@ -120,9 +120,9 @@ fn optional_items_say_what_time_they_save() {
     let large = [("net/ipv4/tcp_wmem", "4096 16384 8388608")];
     let plan = planned(&host(&large), &inputs("0%"));
     let gain = |what| &item(&plan, what).unwrap_or_else(|| panic!("{}", left(&plan, what))).gain;
-    // A whole BDP is sent at the host's rate, and overflows the queue of one BDP. Half of it takes 50 ms to
-    // send and one round trip to be acknowledged; with an initial window of ten segments it takes four round
-    // trips.
+    // The sender sends a burst of a whole BDP at the host's rate. With its headers, the burst is larger than
+    // the queue of one BDP, and overflows it. Half a BDP takes 50 ms to pass the link and one round trip to
+    // be acknowledged; with an initial window of ten segments it takes four round trips.
     let burst = gain(What::SLOW_START_AFTER_IDLE);
     let (with, without) = (burst.with_ms.unwrap(), burst.without_ms.unwrap());
     assert!((145.0..180.0).contains(&with) && without > 400.0, "{with} and {without}");
@@ -133,11 +133,11 @@ fn optional_items_say_what_time_they_save() {
     assert!(with < 80.0 && without > 2.0 * with, "{with} and {without}");
     assert!(waiting.with_bytes.unwrap() < waiting.without_bytes.unwrap());
     assert!(waiting.with.unwrap() > waiting.without.unwrap().mul_div(19, 20), "CUBIC loses nothing by it");
-    // A burst with losses takes equally long either way, and BBR ignores the setting.
+    // With loss, the plan uses BBR, which ignores the setting.
     assert!(left(&planned(&host(&large), &inputs("0.1%")), What::SLOW_START_AFTER_IDLE).starts_with("BBR"));
 }
 
-/// Loss holds down each of twelve flows, and together they fill the link: the plan does not say that nothing
+/// Loss limits each of twelve flows, but together they fill the link. The plan does not claim that no packet
 /// is lost.
 #[test]
 fn many_flows_fill_a_lossy_link() {
@@ -173,7 +173,7 @@ fn memory_bounds_the_buffers() {
     assert_eq!(setting(item(&plan, What::TCP_WMEM).unwrap()), "4096 16384 327680", "80 pages");
 }
 
-/// A route to the peer affects no other connections.
+/// A change to the route to the peer affects no other connections.
 #[test]
 fn with_a_peer_congestion_control_is_its_routes() {
     let route = Route {
@@ -268,7 +268,8 @@ fn a_report_gives_the_path_and_says_what_is_out_of_reach() {
     }
 }
 
-/// 4 MiB at 210 ms: 157 Mbit/s as a sender (64/65 of it is payload), and a loss that does not limit BBR.
+/// A buffer of 4 MiB at 210 ms allows a sender 157 Mbit/s (64/65 of the buffer is payload). The loss does not
+/// limit BBR.
 #[test]
 fn what_each_setting_limits_is_per_round_trip() {
     let host = host(&[("net/ipv4/tcp_wmem", "4096 16384 4194304")]);
@@ -301,7 +302,8 @@ fn what_is_given_for_sockets_compiles_and_runs() {
             "#include <errno.h>\n#include <netinet/in.h>\n#include <netinet/tcp.h>\n#include <sys/socket.h>\n\
              int main(void) {{ int fd = socket(AF_INET, SOCK_STREAM, 0); return {line} == 0 ? 0 : errno; }}\n"
         );
-        // A comment follows the call, but not the comparison.
+        // The line may end with a comment after the call. Remove it, because a comparison follows the call in
+        // the test program.
         let text = match line.split_once("  /*") {
             Some((call, comment)) => text.replace(line, call) + "/*" + comment + "\n",
             None => text,

@@ -56,7 +56,7 @@ fn assert_says(texts: &[String], part: &str) {
     assert!(texts.iter().any(|text| text.contains(part)), "'{part}' is not in {texts:#?}");
 }
 
-/// The pitfall of accepting a leased line based on a UDP test: UDP fills the link, but TCP starves on it.
+/// A UDP test is a pitfall for the acceptance of a leased line: UDP fills the link, but TCP starves on it.
 #[test]
 fn a_udp_test_that_fills_the_line_foretells_what_tcp_makes_of_it() {
     let log = log_of(18, 78, 3);

@@ -66,8 +66,8 @@ fn a_constant_cwnd_names_no_policer() {
 }
 
 /// The policer of `experiments/situations/policer.toml`: for the JSON log of a loss-based sender, the report
-/// names it, or states that the log does not decide between a policer and loss. Random loss at the same mean
-/// rate is not taken for a policer.
+/// names it, or states that the log leaves open whether the cause is a policer or loss. Random loss at the
+/// same mean rate is not taken for a policer.
 #[test]
 fn a_policer_is_not_taken_for_random_loss() {
     let explained = |path: &str, cc: &str| {
@@ -141,8 +141,8 @@ fn holes_in_the_receive_window_are_its_limit() {
     }
 }
 
-/// BBR starts slowly at a loss, and its mean rate after the ramp stays a little below that of the link, which it
-/// fills at the end: the link is a candidate, and holes in the window are no certainty.
+/// After an early loss, BBR starts slowly. It fills the link at the end, but its mean rate after the ramp is
+/// a little below the link rate. The link is therefore a candidate, and holes in the window are not certain.
 #[test]
 fn a_rate_near_that_of_the_link_leaves_the_link_open() {
     let path = "rate = '200mbit'\nrtt = '120ms'\nqueue = '1bdp'\nloss = '1%'";

@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Ends with status 0 if the interpreter is new enough and has pytest.
+/// Python program that ends with status 0 if the interpreter is new enough and has pytest.
 const PROBE: &str = "import sys, pytest; sys.exit(sys.version_info < (3, 11))";
 
 #[test]
@@ -16,7 +16,7 @@ fn the_python_tests_pass() {
     let probe = Command::new(&python).args(["-c", PROBE]).output();
     if !probe.is_ok_and(|output| output.status.success()) {
         assert!(env::var_os("FULLPIPE_PYTHON").is_none(), "no Python 3.11 with pytest: {}", python.display());
-        // The test harness captures the output of macros.
+        // Write to stderr directly, because the test harness captures the output of macros.
         let _ = writeln!(std::io::stderr(), "skipped: no python3 of version 3.11 or newer that has pytest");
         return;
     }
@@ -45,11 +45,12 @@ fn package(sources: &Path) -> PathBuf {
             fs::copy(entry.path(), folder.join(entry.file_name())).expect("a copy");
         }
     }
-    // Test and library are in the same folder.
+    // The test program and the library are in the same folder.
     let test = env::current_exe().expect("a path");
     let name = format!("{}_fullpipe{}", env::consts::DLL_PREFIX, env::consts::DLL_SUFFIX);
     let library = test.with_file_name(name);
-    // The extension looks for the other two beside itself, so it must not be a symbolic link to another folder.
+    // The extension looks for the other two files in its own folder, so it must not be a symbolic link to a file
+    // elsewhere.
     let extension = folder.join("_fullpipe.abi3.so");
     if fs::hard_link(&library, &extension).is_err() {
         fs::copy(&library, &extension).expect("a copy");

@@ -86,7 +86,8 @@ impl Time<'_> {
         Some((tally::rounded(usual), least))
     }
 
-    /// Returns whether there is a standing queue: even the fastest packet of each round trip meets it.
+    /// Returns whether there is a standing queue, that is, whether a queue delays even the fastest packet of
+    /// each round trip.
     fn queued(&self) -> bool {
         let rows = &self.packets.rows;
         let stretched = |sample: &Sample| stretch(&rows[rows.partition_point(|row| row.at < sample.at)]);
@@ -124,7 +125,8 @@ impl Time<'_> {
             Limit::Cpu | Limit::Unknown => {}
             Limit::Cwnd => self.cwnd(&mut evidence, &mut open),
         }
-        // If the window were known, the rules would have decided whether it is full.
+        // With a known window, the rules have already decided whether it is full, so the question is not
+        // open.
         let would_show = matches!(self.tally.limit, Limit::App | Limit::Sndbuf | Limit::Pacing | Limit::Cwnd);
         if would_show && self.window().is_none() {
             open.push(

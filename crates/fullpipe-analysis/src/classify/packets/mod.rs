@@ -40,7 +40,7 @@ use crate::thresholds::queue;
 const NEAR: u64 = 1;
 /// Round trips on either side over which data in flight is checked for growth.
 const COURSE: u64 = 8;
-/// Value of `COURSE` near losses: CUBIC's plateau lasts longer.
+/// Value that replaces `COURSE` near losses, because CUBIC's plateau lasts longer.
 const PLATEAU: u64 = 32;
 /// Round trips on either side within which a loss explains a varying window.
 const LOSSY: u64 = 64;
@@ -51,24 +51,26 @@ const DOUBLES: f64 = 1.2;
 const PATIENCE: u64 = 2;
 /// Round trips on either side within which a short packet shows that the sender ran out of data.
 const SHORT: u64 = 16;
-/// The sender has no data to send if ACKs release none while less than this share of the window, the maximum
-/// data in flight of the last round trip, is in flight. Send buffers wake their writer at two thirds.
+/// Share of the window in flight below which ACKs that release no data show that the sender has no data to send. The
+/// window is the maximum data in flight of the last round trip. A send buffer wakes its writer when it is two thirds
+/// full.
 const DRAINED: f64 = 0.75;
-/// The sender waits for data if it has none in at least this share of the samples.
+/// The sender waits for its application if it has no data to send in at least this share of the samples.
 const STARVED: f64 = 0.1;
-/// Share of the round trips without losses in which data in flight falls by a quarter, from which on it is
-/// not the congestion window.
+/// Data in flight does not follow the congestion window if it falls by a quarter in at least this share of the round
+/// trips without losses.
 const UNEVEN: f64 = 0.05;
 /// Round trips on either side within which a loss explains why ACKs release no data: one for the recovery,
 /// and one until the window is filled again.
 const REPAIR: u64 = 2;
 /// Transmission is ACK-clocked if at least this share of the packets leaves immediately after an ACK.
 const CLOCKED: f64 = 0.6;
-/// Transmission is independent of ACKs, as that of an application, if less than this share of the packets
-/// leaves immediately after an ACK. A send buffer that is written in bursts is in between.
+/// Transmission is independent of ACKs, because an application determines it, if less than this share of the packets
+/// leaves immediately after an ACK. With a send buffer that is written in bursts, the share is between this value and
+/// `CLOCKED`.
 const FREE: f64 = 0.25;
-/// Minimum spacing of ACKs at which an ACK just before a packet is not a coincidence: three times the delay
-/// that counts as "at once".
+/// Minimum mean spacing of ACKs for which an ACK just before a packet is not a coincidence: three times the delay that
+/// counts as immediate.
 /// Unit: seconds
 const CLOSEST: f64 = 150e-6;
 /// A sender tolerates losses, as BBR does, if data in flight after a loss is at least this share of the data
@@ -141,7 +143,8 @@ impl<'a> Packets<'a> {
             at => self.verdict(&course, at),
         };
         let mut verdicts: Vec<Verdict> = (1..self.rows.len()).map(verdict).collect();
-        // The limit during a gap in the capture is unknown; most likely it is the limit before the gap.
+        // The limit during a gap in the capture is unknown. Assume the limit before the gap, which is the most likely
+        // one.
         for at in 1..verdicts.len() {
             if self.samples[at + 1].unseen {
                 verdicts[at] = Verdict { limit: verdicts[at - 1].limit, confidence: Confidence::Low };
@@ -163,7 +166,7 @@ impl<'a> Packets<'a> {
         &self.samples[around(&self.rows, at, round_trips, 1)]
     }
 
-    /// Returns the last sample in which data was sent; after it the flow only waits for ACKs.
+    /// Returns the last sample in which data was sent; after this sample the flow only waits for ACKs.
     fn end(&self) -> usize {
         self.samples.iter().rposition(|sample| sample.sent > 0).unwrap_or(0)
     }
@@ -253,7 +256,7 @@ impl<'a> Packets<'a> {
         if held_by_cwnd && !starved && (lossy(COURSE) || after_loss && !flat) {
             return (Limit::Cwnd, if flow.losses().may_come_from_a_rate() { Low } else { High });
         }
-        // Bursts that lose packets hold the window down only until the repair ends.
+        // If only single bursts lose packets, these losses limit the flow only until they are repaired.
         if !held_by_cwnd && lossy(REPAIR) {
             return (Limit::Cwnd, Low);
         }
@@ -318,7 +321,7 @@ impl<'a> Packets<'a> {
             if row.at.saturating_since(since) >= trip {
                 let now = row.sender.cwnd.get() as f64;
                 if before == 0.0 && self.began_before {
-                    // The growth of the data in flight at the first sample was not observed.
+                    // The capture does not show how the data in flight grew before the first sample.
                 } else if now >= DOUBLES * before {
                     grew = row.at;
                 } else if row.at.saturating_since(grew) >= trip * PATIENCE {
@@ -331,10 +334,10 @@ impl<'a> Packets<'a> {
     }
 }
 
-/// Converts the samples to rows; `cwnd` is the maximum data in flight during the last round trip, a lower
-/// bound of the real window. `srtt` is the minimum RTT during the last round trip: a sender that sends each
-/// window in one burst fills a queue that drains before the next burst, which would stretch a mean. There is
-/// a standing queue only if no packet of a round trip finds the queue empty.
+/// Converts the samples to rows; `cwnd` is the maximum data in flight during the last round trip, a lower bound of the
+/// real window. `srtt` is the minimum RTT during the last round trip. A mean would be too long for a sender that sends
+/// each window in one burst, which builds a queue that drains before the next burst. There is a standing queue only if
+/// no packet of a round trip finds the queue empty.
 fn rows(samples: &[Sample], mss: Bytes) -> Vec<Row> {
     let (mut min_rtt, mut rtt) = (None, None);
     // Until the receive window is known, its first known value is used.
@@ -458,8 +461,8 @@ mod tests {
     use crate::classify::samples::{MSS, row};
     use crate::input::capture::{self, made::spoilt};
 
-    /// One sample in ten with less in flight counts as little as one with more. Once only the higher one was
-    /// left out.
+    /// A single low sample among ten does not make a window vary, nor does a single high one. The measure once ignored
+    /// only the high one.
     #[test]
     fn one_sample_in_ten_does_not_make_a_window_vary() {
         for outlier in [50, 150] {
@@ -478,9 +481,9 @@ mod tests {
         }
     }
 
-    /// The reader frees 128 KiB at a time, and a sender with a small `Cwnd` fills that again with one flight
-    /// every 44 ms; ACKs are late because the window does not advance. The long round trips could be mistaken
-    /// for a queue, and the steady rate for a shaper.
+    /// The reader frees 128 KiB at a time, and a sender with a small `Cwnd` refills this space with one flight every 44
+    /// ms, because ACKs are late while the window does not advance. The long round trips could be mistaken for a queue,
+    /// and the steady rate for a shaper.
     #[test]
     fn a_window_that_is_full_by_turns_is_its_readers() {
         const FREED: u64 = 131_072;

@@ -13,10 +13,10 @@
 
 use fullpipe_units::{Duration, Instant};
 
-/// Minimum distance by which time goes back if the clock was set. With several processors, packets are
-/// written out of order by microseconds; files that were merged without sorting by more.
+/// Minimum step back in time that shows that the clock was set back. With several processors, packets are out
+/// of order by microseconds, and by more in files that were merged without sorting.
 const BACK: Duration = Duration::from_secs(1);
-/// Minimum pause that may be a clock that was set forward.
+/// Minimum pause that a clock set forward may explain.
 const FORWARD: Duration = Duration::from_secs(1);
 
 /// Converts the timestamps of a file to a time that never goes back.

@@ -23,12 +23,12 @@ const TIMESTAMPS: u64 = 12;
 pub(super) const PROMPT: Duration = Duration::from_micros(50);
 /// Longest usual tick of a timestamp clock (RFC 7323 section 5.4 allows up to a second).
 const TICK: Duration = Duration::from_millis(10);
-/// A sender with unacknowledged data is not silent for so long: its retransmission timeout is at most a few
-/// seconds on any path on which data moved before (RFC 6298).
+/// Maximum time for which a sender with unacknowledged data is silent: its retransmission timeout is at most
+/// a few seconds on any path on which data moved before (RFC 6298).
 const SILENT: Duration = Duration::from_secs(10);
 /// Maximum gap between the packets of one burst: a sender that has been released writes and sends without a
 /// pause.
-/// Source: three times the delay that counts as "at once"; a write of 128 KiB takes less.
+/// Source: three times the delay that counts as immediate; a write of 128 KiB takes less.
 const BURST: Duration = Duration::from_micros(150);
 /// A capture counts as made at the nearer endpoint if the loop times to the two endpoints differ by at least
 /// this factor.
@@ -80,8 +80,8 @@ struct Departure {
 }
 
 impl Departure {
-    /// Returns the departure of a packet at `now`. An ACK released it if the packet follows the ACK at once,
-    /// or continues a burst that such a packet began.
+    /// Returns the departure of a packet at `now`. An ACK released it if the packet follows the ACK
+    /// immediately, or continues a burst whose first packet did so.
     fn after(ack: Option<Instant>, last: Option<Self>, now: Instant) -> Self {
         let since = |earlier: Instant| now.saturating_since(earlier);
         let burst = last.filter(|last| since(last.at) <= BURST && ack.is_none_or(|ack| ack <= last.at));
@@ -91,9 +91,9 @@ impl Departure {
 }
 
 impl End {
-    /// Returns the most time that can have passed on this endpoint's timestamp clock up to timestamp `value`,
-    /// which is unknown before its first timestamp. Most clocks tick every millisecond; the fastest rate so
-    /// far bounds slow ones.
+    /// Returns the maximum time that can have passed on this endpoint's timestamp clock up to timestamp
+    /// `value`, or `None` before its first timestamp. Most clocks tick every millisecond; for slower clocks,
+    /// the fastest rate so far is the bound.
     fn passed_until(&self, value: u32) -> Option<Duration> {
         let ((first, begin), last) = self.first_timestamp.zip(self.last_timestamp)?;
         let ticks = |from: u32, to: u32| u64::try_from(to.wrapping_sub(from) as i32).unwrap_or(0);
@@ -113,7 +113,7 @@ pub(super) struct ConnectionTracker {
     ends: [End; 2],
     /// Data sent by endpoint 0 and by endpoint 1.
     directions: [OneWay; 2],
-    /// ACKs of that data that are on their way to its sender.
+    /// For each direction, ACKs on their way to the sender of the data.
     answers: [Answers; 2],
     /// Time at which the last of these ACKs passed.
     last_ack: [Option<Instant>; 2],
@@ -126,7 +126,7 @@ pub(super) struct ConnectionTracker {
     handshake_done: bool,
     /// Evidence about copies in the packets of each endpoint.
     copy_rules: [CopyRules; 2],
-    /// Number of packets, and of those that are copies of others.
+    /// Number of packets; the next field counts those that are copies of others.
     packets: u64,
     copies: u64,
     /// Largest number of captures per packet so far. Later packets of a burst precede the copies of earlier
@@ -134,8 +134,9 @@ pub(super) struct ConnectionTracker {
     times: u64,
 }
 
-/// The packets of a connection usually have copies if at least one in this many is a copy. Where each is
-/// captured twice, every second one is, but the copies of a burst may come after all of its packets.
+/// The packets of a connection usually have copies if at least one in this many packets is a copy. If each
+/// packet is captured twice, every second one is a copy, but the copies of a burst may follow after all of
+/// its packets.
 const USUALLY: u64 = 8;
 
 impl ConnectionTracker {
@@ -157,8 +158,8 @@ impl ConnectionTracker {
         }
     }
 
-    /// Returns whether a packet is a copy of another one, which counts already. `repetition` tells whether a
-    /// packet with the same headers passed before.
+    /// Returns whether a packet is a copy of another one, which has been counted already. `repetition`
+    /// describes earlier packets with the same headers, if there were any.
     #[inline]
     pub(super) fn is_copy(&mut self, seen: &PacketView<'_>, repetition: Option<Repetition>) -> bool {
         self.packets += 1;
@@ -180,7 +181,7 @@ impl ConnectionTracker {
         copy
     }
 
-    /// Forgets the times of packets whose answers are yet to come: the clock was set in between.
+    /// Forgets the times of packets that have not been answered yet, because the clock was set since then.
     pub(super) fn forget_times(&mut self) {
         self.directions.iter_mut().for_each(OneWay::forget_times);
         self.answers = Default::default();
@@ -334,16 +335,16 @@ impl ConnectionTracker {
         }
         let Some((value, echo)) = seen.timestamps else { return };
         self.timestamps = true;
-        // Timestamps wrap: half of their range counts as earlier. Once a later timestamp is echoed, this one
-        // will not come back.
+        // Timestamps wrap: half of their range counts as earlier. Once a later timestamp has been echoed, the
+        // awaited one will not be echoed any more.
         let reached = |awaited: &mut (u32, Instant)| echo.wrapping_sub(awaited.0) as i32 >= 0;
         if let Some((_, since)) =
             self.ends[from].awaits_echo.take_if(reached).filter(|(value, _)| *value == echo)
         {
             self.ends[from].took(seen.at.saturating_since(since));
         }
-        // The first packet with a new timestamp is the one that is echoed. Only one is awaited at a time,
-        // because a long path has many in flight.
+        // Of the packets with the same timestamp, the other endpoint echoes the first. Only one echo is
+        // awaited at a time, because many timestamps are in flight on a long path.
         if self.ends[from].last_timestamp != Some(value) {
             self.ends[from].last_timestamp = Some(value);
             self.ends[from].last_timestamp_at = seen.at;

@@ -1,5 +1,5 @@
-//! Packets that were captured more than once: on a mirror port that copies ingress and egress, or on `-i any`
-//! with a bridge, where each packet passes several devices.
+//! Detects packets that were captured more than once: on a mirror port that copies ingress and egress, or
+//! with `-i any` on a bridge, where each packet passes several devices.
 //!
 //! ```text
 //!   packet ──► same headers within the last millisecond? ── no ──► counted
@@ -10,9 +10,9 @@
 //!                        └─ else ── each packet is captured k times: every k-th counts
 //! ```
 //!
-//! A retransmission gets a new IP identification, usually a new timestamp, and follows a round trip after the
-//! original, once ACKs have reported a gap. A copy repeats all headers. Addresses, TTL and VLAN tags may be
-//! rewritten between two capture points, so only the fields that the endpoints set are compared.
+//! A retransmission has a new IP identification and usually a new timestamp, and follows a round trip after
+//! the original, once ACKs have reported a gap. A copy repeats all headers. Addresses, TTL and VLAN tags may
+//! be rewritten between two capture points, so only the fields that the endpoints set are compared.
 
 use std::collections::VecDeque;
 
@@ -32,8 +32,8 @@ const BUCKETS: usize = 1_024;
 const WAYS: usize = 8;
 /// Number of super-segments that each direction remembers, in case their segments follow.
 const SUPER_SEGMENTS: usize = 16;
-/// Smallest payload of a segment that a host cuts from a super-segment. It bounds how far the identification
-/// may have advanced within it.
+/// Smallest payload of a segment that a host cuts from a super-segment. It bounds how far the IP
+/// identification may have advanced within the super-segment.
 const LEAST_CUT: u64 = 500;
 
 /// Recent packets of all connections, by a hash of their headers.
@@ -41,7 +41,7 @@ pub(super) struct RecentPackets {
     buckets: Vec<[Entry; WAYS]>,
 }
 
-/// Packet that passed. Its fields are small, so that a bucket takes three cache lines.
+/// Remembered packet. Its fields are small, so that a bucket takes three cache lines.
 #[derive(Clone, Copy, Default)]
 struct Entry {
     /// Time of the last packet with these headers.
@@ -54,12 +54,12 @@ struct Entry {
     nth: u32,
 }
 
-/// Packet whose headers passed before, within [`APART`] of each other.
+/// Earlier packets with the same headers, each within [`APART`] of the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Repetition {
     /// Time since the first packet with these headers.
     pub(super) age: Duration,
-    /// Number of times that they passed before, at least 1.
+    /// Number of earlier packets with these headers, at least 1.
     pub(super) nth: u32,
 }
 
@@ -171,7 +171,7 @@ impl CopyRules {
 
     /// Returns whether a packet that repeats the headers of another one is a copy of it. `rtt` is the
     /// smallest round trip, and `times` is the number of times that each packet of the connection is
-    /// captured: 1 where they usually have no copies.
+    /// captured, which is 1 if packets usually have no copies.
     pub(super) fn is_copy(
         &self,
         packet: &PacketView<'_>,

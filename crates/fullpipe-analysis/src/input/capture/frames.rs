@@ -6,9 +6,9 @@
 //!                       └─ pcapng: blocks ── clock ┘
 //! ```
 //!
-//! The framing of both formats is simple and is parsed here. A library spent half of the run time for a large
-//! pcapng file on parsing blocks, and fullpipe needs only four block types (docs/decisions/0020). The tests
-//! compare this reader with the library.
+//! The framing of both formats is simple and is parsed here. With a library, half of the run time for a large
+//! pcapng file was spent on parsing blocks, and fullpipe needs only four block types (docs/decisions/0020).
+//! The tests compare this reader with the library.
 
 mod link;
 mod pcap;

@@ -49,8 +49,8 @@ pub use frames::is_capture;
 /// Maximum number of tracked connections; packets of other connections are only counted.
 const MOST_CONNECTIONS: usize = 4_096;
 /// Maximum number of spans in the timeline of each connection while there are at most [`AT_EASE`]
-/// connections; `MOST_REMEMBERED` bounds the rest of its state. This is a few hundred kilobytes per
-/// connection. Each one gets less if there are more connections, so that all of them need at most a hundred
+/// connections; `MOST_REMEMBERED` bounds the rest of its state. Together they allow a few hundred kilobytes
+/// per connection. With more connections each one gets less, so that all of them need at most a hundred
 /// megabytes.
 const MOST_SPANS: usize = 4_096;
 const MOST_REMEMBERED: usize = 1_024;
@@ -157,7 +157,7 @@ struct Table {
     room: Room,
     known: BTreeMap<[SocketAddr; 2], usize>,
     order: Vec<([SocketAddr; 2], ConnectionTracker)>,
-    /// For each connection, the number of leaps of the clock that it has taken into account.
+    /// For each connection, the number of clock leaps up to which it has forgotten its times.
     forgotten: Vec<u64>,
     /// Index of the connection to which the last packet belongs.
     latest: usize,
@@ -246,7 +246,8 @@ impl Table {
     }
 
     /// Makes a connection forget the times before the last leap of the clock. In a damaged file the clock may
-    /// leap with every packet, so that only the connection of the packet forgets at once.
+    /// leap with every packet. To bound the work, only the connection of the current packet forgets its times
+    /// immediately.
     #[inline]
     fn catch_up(&mut self, number: usize) {
         let leaps = self.clock.leaps();
@@ -266,8 +267,8 @@ impl Table {
     }
 }
 
-/// Returns the identification in an IPv4 header; zero, which senders also use for none (RFC 6864 section
-/// 4.1), for IPv6.
+/// Returns the identification in an IPv4 header, or zero for IPv6. In IPv4, too, zero may mean that there is
+/// none (RFC 6864 section 4.1).
 #[inline]
 fn identification(ip: &[u8]) -> u16 {
     match ip {

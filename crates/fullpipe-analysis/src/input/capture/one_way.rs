@@ -9,7 +9,7 @@
 //!                     └───── seen before ─────────────────────► retransmission
 //! ```
 //!
-//! Each segment is counted once and has exactly one kind. A retransmission takes at least one round trip
+//! Each segment is counted once and has exactly one kind. A retransmission arrives at least one round trip
 //! after the data that revealed the gap, because the receiver has to report the gap first. A segment that
 //! fills a gap sooner was reordered.
 
@@ -21,10 +21,11 @@ use fullpipe_units::{Bytes, Duration, Instant};
 
 use crate::measurement::packets::Counts;
 
-/// Age of a gap, as a fraction of the RTT, from which the segment that fills it counts as retransmitted.
+/// Minimum age of a gap, as a fraction of the RTT, at which the segment that fills the gap counts as
+/// retransmitted.
 const A_TRIP: (u64, u64) = (4, 5);
-/// Age of a gap from which the segment that fills it counts as retransmitted while the RTT is unknown: the
-/// value that tshark uses.
+/// Minimum age of a gap at which the segment that fills the gap counts as retransmitted while the RTT is
+/// unknown. tshark uses the same value.
 const UNKNOWN_TRIP: Duration = Duration::from_millis(3);
 
 /// Payload of a packet with an Ethernet MTU and no TCP options.
@@ -64,7 +65,7 @@ pub(super) struct OneWay {
     /// Offset and sequence number after the highest byte sent; `None` before any data.
     top: Option<(u64, SeqNum)>,
     una: u64,
-    /// Whether the SYN was captured: every gap after it is data that was sent but not captured.
+    /// Whether the SYN was captured. If so, every gap after it is data that was sent but not captured.
     from_the_start: bool,
     /// Whether any of the data was acknowledged.
     acknowledged: bool,
@@ -91,8 +92,8 @@ pub(super) struct OneWay {
     pub(super) forgotten_blocks: u64,
 }
 
-/// Maximum number of entries that are recorded per direction: gaps, unacknowledged segments, ACKs on their
-/// way. All of them belong to one round trip.
+/// Maximum number of entries of each kind that are recorded per direction: gaps, unacknowledged segments, and
+/// ACKs on their way. All entries belong to one round trip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Memory(pub(super) usize);
 
@@ -167,7 +168,8 @@ impl OneWay {
         self.fin = self.offset(seq);
     }
 
-    /// Sets the first sequence number of this direction that either endpoint used.
+    /// Returns the offset and the sequence number after the highest byte sent, starting at `seq` if there are
+    /// none yet.
     fn begin(&mut self, seq: SeqNum) -> (u64, SeqNum) {
         *self.top.get_or_insert_with(|| {
             self.una = ORIGIN;
@@ -186,7 +188,8 @@ impl OneWay {
         let from = self.offset(seq)?;
         let (to, (top, number)) = (from + len, self.top?);
         let segments = len.div_ceil(mss.max(1)).max(1);
-        // Data in flight when the capture started was sent before it, and is not a gap in the capture.
+        // Data that was in flight when the capture started was sent before the capture, and is not a gap in
+        // it.
         let begins = !self.from_the_start && self.counts.data_segments == 0;
         self.counts.data_segments += segments;
         self.counts.data_bytes += len;
@@ -484,7 +487,7 @@ mod tests {
         assert_eq!((counts.retransmits, counts.needless, counts.duplicate_acks), (2, 1, 1));
     }
 
-    /// The ACK of a FIN acknowledges one sequence number more than there are bytes of data.
+    /// The ACK of a FIN acknowledges one more sequence number than there are bytes of data.
     #[test]
     fn a_fin_is_no_octet() {
         let mut one_way = OneWay::default();
@@ -526,7 +529,7 @@ mod tests {
     }
 
     /// A first block below the ACK or inside the second block reports a duplicate; any other block reports
-    /// news.
+    /// data that arrived for the first time.
     #[test]
     fn duplicates_are_told_from_news() {
         // The sequence numbers wrap.
@@ -544,7 +547,7 @@ mod tests {
         assert_eq!((reported(1, &[(2, 4)]), reported(1, &[(2, 4), (6, 9)])), (0, 0));
     }
 
-    /// Blocks beyond the memory are counted; a block that extends a known range needs no memory.
+    /// Blocks that exceed the memory are counted; a block that extends a known range needs no memory.
     #[test]
     fn blocks_beyond_the_memory_are_counted() {
         let mut one_way = OneWay::default();

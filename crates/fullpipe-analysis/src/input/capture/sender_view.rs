@@ -5,10 +5,11 @@
 //!   sender ─────► data (echo 7) ─────► tap ─────► receiver        the sender knew the recorded ACK
 //! ```
 //!
-//! At the sender, the last captured ACK is the one that the sender knows. At any other point, captured ACKs
-//! were still on their way when the data that passes now was sent. Such an ACK counts once an echo of its
-//! timestamp (RFC 7323) allows it, and at least the time to the sender and back has passed. Otherwise a
-//! capture at the receiver would show nothing in flight and a window that is never full.
+//! At the sender, the last captured ACK is the one that the sender knows. At any other point, the latest
+//! captured ACKs were still on their way to the sender when it sent the data that passes now. The sender
+//! counts as knowing an ACK once the data echoes its timestamp or a later one (RFC 7323), and at least the
+//! time to the sender and back has passed. Otherwise a capture at the receiver would show nothing in flight
+//! and a window that is never full.
 
 use std::collections::VecDeque;
 
@@ -96,7 +97,7 @@ mod tests {
         let at = |millis: u64| Instant::from_nanos(millis * 1_000_000);
         assert_eq!(answers.known(at(90), Some(0), away), None);
         assert_eq!(answers.known(at(100), Some(0), away).map(|(told, _)| told.una), Some(10));
-        // Two ACKs are old enough, but only one is echoed.
+        // Two ACKs are old enough, but the data echoes only one of them.
         assert_eq!(answers.known(at(170), Some(50), away).map(|(told, _)| told.una), Some(20));
         assert_eq!(answers.known(at(171), None, away).map(|(told, _)| told.una), Some(30));
     }

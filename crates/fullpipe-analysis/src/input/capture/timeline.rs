@@ -44,7 +44,8 @@ pub(super) struct Span {
     /// Number of packets that left immediately after an ACK; `acks` counts the ACKs that passed.
     pub(super) prompt: u32,
     pub(super) acks: u32,
-    /// Number and sum of the samples of the time from the tap to the receiver and back, and the shortest.
+    /// Number and sum of the samples of the time from the tap to the receiver and back; the next field is the
+    /// shortest sample.
     far: (u32, Duration),
     least_far: Option<Duration>,
     /// Shortest time from the tap to the sender and back.
@@ -92,8 +93,8 @@ impl Span {
         if side == Side::Unknown && least.far < TELLING {
             return None;
         }
-        // The near part is too long if the sender has no data to send. Queueing delay is part of it only if
-        // seen from the receiver's side.
+        // The near part is too long if the sender has no data to send. It contains queueing delay only if the
+        // tap is not at the sender.
         let near = if side == Side::Sender { least.near } else { self.near.unwrap_or(least.near) };
         let far = if side == Side::Receiver { Some(least.far) } else { far };
         let known = self.far.0 > 0 && (side != Side::Receiver || self.near.is_some());
@@ -123,8 +124,8 @@ impl Timeline {
         Self { begin, width: SPAN, spans: Vec::new(), rests: (0, 0) }
     }
 
-    /// Returns the span of a packet; `rests` is in flight after it. Spans between the last packet and this
-    /// one get the values after the last packet.
+    /// Returns the span of a packet; `rests` is the data in flight after the packet. Spans between the last
+    /// packet and this one get the values after the last packet.
     #[inline]
     pub(super) fn passes(&mut self, now: Instant, rests: (u64, u64), most: usize) -> &mut Span {
         let number = self.number(now, most);

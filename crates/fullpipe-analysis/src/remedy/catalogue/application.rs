@@ -1,5 +1,5 @@
-//! Remedies that only the application can apply: they concern the limits on its sockets, and the queue in
-//! front of them.
+//! Remedies that only the application can apply, because they concern the limits on its sockets and its queue
+//! in front of them.
 
 use crate::classify::Limit;
 use crate::explain::RateOption;
@@ -46,7 +46,7 @@ pub(super) static BUFFERS: Remedy = Remedy {
     ],
 };
 
-/// Removes the application's own limit on the rate of its socket, which no path can exceed.
+/// Removes the application's own limit on the rate of its socket. No path can lift this limit.
 pub(super) static PACING: Remedy = Remedy {
     name: "application_pacing",
     change: Change::UnlimitedRate,
@@ -76,7 +76,7 @@ pub(super) static PACING: Remedy = Remedy {
     }],
 };
 
-/// Bounds the application's queue, which holds the data that the path does not carry.
+/// Bounds the queue of the application, in which the data that the path cannot carry accumulates.
 pub(super) static BOUNDED_QUEUE: Remedy = Remedy {
     name: "bounded_queue",
     change: Change::NotSimulated(NotSimulated::Application),
@@ -119,8 +119,8 @@ fn restarted_without(option: &RateOption) -> Command {
     }
 }
 
-/// Returns the advice to remove a socket option from the application on `host`, or the iperf3 option that
-/// sets it.
+/// Returns the advice to remove a socket option from the application on `host`, or to omit the iperf3 option
+/// that sets it.
 fn left_out(host: Host, option: &str, of_iperf3: &str) -> Command {
     Command {
         host,

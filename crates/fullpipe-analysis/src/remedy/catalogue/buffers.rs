@@ -13,13 +13,13 @@ use crate::remedy::{
     Proposal, Remedy, Scope, State, Step, Transition, Usage, Way, What,
 };
 
-/// Raises the buffers until the usable window no longer limits. Often both hosts need it: if only one buffer
-/// is raised, the other becomes the limit at nearly the same rate.
+/// Raises the buffers until the usable window no longer limits the transfer. Often both hosts need it: if
+/// only one buffer is raised, the other becomes the limit at nearly the same rate.
 pub(super) static REMEDY: Remedy = Remedy {
     name: "buffers",
     change: CHANGE,
     lifts: &[Limit::Rwnd, Limit::Sndbuf],
-    // The BDP alone decides whether they are large enough, without a simulation.
+    // Without a simulation, the BDP alone decides whether the buffers are large enough.
     usage: Usage::Ladder {
         by_rule: |_| true,
         steps: &[
@@ -77,7 +77,7 @@ impl What {
     pub const TCP_MODERATE_RCVBUF: Self = Self("tcp_moderate_rcvbuf");
 }
 
-/// The change where no simulation chooses the size.
+/// Change that is made if no simulation chooses the size.
 pub(crate) const CHANGE: Change = Change::Buffers { bdps: BDPS, hosts: BufferHosts::Both };
 
 static OF_SENDER: [Change; TRIED_BDPS.len()] = sizes(BufferHosts::Sender);
@@ -94,8 +94,8 @@ const fn sizes(hosts: BufferHosts) -> [Change; TRIED_BDPS.len()] {
     sizes
 }
 
-/// Names the usable window, the hosts whose buffers differ, and the memory that one connection may take
-/// there.
+/// Names the usable window, the hosts whose buffers differ, and the memory that one connection may take on
+/// these hosts.
 fn title(step: &Transition) -> String {
     let Transition { before, after, buffers: (send, receive) } = step;
     let (sends, receives) = (after.sndbuf != before.sndbuf, after.rcvbuf != before.rcvbuf);
@@ -112,16 +112,16 @@ fn title(step: &Transition) -> String {
 struct Triple {
     host: Host,
     key: &'static str,
-    /// File that saves the present triple if it is unknown.
+    /// File that saves the present triple if it is unknown to fullpipe.
     file: &'static str,
     current: fn(&HostSettings) -> Option<[Bytes; 3]>,
     requires: Option<&'static str>,
-    /// Returns the buffer limit that keeps the BDP in flight.
+    /// Returns the buffer limit that a state needs, so that the BDP can be in flight.
     wanted: fn(&Case<'_>, State) -> Bytes,
     /// Returns the usable window of this endpoint's buffer in a state, in BDPs.
     bdps: fn(State) -> Option<u64>,
     /// Selects this endpoint of a case. The next two functions select the buffer of this endpoint, and the
-    /// rate that it allows.
+    /// rate that the buffer allows.
     end: for<'a> fn(&'a HostCase<'a>) -> &'a End,
     of_buffers: fn((Bytes, Bytes)) -> Bytes,
     of_ceilings: fn((Rate, Rate)) -> Rate,
@@ -170,8 +170,8 @@ static RMEM: Triple = Triple {
     until_then: |rate| format!("until the receiver is changed too, its window allows no more than {rate}"),
 };
 
-/// Returns the command that raises the limit for a state; `None` if the state leaves this limit alone or if
-/// it is large enough. Limits are never lowered.
+/// Returns the command that raises the limit for a state; `None` if the state does not change this limit, or
+/// if the limit is large enough already. Limits are never lowered.
 fn raise(triple: &Triple, case: &Case<'_>, state: State) -> Option<Command> {
     (triple.bdps)(state)?;
     let current = case.buffers_of(triple.host).and_then(triple.current);
@@ -198,7 +198,7 @@ fn raise_to(triple: &Triple, current: Option<[Bytes; 3]>, target: Bytes) -> Opti
 fn plan_limit(triple: &Triple, host: &HostCase<'_>) -> Decision {
     let HostCase { case, present, reached, trials, .. } = host;
     let (here, end) = (host.here(triple.host), (triple.end)(host));
-    // The ladder chose the size, if it raised this buffer.
+    // If the ladder raised this buffer, the ladder also chose its size.
     let raised = (triple.bdps)(*reached);
     let larger = if raised.is_some() { *reached } else { present.with(CHANGE) };
     let wanted = (triple.wanted)(case, larger);
@@ -239,7 +239,7 @@ fn plan_limit(triple: &Triple, host: &HostCase<'_>) -> Decision {
             host.flows
         );
     }
-    // If the present buffer allows an equally high rate, this part has no effect.
+    // The present buffer is a limit until then only if it allows less than the planned rate.
     let ceiling = (triple.of_ceilings)(trials.ceilings(reached.without(CHANGE, *present)));
     let holds = trials.rate(*reached).is_none_or(|planned| ceiling < planned);
     Decision::Propose(Box::new(Proposal {
@@ -358,7 +358,7 @@ mod tests {
         assert_eq!(unknown[1].undo, "sysctl -w net.ipv4.tcp_rmem=\"$(cat tcp_rmem.before)\"");
     }
 
-    /// A sender's send buffer is no reason to change the receiver.
+    /// A small send buffer on the sender is no reason to change the receiver.
     #[test]
     fn what_is_raised_on_one_host_is_commanded_on_that_host() {
         let present = State::present(Algorithm::Cubic);

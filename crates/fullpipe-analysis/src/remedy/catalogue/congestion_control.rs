@@ -17,7 +17,7 @@ pub(super) static REMEDY: Remedy = Remedy {
     name: "bbr",
     change: CHANGE,
     lifts: &[Limit::Cwnd, Limit::SlowStart],
-    // BBR tolerates loss that reduces the window of a loss-based sender.
+    // BBR tolerates loss that would reduce the window of a loss-based sender.
     usage: Usage::Ladder {
         by_rule: |case| !case.loss.is_zero(),
         steps: &[Step {

@@ -5,8 +5,8 @@ use crate::remedy::{
     Change, Command, Commands, Cost, Host, Order, Part, Remedy, Scope, State, Step, Usage, What,
 };
 
-/// Splits the transfer. Each connection has its own windows, buffers and losses, and a per-flow rate cap
-/// applies to each connection separately.
+/// Splits the transfer into several connections. Each connection has its own windows, buffers and losses, and
+/// a per-flow rate cap applies to each connection separately.
 pub(super) static REMEDY: Remedy = Remedy {
     name: "connections",
     change: CHANGE,
@@ -37,8 +37,8 @@ impl What {
     pub const CONNECTIONS: Self = Self("connections");
 }
 
-/// Number of connections that shows whether splitting helps. A larger number takes more capacity from other
-/// traffic.
+/// Number of connections that is large enough to show whether splitting helps. A larger number takes more
+/// capacity from other traffic.
 const MANY: u64 = 10;
 pub(crate) const CHANGE: Change = Change::Connections(MANY);
 const LIFTS: &[Limit] =

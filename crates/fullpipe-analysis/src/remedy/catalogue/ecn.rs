@@ -3,7 +3,7 @@
 use crate::classify::Limit;
 use crate::remedy::{Change, Command, Commands, Cost, Host, Part, Remedy, Scope, Usage, What};
 
-/// Avoids retransmissions if the bottleneck has a managed queue; it has no effect on random loss.
+/// Avoids retransmissions if the bottleneck has a managed queue; has no effect on random loss.
 pub(super) static REMEDY: Remedy = Remedy {
     name: "ecn",
     change: Change::Ecn,

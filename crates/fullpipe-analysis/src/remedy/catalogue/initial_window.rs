@@ -74,7 +74,7 @@ fn plan(host: &HostCase<'_>) -> Result<Decision, RunPanicked> {
     };
     let (command, change) = match host.route() {
         Some(route) => {
-            // A user who runs these commands by hand has already run the congestion control command.
+            // A user who applies the plan by hand has already run the command for the congestion control.
             let changes = host.makes(congestion_control::CHANGE);
             let congctl = if changes { Some(BBR) } else { route.congctl.as_deref() };
             let (run, undo) = host.route_commands(congctl, Some(new));

@@ -95,7 +95,8 @@ mod tests {
     use crate::remedy::made::case;
     use crate::remedy::{Change, Command, Commands, Mechanism, State, Transition};
 
-    /// Returns the commands of a part for hosts with only two known facts: kernel 4.10, and every switch off.
+    /// Returns the commands of a part for hosts about which only two facts are known: they run kernel 4.10,
+    /// and every switch is off.
     fn commands(remedy: &Remedy, part: &Part) -> Vec<Command> {
         let off =
             "kernel.osrelease = 4.10\nnet.ipv4.tcp_window_scaling = 0\nnet.ipv4.tcp_moderate_rcvbuf = 0";

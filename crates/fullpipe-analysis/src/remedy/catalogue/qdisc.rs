@@ -77,8 +77,8 @@ pub(super) fn fair_queue() -> Command {
     )
 }
 
-/// Returns the command for CAKE. A queue forms in CAKE only if CAKE is the slowest hop, so its rate is below
-/// the link rate.
+/// Returns the command for CAKE. The queue forms in CAKE only if CAKE is the slowest hop, so the rate of CAKE
+/// must be below the link rate.
 fn cake() -> Command {
     let requires = "RATE is 95 % of the rate of the bottleneck link, and DEV is the device that leads to \
                     that link, on the sender or on the router before the link; replaces the present \
@@ -98,7 +98,8 @@ pub(super) fn propose_fair_queue(host: &HostCase<'_>, why: String, gain: &str) -
                                come up later",
     );
     let change = HostChange::Setting { key: DEFAULT_KEY.into(), value: "fq".into() };
-    // The key exists only in the initial network namespace.
+    // Do not plan the change without a present value, because the key exists only in the initial network
+    // namespace.
     let change = here.then_some(change).filter(|_| before.is_some());
     let default = Command::set(
         Host::Sender,

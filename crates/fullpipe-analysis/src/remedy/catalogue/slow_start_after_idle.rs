@@ -40,11 +40,12 @@ const COST: Cost = Cost::Words(
     "after a pause, the sender sends a whole window at once, even if the path can no longer carry it",
 );
 const KEY: &str = "net.ipv4.tcp_slow_start_after_idle";
-/// Maximum burst that is simulated. The simulated burst is otherwise one BDP, which needs the whole window,
-/// or `SMALLER_BURST` of it.
+/// Maximum size of the simulated burst. Otherwise the burst is one BDP, which needs the whole window, or the
+/// part of it that `SMALLER_BURST` gives.
 const LARGEST_BURST: Bytes = Bytes::from_mib(8);
-/// Divisor of the burst that is simulated if the larger one gains nothing: without slow start a burst leaves
-/// at the host's rate, and one of a BDP overflows a queue of a BDP.
+/// Divisor of the burst size, for a second simulation if the whole burst gains nothing. Without slow start, a
+/// burst leaves at the host's rate. With its headers, a burst of one BDP is larger than a queue of one BDP,
+/// and overflows it.
 const SMALLER_BURST: u64 = 2;
 
 fn switch_off() -> Command {
@@ -63,7 +64,7 @@ impl Burst {
         self.after < self.before.mul_div(rate::TIME_WORTH.0, rate::TIME_WORTH.1)
     }
 
-    /// Returns the gain; `beside` is a clause about the time of a larger burst.
+    /// Returns the gain; `beside` is a clause about the time that a larger burst takes.
     fn gain(&self, beside: String) -> Gain {
         Gain::time(format!("a burst of {self} (simulated){beside}"), self.before, self.after)
     }

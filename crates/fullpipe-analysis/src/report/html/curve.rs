@@ -1,4 +1,4 @@
-//! Curve of a chart, with few enough points for a small file, but with all of its peaks.
+//! Curve of a chart, reduced to few points for a small file, but with all of its peaks.
 
 /// Number of slices of the time axis. A chart is about a thousand pixels wide, so a slice is a few pixels.
 const SLICES: usize = 240;
@@ -40,8 +40,8 @@ impl Curve {
         Some(curve)
     }
 
-    /// Appends a point. Only both ends of a constant stretch are kept, because the line between them is the
-    /// same.
+    /// Appends a point. Of a constant stretch, only the two ends are kept, because the line between them
+    /// looks the same.
     fn push(&mut self, (t, v): (f64, f64)) {
         let (t, v) = (short(t, 6), short(v, 5));
         if let [.., before, last] = self.v[..]
@@ -57,7 +57,8 @@ impl Curve {
     }
 }
 
-/// Rounds `value` to `digits` significant digits: no screen shows more, and the file becomes half as long.
+/// Rounds `value` to `digits` significant digits: no screen shows more digits, and the file becomes half as
+/// long.
 pub(super) fn short(value: f64, digits: usize) -> f64 {
     format!("{value:.*e}", digits.saturating_sub(1)).parse().unwrap_or(value)
 }

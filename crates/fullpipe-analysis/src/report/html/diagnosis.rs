@@ -19,8 +19,8 @@ use crate::report::offered_load::on_each_rung;
 use crate::report::page::percent;
 use crate::report::text::{headline, measurement, present};
 
-/// Renders a diagnosis as a page. Each simulated rung is simulated again for its timeline, with one of the
-/// seeds behind its mean rate.
+/// Renders a diagnosis as a page. Each simulated rung is simulated again to obtain its timeline, with one of
+/// the seeds over which its mean rate was taken.
 ///
 /// # Errors
 /// Returns an error if a simulated run panicked, which is a defect of this library.
@@ -97,7 +97,8 @@ struct RungView<'a> {
     /// Round-trip times under load and of the idle path.
     rtt: Option<String>,
     remedy: Option<String>,
-    /// Length of the bar as a percentage of the longest one; `low` is the start and the length of its range.
+    /// Length of the bar as a percentage of the longest bar; `low` is the start and the length of the range
+    /// of the rate.
     bar: String,
     low: Option<(String, String)>,
     share: Option<String>,

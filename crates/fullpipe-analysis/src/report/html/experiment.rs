@@ -19,8 +19,8 @@ const MOST_POINTS: usize = 24;
 const MOST_FLOWS: usize = 4;
 
 /// Renders an experiment as a page, with all points and expectations in tables. Charts show the first seed of
-/// the first 24 points, which are simulated again for their timelines. Points with a congestion control that only
-/// Linux has get no charts.
+/// the first 24 points, which are simulated again to obtain their timelines. Points whose congestion control
+/// exists only in Linux have no charts.
 ///
 /// # Errors
 /// Returns an error if a simulated run panicked, which is a defect of this library.

@@ -1,5 +1,5 @@
-//! Charts as figures of Plotly: the data and layouts that the pages of this crate draw, and that the Python package
-//! passes on.
+//! Charts as figures of Plotly: the data and layouts that the pages of this crate draw and that the Python package
+//! returns.
 //!
 //! ```text
 //!   Scene ─► time, phase ─┐             ┌─► page: a script replaces colours, and chooses the layout by the width
@@ -175,7 +175,7 @@ const SIZES: [Unit; 4] = [
 const TIMES: [Unit; 1] = [Unit { size: 1.0, name: "ms" }];
 
 impl Unit {
-    /// Returns the largest of the `units` that is at most `most`, or else the smallest one.
+    /// Returns the largest of the `units` that is not larger than `most`, or else the smallest unit.
     fn of(most: f64, units: &[Self]) -> Self {
         let fits = units.iter().find(|unit| most >= unit.size);
         *fits.unwrap_or(&units[units.len() - 1])
@@ -195,7 +195,8 @@ fn largest<'v>(values: impl IntoIterator<Item = &'v f64>) -> f64 {
     values.into_iter().fold(0.0, |most, value| f64::max(most, *value))
 }
 
-/// Returns an object with the keys of `base` and of `more`; `more` wins. Null values are left out.
+/// Returns an object with the keys of `base` and of `more`; the values of `more` take precedence. Null values are left
+/// out.
 fn merged(base: Value, more: Value) -> Value {
     let (Value::Object(base), Value::Object(more)) = (base, more) else { return Value::Null };
     let all: Map<String, Value> =
@@ -249,7 +250,7 @@ fn palette(theme: Theme) -> Vec<(&'static str, &'static str)> {
         let (block, _) = rest.split_once('}').unwrap_or(("", ""));
         block.split(';').filter_map(|entry| entry.trim().strip_prefix("--")?.split_once(": "))
     };
-    // The first entry of a name counts.
+    // If a name occurs more than once, the first entry counts.
     let dark = block(":root:not([data-print]) {").filter(|_| theme == Theme::Dark);
     dark.chain(block(":root {")).collect()
 }

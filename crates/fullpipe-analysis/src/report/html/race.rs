@@ -35,11 +35,11 @@ pub fn render_race(report: &RaceReport, made: Provenance<'_>) -> String {
 /// Downloads on one path, over their size.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct RaceChart {
-    /// Label of the path: the label of its cells without the size.
+    /// Label of the path, which is the label of its cells without the size.
     pub(super) label: String,
     against: String,
     arms: Vec<ArmChart>,
-    /// Size in bytes, and the larger of the two lower bounds of the time in seconds.
+    /// For each size in bytes, the larger of the two lower bounds of the time, in seconds.
     floors: Vec<(u64, f64)>,
 }
 
@@ -116,7 +116,8 @@ struct RacePage<'a> {
     verdict: Option<String>,
     failed: bool,
     tables: Vec<TableView<'a>>,
-    /// Whether some intervals are ranges, because their paths are not random.
+    /// Whether some intervals are ranges instead of confidence intervals, because their paths have no
+    /// randomness.
     has_range: bool,
     unfinished: u64,
     repeated: u64,

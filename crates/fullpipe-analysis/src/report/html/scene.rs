@@ -391,7 +391,8 @@ fn resent(moments: &[Moment]) -> Vec<(f64, f64)> {
 fn phase(moments: &[Moment], rates: &[(f64, f64)], rtt: f64) -> Option<Phase> {
     let mut phase = Phase::default();
     let step = moments.len().div_ceil(DOTS).max(1);
-    // Data in flight now arrives within the next round trip, and has that RTT.
+    // The data in flight at a moment is acknowledged one round trip later, so pair it with the RTT at that
+    // time.
     let since = round_trips(moments, rtt);
     for (i, moment) in moments.iter().enumerate().step_by(step) {
         if let Some(rtt) = moment.rtt_ms() {

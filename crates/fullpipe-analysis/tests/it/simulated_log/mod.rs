@@ -30,7 +30,7 @@ impl Transferred {
         Self::sampled(path, host, flow, seed, "1s")
     }
 
-    /// The same, with samples at the interval `every`.
+    /// Simulates the same point, with samples at the interval `every`.
     pub(crate) fn sampled(path: &str, host: &str, flow: &str, seed: u64, every: &str) -> Self {
         let text = format!(
             "name = 'x'\nduration = '30s'\n[path]\n{path}\n[host]\n{host}\n[[flow]]\n{flow}\n[[sample]]\nevery = '{every}'"

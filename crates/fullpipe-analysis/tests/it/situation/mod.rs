@@ -102,7 +102,7 @@ pub(crate) fn all(situation: &str, picks: impl Fn(&str) -> bool) -> impl Iterato
     runs.iter().filter(move |run| picks(&run.label))
 }
 
-/// Returns the runs with captured packets among the runs whose label satisfies `picks`.
+/// Returns the runs with captured packets whose label satisfies `picks`.
 pub(crate) fn captured(situation: &str, picks: impl Fn(&str) -> bool) -> impl Iterator<Item = &'static Run> {
     all(situation, picks).filter(|run| run.scenario.seed == CAPTURED_SEED)
 }

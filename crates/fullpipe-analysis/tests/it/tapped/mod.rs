@@ -84,7 +84,7 @@ impl File {
         file
     }
 
-    /// Returns the file with `times` copies of each packet, `apart` from each other, as captured on several
+    /// Returns the file with `times` copies of each packet, spaced by `apart`, as captured on several
     /// devices.
     pub(crate) fn repeated(&self, times: u64, apart: Duration) -> Self {
         let copies = |(at, record)| (0..times).map(move |nth| (at + apart * nth, record));
@@ -95,8 +95,8 @@ impl File {
         file
     }
 
-    /// Returns the file with an IP identification in each packet, as Linux counts them per connection and
-    /// end. The simulator's packets have none.
+    /// Returns the file with an IP identification in each packet. Like Linux, it counts them separately for
+    /// each end of each connection. The simulator's packets have none.
     pub(crate) fn identified(&self) -> Self {
         let mut file = Self(self.0[..HEADER].to_vec());
         let mut ids = [65_000u16, 30_000];

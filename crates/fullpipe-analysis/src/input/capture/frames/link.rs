@@ -95,7 +95,7 @@ fn after_addresses(bytes: &[u8], at: usize) -> Option<usize> {
 }
 
 /// Returns the offset of the IP header in the bytes from `at` on, which follow the EtherType `kind`. Each
-/// header moves `at` forward, so that the loop ends with the bytes.
+/// header moves `at` forward, so that the loop ends at the end of the bytes.
 #[inline]
 fn after_type(bytes: &[u8], mut kind: u16, mut at: usize) -> Option<usize> {
     loop {
@@ -237,8 +237,8 @@ mod tests {
         assert!(frame.ip.is_empty(), "cut off before the packet");
     }
 
-    /// Captures on provider edges and on DSL lines have these headers; without them, every packet is "no
-    /// TCP".
+    /// Captures on provider edges and on DSL lines have these headers; a reader that does not know the
+    /// headers would count every packet as not TCP.
     #[test]
     fn headers_of_providers_are_skipped() {
         const LABEL: [u8; 4] = [0, 1, 0x30, 64];

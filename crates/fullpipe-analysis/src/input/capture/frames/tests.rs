@@ -258,8 +258,8 @@ fn damage_is_read_or_refused() {
     }
 }
 
-/// A block with an impossible length, or with two different lengths, is reported as damage; the reader does
-/// not wait for a block that is longer than any packet.
+/// A block with an impossible length, or with two different lengths, is reported as damage. The reader does
+/// not read on to the end of a block that is longer than any packet.
 #[test]
 fn lengths_that_cannot_be() {
     let refused = |file: &[u8]| ours(file).1.expect_err("damage").message;

@@ -100,7 +100,7 @@ fn hover(rung: &Rung) -> String {
     format!("{} ({source}{range}){rtt}", rung.lasting())
 }
 
-/// Returns a text in which Plotly finds no markup.
+/// Escapes a text, so that Plotly finds no markup in it.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

@@ -6,10 +6,11 @@ use super::{Figure, RATES, Unit, axis, frame, largest, merged, rule, title};
 use crate::report::html::Scene;
 use crate::report::html::curve::Curve;
 
-/// Number of colours of runs, and the dashes of further runs with the same colour.
+/// Number of colours for runs; the next constant has the dashes that distinguish further runs with
+/// the same colour.
 const COLOURS: usize = 8;
 const DASHES: [&str; 3] = ["solid", "dot", "dash"];
-/// Rates of links that differ by less than this share are one link.
+/// Links whose rates differ by less than this share are drawn as one link.
 const SAME_LINK: f64 = 0.05;
 
 /// Returns the mean rates of all runs over time.

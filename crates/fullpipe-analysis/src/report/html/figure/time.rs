@@ -6,10 +6,10 @@ use super::{Figure, RATES, SIZES, TIMES, Unit, axis, frame, largest, merged, rul
 use crate::report::html::curve::Curve;
 use crate::report::html::scene::{LimitSpan, Scene};
 
-/// Order of the limits in the band; others come behind them.
+/// Order of the limits in the band; other limits follow.
 const LIMITS: [&str; 10] =
     ["slow_start", "cwnd", "recovery", "rwnd", "sndbuf", "pacing", "app", "receiver_app", "policer", "link"];
-/// Number of invisible points of the band that show the limit under the pointer.
+/// Number of invisible points in the band, which show the limit at the pointer.
 const BAND_POINTS: f64 = 250.0;
 /// Space above the largest value of a panel, as a factor.
 const ROOM: f64 = 1.12;
@@ -39,7 +39,7 @@ struct Panel<'s> {
     height: f64,
     has_legend: bool,
     lines: Vec<Line<'s>>,
-    /// Value that the path determines.
+    /// Constant value that the path determines, drawn as a line.
     rule: Option<(f64, &'static str)>,
     unit: Unit,
     /// Ends of the axis in base units.
