@@ -99,14 +99,14 @@ impl ReoWnd {
 /// Numbers of retransmissions before a connection gives up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retries {
-    /// Retransmissions of a SYN, including four that are sent one second apart before the interval doubles
-    /// (`net.ipv4.tcp_syn_retries` + `net.ipv4.tcp_syn_linear_timeouts`).
+    /// Number of retransmissions of a SYN, including four that are sent one second apart before the interval
+    /// doubles (`net.ipv4.tcp_syn_retries` + `net.ipv4.tcp_syn_linear_timeouts`).
     pub syn: u32,
-    /// Retransmissions of a SYN-ACK (`net.ipv4.tcp_synack_retries`).
+    /// Number of retransmissions of a SYN-ACK (`net.ipv4.tcp_synack_retries`).
     pub syn_ack: u32,
-    /// Retransmission timeouts, or window probes, without an answer (`net.ipv4.tcp_retries2`).
+    /// Number of retransmission timeouts, or of window probes, without an answer (`net.ipv4.tcp_retries2`).
     pub data: u32,
-    /// Retransmission timeouts without an answer after the application has closed the socket
+    /// Number of retransmission timeouts without an answer after the application has closed the socket
     /// (`net.ipv4.tcp_orphan_retries`).
     pub orphan: u32,
 }

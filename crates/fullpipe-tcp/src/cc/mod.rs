@@ -80,7 +80,7 @@ pub trait CongestionControl: fmt::Debug + Send {
     /// Returns the controller's phase and internal values, for traces only.
     fn status(&self) -> Status;
 
-    /// Returns what the controller has concluded about the path. The default is no conclusion, for
+    /// Returns the controller's conclusions about the path. By default, the assessment is empty, for
     /// controllers that do not distinguish congestive from random loss.
     fn assessment(&self) -> Assessment {
         Assessment::default()

@@ -3,8 +3,9 @@
 //!
 //! The window grows by one segment per round trip without loss, and a loss halves it. The window follows a
 //! sawtooth between `W/2` and `W`. With loss probability `p`, the mean window is `sqrt(1.5 / p)` segments,
-//! whatever the link rate. A long, fast path that loses one segment in ten thousand therefore stays nearly
-//! empty. At 1 Gbit/s and an RTT of 210 ms, the window takes half an hour to recover from a single halving.
+//! regardless of the link rate. A long, fast path that loses one segment in ten thousand therefore stays
+//! nearly empty. At 1 Gbit/s and an RTT of 210 ms, the window takes half an hour to recover from a single
+//! halving.
 //!
 //! Linux halves the window, rounded down, where RFC 5681 halves the amount in flight.
 

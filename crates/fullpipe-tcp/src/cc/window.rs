@@ -1,8 +1,8 @@
 //! Congestion window of the loss-based controllers: the code that Reno, BIC, CUBIC and Vegas share.
 //!
-//! Kernels count the window in whole segments, and the rounding is part of their behaviour: a reduction at 21
-//! segments leaves 10, and an ACK of 40 segments at a window of 10 adds 4. This module therefore counts whole
-//! segments, and converts them to bytes in [`Window::control`].
+//! Kernels count the window in whole segments, and the rounding is part of their behaviour. For example, a
+//! reduction at 21 segments leaves 10, and an ACK of 40 segments at a window of 10 adds 4. This module
+//! therefore counts whole segments, and converts them to bytes in [`Window::control`].
 //!
 //! ```text
 //!              acked                            every `count` acked
@@ -207,8 +207,8 @@ impl Window {
                 self.undo = Some(self.before_cut());
                 self.reduce(cut);
             }
-            // These reductions cannot be undone: an ECN mark is never spurious, and a tail loss probe that
-            // filled a hole proves that data was lost.
+            // These reductions cannot be undone, because an ECN mark is never spurious, and a tail loss probe
+            // that filled a hole proves that data was lost.
             Signal::TlpRepaired | Signal::EcnEcho => {
                 // Fast recovery or a timeout has already reduced the window for this window of data.
                 if !cx.in_recovery && !cx.in_loss {
@@ -254,8 +254,8 @@ impl Window {
         Undo { cwnd: self.cwnd, ssthresh: self.remembered_ssthresh() }
     }
 
-    /// Returns the threshold for the current window: at least three quarters of the window, because it was in
-    /// use without loss.
+    /// Returns the threshold for the current window: at least three quarters of the window, because the
+    /// window was in use without loss.
     fn remembered_ssthresh(&self) -> u64 {
         self.ssthresh.max(self.cwnd / 2 + self.cwnd / 4)
     }

@@ -79,7 +79,7 @@ impl Reduction {
         (if self.agreed { Ecn::Ect0 } else { Ecn::NotEct }, flags)
     }
 
-    /// Records a window reduction, whatever its cause.
+    /// Records a window reduction for any reason.
     pub(super) fn on_reduced(&mut self, snd_nxt: u64) {
         self.reduced = self.agreed;
         self.until = snd_nxt;

@@ -86,7 +86,7 @@ impl Handshake {
         if let Some(early) = early.filter(|_| self.retries == 0) {
             return early;
         }
-        // The early retransmission does not double the timeout: the timeout of one second starts when it
+        // The early retransmission does not double the timeout, and the timeout of one second starts when it
         // leaves.
         let linear = if answer { u32::from(early.is_some()) } else { SYN_LINEAR_TIMEOUTS };
         Duration::from_secs(1) * (1 << self.retries.saturating_sub(linear).min(7))

@@ -6,9 +6,9 @@
 //! | unreachable, time exceeded, parameter problem | recorded and reported | recorded and reported |
 //! | port or protocol unreachable | the connection is given up | recorded and reported |
 //!
-//! An ICMP message never ends an established connection: the message may be forged, and the condition may be
-//! temporary (RFC 5927 section 5.2, RFC 5461). Linux behaves in the same way, with one exception: it also
-//! gives up in SYN-SENT if the destination is unreachable, which RFC 9293 MUST-56 forbids.
+//! An ICMP message never ends an established connection, because the message may be forged, and the condition
+//! may be temporary (RFC 5927 section 5.2, RFC 5461). Linux behaves in the same way, with one exception: it
+//! also gives up in SYN-SENT if the destination is unreachable, which RFC 9293 MUST-56 forbids.
 
 use fullpipe_units::Instant;
 

@@ -28,9 +28,9 @@ impl Connection {
     /// R1 to R3 are the rules of RFC 7323 section 5.3.
     #[inline(never)]
     pub(super) fn handle_any(&mut self, now: Instant, segment: &Segment) {
-        // A segment without an ACK gives RFC 5961 section 5 nothing to check, so a blind attacker would only
-        // have to guess the sequence number. Linux drops such a segment in its first step, and RFC 9293 in
-        // its fifth. A closed port answers the segment with a reset.
+        // RFC 5961 section 5 cannot check a segment without an ACK, so a blind attacker would only have to
+        // guess its sequence number. Linux drops such a segment in its first step, and RFC 9293 in its fifth.
+        // A closed port answers the segment with a reset.
         if !segment.flags.may_be_handled() && self.lifecycle.state != State::Closed {
             return;
         }

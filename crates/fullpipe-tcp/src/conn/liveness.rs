@@ -7,8 +7,8 @@
 //!   data outstanding      retransmissions or zero-window probes ──► given up when the user timeout expires
 //! ```
 //!
-//! The cost per packet is one timestamp: an ACK that delivers data records its arrival. The time of the next
-//! probe is computed from that record when the keep-alive timer expires.
+//! The cost per packet is one timestamp, which records the arrival of an ACK that delivers data. The time of
+//! the next probe is computed from that record when the keep-alive timer expires.
 
 use fullpipe_units::{Duration, Instant};
 

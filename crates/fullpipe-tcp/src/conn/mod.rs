@@ -29,7 +29,8 @@
 //! and then `poll_transmit` until it returns `None`. It calls `poll_event` before that, so that the
 //! application can answer, and once more afterwards, because sending may make the socket writable.
 //!
-//! The memory of a connection has bounds that hold whatever the peer does (`tests/limits.rs`):
+//! The memory of a connection stays within these bounds, regardless of the peer's behaviour
+//! (`tests/limits.rs`):
 //!
 //! | state | bound |
 //! |---|---|

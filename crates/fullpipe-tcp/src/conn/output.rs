@@ -1,7 +1,7 @@
 //! Order of transmission: probes, lost data, new data, a FIN without data, and a bare ACK.
 //!
-//! This file decides the order and what blocks sending. `tx/fresh.rs` and `tx/retransmit.rs` choose the exact
-//! range.
+//! This file determines the order of transmission and the limit that blocks sending. `tx/fresh.rs` and
+//! `tx/retransmit.rs` choose the exact range.
 
 use fullpipe_units::Instant;
 

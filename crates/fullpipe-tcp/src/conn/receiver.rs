@@ -166,8 +166,8 @@ impl Receiver {
 
     /// Returns whether `value` is older than the peer's last timestamp. If the last timestamp is more than 24
     /// days old, nothing is compared, because the peer's clock may have advanced by half of its range (RFC
-    /// 7323 section 5.5, PAWS-3). Nor is anything compared with a last timestamp of zero, because some hosts
-    /// put zero into their SYN, and their real clock may look older.
+    /// 7323 section 5.5, PAWS-3). A last timestamp of zero is not compared either, because some hosts put
+    /// zero into their SYN, and their real clock may look older.
     pub(super) fn is_older(&self, now: Instant, value: u32) -> bool {
         (value.wrapping_sub(self.ts_recent) as i32) < 0
             && self.ts_recent != 0
@@ -278,7 +278,7 @@ impl Receiver {
         let end_of_write =
             if len > 0 && fits && end > before { self.measure(segment, mss) } else { EndOfWrite::No };
         let acceptable = if fits { end } else { end.min(before + u64::from(start + len == before)) };
-        // A stream has one end: a FIN below the data received, or after another FIN, is ignored.
+        // A stream has only one end, so a FIN below the data received, or after another FIN, is ignored.
         if segment.flags.has(Flags::FIN) && self.fin_at.is_none() && end > before && end <= acceptable {
             self.fin_at = Some(end - 1);
         }
@@ -370,7 +370,7 @@ impl Receiver {
                 in_order: arrival.advanced,
                 end_of_write,
                 disorder: arrival.out_of_order || reassembly.has_holes(),
-                // Without SACK, an ACK carries no additional information, so it is not delayed.
+                // Without SACK, the sender counts duplicate ACKs, so they must not be combined.
                 crowded: arrival.crowded || !self.agreed.sack,
                 urgent: arrival.filled_last_hole || arrival.new == 0 || fin == Fin::Urgent,
                 closes: fin == Fin::Delayed,

@@ -59,7 +59,7 @@ const LEAST_WARNING: u64 = 3;
 /// both expire.
 const LIFE: Duration = Duration::from_secs(3_600);
 const CAPACITY_LIFE: Duration = Duration::from_secs(600);
-/// Minimum time between two connections of one prefix that resume the window.
+/// Minimum time between two connections of one prefix that resume a stored window.
 const RESUME_EVERY: Duration = Duration::from_secs(10);
 /// Minimum window that is worth resuming, as a multiple of ten segments.
 const LEAST_RESUMED: u64 = 4;

@@ -62,8 +62,8 @@ impl NewReno {
     }
 
     /// Handles an ACK that covers `segments` more segments: the hole, and segments that the peer held above
-    /// it. Returns the number of these segments that duplicate ACKs had already counted. Only while
-    /// `recovery` continues is the count of segments held beyond the ACK kept.
+    /// it. Returns the number of these segments that duplicate ACKs had already counted. The count of
+    /// segments held beyond the ACK is kept only while `recovery` continues.
     pub fn on_advance(&mut self, board: &mut Scoreboard, mss: u64, segments: u64, recovery: bool) -> u64 {
         let counted = self.held.min(segments.saturating_sub(1));
         self.held = if recovery { self.held - counted } else { 0 };

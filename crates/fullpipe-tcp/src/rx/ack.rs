@@ -146,7 +146,7 @@ impl AckPolicy {
         } else if !self.now {
             let delay = self.ato.min(received.rtt.map_or(DELACK_MAX, |rtt| rtt.max(ATO_MIN))).min(DELACK_MAX);
             if delay.is_zero() {
-                // Only a bare FIN has arrived, so there is no data to measure a delay with.
+                // Only a bare FIN has arrived and no delay has been measured, so send the ACK at once.
                 self.now = true;
             } else {
                 self.delayed_until = self.delayed_until.min(now + delay);

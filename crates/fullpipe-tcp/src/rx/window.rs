@@ -1,10 +1,10 @@
 //! The advertised window and the receive buffer.
 //!
 //! The free memory of the buffer determines the window, by Linux's window rule. The window never exceeds
-//! `rcv_ssthresh`, which grows with accepted data, and its right edge never moves left (RFC 9293 section 3.8.6, no
-//! shrinking). The buffer grows by dynamic right-sizing (DRS). Once per receiver RTT, DRS sets the buffer to hold twice
-//! the data that the application read in that time, so that the buffer does not limit a sender whose window doubles
-//! each round trip.
+//! `rcv_ssthresh`, which grows with accepted data, and the right edge of the window never moves left (RFC 9293 section
+//! 3.8.6, no shrinking). The buffer grows by dynamic right-sizing (DRS). Once per receiver RTT, DRS sets the buffer to
+//! hold twice the data that the application read in that time, so that the buffer does not limit a sender whose window
+//! doubles each round trip.
 
 use fullpipe_units::{Bytes, Duration, Instant};
 

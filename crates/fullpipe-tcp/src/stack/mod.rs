@@ -612,8 +612,8 @@ impl Stack {
         self.in_time_wait
     }
 
-    /// Updates the stack after a connection has changed: its owner, events, rings and place in the send
-    /// queue, and removes the connection if it has ended.
+    /// Updates the stack after a connection has changed. This covers its owner, its events, its rings and its
+    /// place in the send queue, and removes the connection if it has ended.
     fn touched(&mut self, slot: u32) {
         let Self { slots, listeners, events, ready, .. } = self;
         let Some(entry) = slots[slot as usize].1.entry_mut() else { return };

@@ -1,5 +1,5 @@
-//! SipHash-2-4, a keyed hash whose values nobody can predict without the key (Aumasson, Bernstein: "SipHash:
-//! a fast short-input PRF", 2012).
+//! SipHash-2-4, a keyed hash that nobody can predict without the key (Aumasson, Bernstein: "SipHash: a fast
+//! short-input PRF", 2012).
 //!
 //! ```text
 //!   v = key ^ "somepseudorandomlygeneratedbytes"

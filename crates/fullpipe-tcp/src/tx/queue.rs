@@ -140,10 +140,10 @@ impl SendQueue {
         self.lowat == u64::MAX && self.unblock(nxt)
     }
 
-    /// Returns whether a writer that a limit on unsent data blocked can continue. The caller must have sent
-    /// all data that may leave, up to `nxt`. Linux wakes the writer after each transmission of new data
-    /// (`tcp_event_new_data_sent`), but after an ACK only once it has sent the data that the ACK releases
-    /// (`tcp_data_snd_check`).
+    /// Returns whether a blocked writer can continue, on a socket that limits unsent data. The caller must
+    /// have sent all data that may leave, up to `nxt`. Linux wakes the writer after each transmission of new
+    /// data (`tcp_event_new_data_sent`), but after an ACK only once it has sent the data that the ACK
+    /// releases (`tcp_data_snd_check`).
     #[inline]
     pub(crate) fn on_sent(&mut self, nxt: u64) -> bool {
         self.lowat != u64::MAX && self.unblock(nxt)

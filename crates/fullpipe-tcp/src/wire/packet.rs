@@ -7,7 +7,7 @@
 //!   version 6: length, next header chain ──┘
 //! ```
 //!
-//! The parser does not repair a packet, and does not guess. It rejects packets that are truncated, are
+//! The parser neither repairs a packet nor guesses missing values. It rejects packets that are truncated, are
 //! fragments or have a wrong checksum, and returns the reason. It ignores octets beyond the packet's own
 //! length (Ethernet padding). It drops the urgent pointer, because the engine treats urgent data like other
 //! data.

@@ -157,8 +157,8 @@ pub struct Bbr1 {
     /// outstanding data.
     loss_window: u64,
     repair: Repair,
-    /// Whether packet conservation applies: in the first round of recovery, the sender sends no more than was
-    /// delivered.
+    /// Whether packet conservation applies, which limits transmission in the first round of recovery to the
+    /// amount delivered.
     conserving: bool,
     /// Whether recovery begins with packet conservation; always true in BBRv1 itself ([`startup`]).
     conserves: bool,

@@ -32,7 +32,7 @@ const EQUAL_RATE: Rate = Rate::from_bps(4_000);
 /// the path, so BBR probes again.
 const USE_ROUNDS: u64 = 48;
 
-/// Shortest interval from which a rate is computed.
+/// Shortest interval from which the detector computes a rate.
 const MIN_TIME: Duration = Duration::from_millis(1);
 
 /// Policer detector; holds the policer's rate after detection.

@@ -3,7 +3,8 @@
 //! BBRv1 keeps the highest delivery rate of the last ten round trips. If the rate of a path falls to a small fraction,
 //! as on a cellular link, the queue fills and these round trips become long. For seconds, the sender keeps up to two
 //! BDP of the former path in flight. The estimate is outdated if delivery rates are far below it while the RTT shows a
-//! queue of more than one BDP. This state must last longer than after an outage, which slows down only one flight.
+//! queue of more than one BDP. The delivery rates must stay low for longer than after an outage, which slows down only
+//! one flight.
 
 use fullpipe_units::{Duration, Instant, Rate};
 

@@ -17,10 +17,10 @@
 //!            └─────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! In every state, a timeout or bandwidth that does not grow ends the start. Cruise is BBRv1 ([`Bbr1`]), which includes
-//! Startup if Climb ends without a measurement. [`collapse`] replaces the bandwidth estimate of BBRv1 when the path has
-//! become much slower. In all states, BBRv1 keeps its path model up to date, and [`loss`] decides whether packet
-//! conservation follows a loss. [`train`] measures the dispersion of ACKs.
+//! In every state, the start ends if a timeout expires or the bandwidth does not grow. Cruise is BBRv1 ([`Bbr1`]),
+//! which includes Startup if Climb ends without a measurement. [`collapse`] replaces the bandwidth estimate of BBRv1
+//! when the path has become much slower. In all states, BBRv1 keeps its path model up to date, and [`loss`] decides
+//! whether packet conservation follows a loss. [`train`] measures the dispersion of ACKs.
 
 use fullpipe_units::{Duration, Rate};
 

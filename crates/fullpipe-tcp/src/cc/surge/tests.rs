@@ -153,8 +153,8 @@ fn congestive_loss_is_conserved() {
     assert!(conserved > 0, "{lost} bytes lost");
 }
 
-/// A congestive loss ends Climb, and the rate falls to 5/4 of what the ACKs have shown. After a timeout, the rate falls
-/// to that of BBRv1's Startup.
+/// A congestive loss ends Climb, and the rate falls to 5/4 of the rate that the ACKs have shown. After a timeout, the
+/// rate falls to that of BBRv1's Startup.
 #[test]
 fn congestion_ends_climb() {
     for timeout in [false, true] {

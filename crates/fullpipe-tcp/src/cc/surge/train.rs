@@ -22,7 +22,8 @@ const POINTS: usize = 64;
 const LEAST_SEGMENTS: u64 = 16;
 
 /// Minimum span of the ACKs of a train: an eighth of the minimum RTT, but no more than 8 ms. A shorter span
-/// could lie within a super-segment, which takes 1 ms at the sender, and there the ACKs are always dispersed.
+/// could lie within a super-segment, which takes 1 ms at the sender, and there the ACKs always look
+/// dispersed.
 const SPAN_SHARE: u64 = 8;
 const SPAN: Duration = Duration::from_millis(8);
 

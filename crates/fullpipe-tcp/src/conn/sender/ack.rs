@@ -349,9 +349,9 @@ impl Sender {
             && !self.recovery.board.is_empty()
     }
 
-    /// Returns whether duplicate ACKs are counted: before and during fast recovery. After a timeout,
-    /// duplicate ACKs are not counted until new data has been sent, for example by F-RTO to test the timeout
-    /// (RFC 5682). Until then, duplicate ACKs are responses to the lost flight.
+    /// Returns whether duplicate ACKs are counted, which is the case before and during fast recovery. After a
+    /// timeout, duplicate ACKs are not counted until new data has been sent, for example by F-RTO to test the
+    /// timeout (RFC 5682). Until then, duplicate ACKs are responses to the lost flight.
     fn counts_duplicates(&self) -> bool {
         match self.recovery.phase {
             Phase::Open => self.recovery.newreno.listens(self.snd_una),

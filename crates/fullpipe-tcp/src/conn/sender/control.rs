@@ -69,7 +69,7 @@ impl Decision {
         }
     }
 
-    /// Returns what the congestion controller has concluded about the path.
+    /// Returns the congestion controller's conclusions about the path.
     pub(in crate::conn) fn assessment(&self) -> Assessment {
         self.cc.assessment()
     }

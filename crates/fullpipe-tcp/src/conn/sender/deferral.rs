@@ -1,7 +1,7 @@
 //! TSO deferral: a small transmission waits for the next ACK, so that more data leaves at once.
 //!
-//! Each transmission costs the host about the same, whatever its length. Linux therefore leaves a part of the
-//! windows unused while an ACK is about to make room for more (`tcp_tso_should_defer`):
+//! Each transmission costs the host about the same, regardless of its length. Linux therefore leaves a part
+//! of the windows unused while an ACK is about to make room for more (`tcp_tso_should_defer`):
 //!
 //! ```text
 //!   wait if  the windows allow less than a send quantum, and less than a third of a window

@@ -154,9 +154,9 @@ fn within_window(pair: &Pair) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 8, rng_seed: RngSeed::Fixed(35), failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Everything arrives, whatever the losses, the window and the number of segments. The data in flight stays within
-    /// the congestion window and all segments within the peer's window. Copies are at most 3 % of the segments sent,
-    /// plus two segments.
+    /// All data arrives, regardless of the losses, the window and the number of segments. The data in flight stays
+    /// within the congestion window and all segments within the peer's window. Copies are at most 3 % of the segments
+    /// sent, plus two segments.
     #[test]
     fn copies_stay_within_their_bounds(
         seed: u64, percent in 0..30_u64, window in 20_000..400_000_u64, segments in 10..300_u64, tail_copies in 0..3_u32

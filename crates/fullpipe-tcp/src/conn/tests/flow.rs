@@ -106,7 +106,7 @@ fn drs_4_right_sizing_keeps_ahead() {
     assert!(rounds[7] >= 1270, "{rounds:?}");
 }
 
-/// An application that reads 20 KB/s limits the connection to 20 KB/s, whatever the path (DRS-6).
+/// An application that reads 20 KB/s limits the connection to 20 KB/s on any path (DRS-6).
 #[test]
 fn drs_6_a_slow_reader_sets_the_rate() {
     let auto = Config { rcvbuf: Buffer::Auto { max: Bytes::from_kib(256) }, ..config(Algorithm::Cubic) };
@@ -127,7 +127,7 @@ fn drs_6_a_slow_reader_sets_the_rate() {
     assert!((19_000..=21_000).contains(&rate), "{rate} B/s");
 }
 
-/// After ten idle seconds there is no burst: at most one send quantum leaves at once (PC-3).
+/// After ten idle seconds, at most one send quantum leaves at once, so there is no burst (PC-3).
 #[test]
 fn pc_3_idle_time_is_no_credit() {
     let mut script = Script::client(Config { fair_queue: true, ..config(Algorithm::Reno) });

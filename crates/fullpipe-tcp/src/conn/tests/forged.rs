@@ -391,7 +391,7 @@ enum Guess {
     InWindow,
     Old,
     Random,
-    /// The segment has no such field (only for timestamps).
+    /// The segment has no timestamps. (Sequence numbers cannot be absent.)
     Absent,
 }
 

@@ -29,8 +29,8 @@ fn rk_2_three_sacks() {
 }
 
 /// On a path with an RTT of 100 ms where some segments arrive 20 ms late, the sender sends no needless
-/// retransmission. Once it has seen the reordering of the first round, three later deliveries no longer prove
-/// a loss (RFC 8985; RK-3).
+/// retransmission. Once RACK has seen the reordering of the first round, three later deliveries no longer
+/// prove a loss (RFC 8985; RK-3).
 #[test]
 fn rk_3_reordering_once_seen() {
     let mut script = Script::client(config(Algorithm::Reno));

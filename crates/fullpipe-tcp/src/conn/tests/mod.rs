@@ -101,7 +101,7 @@ impl Script {
     }
 
     /// Creates a client with controller `cc` whose congestion window has grown in slow start from ten to
-    /// `window` segments. The clock then stands at the last ACK.
+    /// `window` segments. The clock is then at the time of the last ACK.
     fn warm(cc: Algorithm, window: u64) -> Self {
         Self::warm_with(config(cc), window)
     }

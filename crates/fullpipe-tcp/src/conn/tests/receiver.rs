@@ -164,8 +164,8 @@ fn the_ack_of_a_fin_waits_for_a_close() {
     script.sent(&["20 ms ack 1"]);
 }
 
-/// The right edge of the window never moves left, whatever arrives and however slowly the application reads
-/// (WS-4, the counterpart of TCP-7).
+/// The right edge of the window never moves left, regardless of what arrives and how slowly the application
+/// reads (WS-4, the counterpart of TCP-7).
 #[test]
 fn ws_4_the_edge_never_moves_back() {
     let mut script = receiver();

@@ -80,7 +80,7 @@ fn rto_2_slack_of_200_ms() {
     assert_eq!(script.conn.sender.recovery.rto.timeout(&script.conn.sender.rtt).as_millis(), 300);
 }
 
-/// A timeout sets the window to one segment and `ssthresh` to half of the window before, and marks all
+/// A timeout sets the window to one segment and `ssthresh` to half of the previous window, and marks all
 /// records older than a round trip lost (RTO-7). Recovery then proceeds in slow start.
 #[test]
 fn rto_7_loss_window() {
@@ -160,8 +160,8 @@ fn rto_5_an_ambiguous_ack_is_not_a_long_rtt() {
     assert!(srtt <= ms(101), "{srtt}");
 }
 
-/// If the peer acknowledges nothing, the sender sends one segment per timeout, whatever the earlier window
-/// (INV-4, INV-6).
+/// If the peer acknowledges nothing, the sender sends one segment per timeout, regardless of the earlier
+/// window (INV-4, INV-6).
 #[test]
 fn inv_6_total_loss_ends_in_silence() {
     for cc in [Algorithm::Reno, Algorithm::Cubic, Algorithm::Bbr1] {

@@ -182,9 +182,9 @@ fn syn_5_options_come_back_in_the_timestamp() {
     assert_eq!((options.window_scale, options.sack_permitted), (None, false));
 }
 
-/// While the accept queue is full, the stack does not complete the third handshake, although the client
-/// considers itself connected and sends data (SYN-6). Once the accept queue has room, the retransmitted
-/// SYN-ACK or the data completes the handshake, and every byte arrives.
+/// While the accept queue is full, the stack does not complete the handshake of the third client, although
+/// that client considers itself connected and sends data (SYN-6). Once the accept queue has room, the
+/// retransmitted SYN-ACK or the data completes the handshake, and every byte arrives.
 #[test]
 fn syn_6_nobody_accepts() {
     let mut pair = Pair::v4();

@@ -122,8 +122,8 @@ fn case_03_drain_ends_on_inflight() {
 }
 
 /// Case 4: Drain ends after three round trips although more than the BDP is in flight, because the bandwidth
-/// was overestimated. If the rate falls by a tenth, as in the draft, the queue still drains in time. It does
-/// not if the rate falls to a tenth.
+/// was overestimated. If the rate falls by a tenth, as in the draft, the queue still drains in time. If the
+/// rate falls to a tenth, the queue does not drain in time.
 #[test]
 fn case_04_drain_ends_on_time() {
     on_paths(40.0, |rate, rtt| {

@@ -523,9 +523,9 @@ fn b3_21_extra_acked() {
         aggregation.update(at_ms(10), 29_999, bw, 0, cwnd, true);
         aggregation.extra()
     };
-    // Within 10 ms, 30 000 bytes are ACKed; at the bandwidth estimate, it would be 10 000. Whether the 10 000
-    // bytes are subtracted depends on the start of the interval, because only 1 byte was acknowledged before
-    // the burst.
+    // Within 10 ms, 30 000 bytes are ACKed, of which the bandwidth estimate accounts for 10 000. Whether the
+    // 10 000 bytes are subtracted depends on the start of the interval, because only 1 byte was acknowledged
+    // before the burst.
     assert!((19_999..=30_000).contains(&extra(1 << 20)));
     assert_eq!(extra(15_000), 15_000);
 
