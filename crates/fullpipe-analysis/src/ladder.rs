@@ -47,7 +47,7 @@ pub use counted::FlowCount;
 pub(crate) use counted::{counted, effort_of_counts};
 pub use fit::Fit;
 pub(crate) use given::{MOST_LOSS, effort, lengths};
-pub use known::{Repeats, climb_known};
+pub use known::{Repeats, climb_known, present_known};
 use model::AMPLE;
 pub(crate) use model::{Effort, Hosts, Model, PathModel};
 pub(crate) use phrases::assumptions;
@@ -138,7 +138,8 @@ pub(crate) fn climb(
         return Ok(Ladder { rungs, notes: vec![why], ..Ladder::default() });
     }
     let mut budget = Budget::new(model.budget());
-    let (fit, path) = match Stop::allow(fit::fitted(&model, findings, &mut budget, &watch))?.flatten() {
+    let (fit, path) = match Stop::allow(fit::fitted(&model, facts, findings, &mut budget, &watch))?.flatten()
+    {
         Some((fit, path)) => (Some(fit), path),
         None => (None, model.path),
     };
@@ -154,7 +155,7 @@ pub(crate) fn climb(
     }
     let length = findings.measured.length;
     let duration = model.duration(model.present());
-    if duration != length {
+    if !fit::is_as_long(length, duration) {
         let seeds = match model.seeds().0 {
             1 => String::new(),
             seeds => format!(", with {seeds} seeds"),
@@ -168,6 +169,11 @@ pub(crate) fn climb(
             "runs with BBR take {by_rate}, and as long again for the steady state, because the rate of BBR \
              settles sooner"
         ));
+    }
+    if let Some(cap) = model.path.cap.filter(|_| model.path.cap_is_per_flow) {
+        ladder
+            .assumptions
+            .push(format!("the cap of {cap} is the present connections', and others get as much"));
     }
     if model.path.link.is_none() && model.path.cap.is_none() {
         let unknown = "the link is assumed to be faster than every window on the ladder; give --link to continue the ladder";
@@ -335,7 +341,7 @@ fn climb_within<'m, P: JobWatch>(
 fn path_of_log(facts: &Facts<'_>, findings: &Findings) -> PathModel {
     let loss = findings.loss;
     let tcp = facts.transfer.protocol == Protocol::Tcp;
-    PathModel {
+    let path = PathModel {
         link: facts.path.link,
         cap: findings.cap,
         // A control measurement shows a rate cap of the host, which applies to all of its flows.
@@ -350,7 +356,28 @@ fn path_of_log(facts: &Facts<'_>, findings: &Findings) -> PathModel {
         loss_interval: Some(
             loss.map_or((Probability::ZERO, Probability::ZERO), |loss| (loss.low, loss.high)),
         ),
+    };
+    match cap_of_log(facts, findings) {
+        // The cap drops the packets that exceed it, so the flow itself may have caused all of its losses.
+        Some(cap) => PathModel {
+            cap: Some(cap),
+            cap_is_per_flow: true,
+            loss: Probability::ZERO,
+            loss_interval: path.loss_interval.map(|(_, high)| (Probability::ZERO, high)),
+            ..path
+        },
+        None => path,
     }
+}
+
+/// Returns the payload rate of the cap, if a cap is the most likely limit of a log and no control measurement
+/// shows another rate. The remedy for a cap, several connections, assumes that the cap applies to each
+/// connection.
+fn cap_of_log(facts: &Facts<'_>, findings: &Findings) -> Option<Rate> {
+    let first = findings.findings.first()?.limit;
+    let capped = matches!(first, Limit::Cap | Limit::Policer) && findings.cap.is_none();
+    let cap = findings.measured.steady;
+    facts.path.link.filter(|link| capped && *link > cap && !cap.is_zero()).map(|_| cap)
 }
 
 /// Returns the size of the queue that a log shows: on a full link, the RTT increases by the time that the

@@ -8,19 +8,20 @@ use fullpipe::units::Rate;
 const FIDELITY_EXAMPLE: &str = "\
 Examples:
   fullpipe-fidelity experiments/fidelity.toml --out fidelity --page docs/evidence/fidelity.md
-  fullpipe-fidelity --ladder --logs experiments/ladder-cells.toml --out ladder --page docs/evidence/ladder.md
   fullpipe-fidelity --ladder --logs experiments/ladder-cells.toml --out ladder --cell 5 --again
-  fullpipe-fidelity --ladder --golden experiments/ladder-golden.toml --out golden --page docs/evidence/ladder.md
-  fullpipe-fidelity --ladder experiments/ladder-cells.toml --out known --page docs/evidence/ladder.md
+  fullpipe-fidelity --ladder --golden --world uml experiments/ladder-golden.toml --out golden --page docs/evidence/ladder.md
   fullpipe-fidelity --situations experiments/kernel-situations.toml --out situations --page docs/evidence/situations.md
   fullpipe-fidelity --situations --live experiments/kernel-situations.toml --repeat 4 --out live --page docs/evidence/live.md
+  fullpipe-fidelity --situations --inputs experiments/kernel-situations.toml --out inputs --page docs/evidence/situations.md
   fullpipe-fidelity experiments/fidelity-quick.toml --out quick --check
   fullpipe-fidelity --world uml experiments/fidelity.toml --out guests --page docs/evidence/guests.md
-  fullpipe-fidelity --ladder --world uml experiments/ladder-cells.toml --out guests --page docs/evidence/guests.md
+  fullpipe-fidelity --ladder --world uml experiments/ladder-cells.toml --out guests --page docs/evidence/ladder.md
+  fullpipe-fidelity --ladder --logs --world uml experiments/ladder-cells.toml --out guests --page docs/evidence/ladder.md
 
 Kernel runs take real time and require an otherwise idle machine. Each run is stored in --out when it ends,
-and the same command resumes after Ctrl-C, a full disk or a crash. A path without loss is run with the first
-seed only (except for --situations, --logs and --golden). A run that other load on the machine disturbed is
+and the same command resumes after Ctrl-C, a full disk or a crash. Runs with --world uml need no idle machine.
+A path without loss is run with the first seed only (in the emulator, except for --situations, --logs and
+--golden). A run that other load on the machine disturbed is
 repeated at the end, up to five times in all, and so is a run that fails; the third failure ends the command.
 With --logs and --golden, the page is written only if every run is valid.
 
@@ -68,7 +69,8 @@ pub(crate) struct FidelityArgs {
           value_parser = clap::value_parser!(u64).range(1..=1_000))]
     pub(crate) cell: Option<u64>,
 
-    /// Ignore the stored kernel runs of the cell, and run them again on a quiet machine
+    /// Ignore the stored kernel runs of the cell, and run them again on a quiet machine; not with --world uml,
+    /// whose runs never differ
     #[arg(long, requires = "cell")]
     pub(crate) again: bool,
 
@@ -85,11 +87,34 @@ pub(crate) struct FidelityArgs {
     #[arg(long, requires = "situations")]
     pub(crate) live: bool,
 
+    /// With --situations, record each situation and drawn variants of it in virtual time as trace, iperf3
+    /// JSON, iperf3 text, ss and capture, and diagnose all of them
+    #[arg(long, requires = "situations", conflicts_with_all = ["live", "parallel", "repeat"])]
+    pub(crate) inputs: bool,
+
+    /// Number of drawn variants of each situation
+    #[arg(long, value_name = "N", requires = "inputs", default_value_t = 11,
+          value_parser = clap::value_parser!(u64).range(0..=40))]
+    pub(crate) variants: u64,
+
+    /// With --inputs, compare the diagnosis with that of another build of fullpipe
+    #[arg(long, value_name = "PROGRAM", requires = "inputs")]
+    pub(crate) before: Option<PathBuf>,
+
+    /// Name of the other build in the table
+    #[arg(long, value_name = "NAME", requires = "before")]
+    pub(crate) before_name: Option<String>,
+
     /// Where the kernel runs: on an emulated path in real time (emu), or as a guest in virtual time (uml), which
     /// is compared with the simulator seed by seed
-    #[arg(long, value_enum, default_value_t,
-          conflicts_with_all = ["logs", "golden", "live", "parallel"])]
+    #[arg(long, value_enum, default_value_t, conflicts_with_all = ["live", "parallel"])]
     pub(crate) world: KernelWorld,
+
+    /// With --world uml, require mean goodput within 1 % and retransmissions within 10 % of the guest's in every
+    /// cell: 7 % for a rate-based control behind a send buffer below one BDP, 25 % of the retransmissions of
+    /// several flows
+    #[arg(long, conflicts_with_all = ["ladder", "situations"])]
+    pub(crate) strict: bool,
 
     /// With --world uml, run this User-Mode Linux kernel instead of linux.uml in PATH
     #[arg(long, value_name = "FILE")]

@@ -5,6 +5,9 @@
 //!     └────────────── remedies of each rung, on the kernel ──────────────┴──► one line per rung
 //! ```
 //!
+//! A guest runs no iperf3: its sockets are sampled every second, and [`guest_log`](fullpipe_fidelity::guest_log)
+//! writes what iperf3 would print.
+//!
 //! The diagnosis gets the facts that a user knows: the log, the contracted rate of the link, the RTT that
 //! ping reports, and the sysctl settings of the hosts. It does not know the loss, the queue and the rate caps
 //! of the path.
@@ -25,7 +28,8 @@ use fullpipe_fidelity::{drawn, ladder_validation};
 use serde::{Deserialize, Serialize};
 
 use crate::Comparison;
-use crate::args::FidelityArgs;
+use crate::args::{FidelityArgs, KernelWorld};
+use crate::guest;
 use crate::iperf3::{self, cannot};
 use crate::kernel::{ATTEMPTS, MOST_FAILURES, RunRequest, keep, kept};
 use crate::ladder::{Compared, points};
@@ -48,6 +52,9 @@ struct LogRecord {
     scenario: String,
     /// Document of the iperf3 client.
     log: String,
+    /// Release of the guest's kernel; `None` for the host's kernel on the emulator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    guest: Option<String>,
 }
 
 /// A cell with its number, starting from 1.
@@ -60,8 +67,12 @@ struct Cell {
 /// enough of them meet their criterion.
 pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<Comparison, Error> {
     let seeds = kernel_seeds(experiment);
-    let cells = cells(experiment, args.cell)?;
-    let logs = logs(&cells, log_seed(&seeds), seeds.len() as u64, &args.out)?;
+    let cells = cells(experiment, args)?;
+    let seed = log_seed(&seeds);
+    let logs = match args.world {
+        KernelWorld::Emu => logs(&cells, seed, seeds.len() as u64, &args.out)?,
+        KernelWorld::Uml => guest_logs(&cells, seed, args)?,
+    };
     let mut remarks = String::new();
     let mut ladders = Vec::new();
     for (Cell { number, point }, log) in cells.iter().zip(&logs) {
@@ -83,22 +94,28 @@ pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<Comp
         }
         ladders.push(ladder);
     }
-    let wanted = of_every_seed(&points(&ladders), &seeds);
+    let wanted = of_seeds(&points(&ladders), &seeds, args);
     let compared = Compared::run(&ladders, &wanted, args)?;
-    let mode = if args.without_sysctl { "--ladder --logs --without-sysctl " } else { "--ladder --logs " };
-    let table = compared.table(&crate::command(mode, args)) + &again(&cells, &compared) + &remarks;
+    let without = if args.without_sysctl { "--without-sysctl " } else { "" };
+    let mode = format!("--ladder --logs {without}{}", args.world_option());
+    let mut table = compared.table(&crate::command(&mode, args));
+    if args.world == KernelWorld::Emu {
+        table += &again(&cells, &compared);
+    }
+    table += &remarks;
     let complete = compared.has_all_runs() && ladders.len() == cells.len();
     let holds = complete && ladder_validation::is_proven(&compared.rungs);
     Ok(Comparison { table, verdict: holds.into(), complete })
 }
 
-/// Returns the cells of `experiment` followed by the drawn cells, or only the cell with the number `only`.
-fn cells(experiment: &Experiment, only: Option<u64>) -> Result<Vec<Cell>, Error> {
+/// Returns the cells of `experiment` and the drawn cells, or only the one that `args` select, as the kernel
+/// that `args` select runs them.
+fn cells(experiment: &Experiment, args: &FidelityArgs) -> Result<Vec<Cell>, Error> {
+    let only = args.cell;
     let first = experiment.points().first().map(|point| point.scenario.duration).unwrap_or_default();
     let drawn = drawn::experiment(drawn::SEED, first)?;
-    let points = experiment.points().iter().chain(drawn.points());
-    let mut cells: Vec<Cell> =
-        points.zip(1..).map(|(point, number)| Cell { number, point: point.clone() }).collect();
+    let points = [guest::points(experiment, args)?, guest::points(&drawn, args)?].into_iter().flatten();
+    let mut cells: Vec<Cell> = points.zip(1..).map(|(point, number)| Cell { number, point }).collect();
     let all = cells.len();
     cells.retain(|cell| only.is_none_or(|only| cell.number as u64 == only));
     if cells.is_empty() {
@@ -118,11 +135,42 @@ fn log_seed(seeds: &[u64]) -> u64 {
     seeds.first().map_or(APART, |first| first.wrapping_sub(1))
 }
 
-/// Returns requests for the runs of `points` with every seed, because the kernel's mean is compared even if
-/// nothing is random. The runs are ordered by seed.
-pub(crate) fn of_every_seed(points: &[Point], seeds: &[u64]) -> Vec<RunRequest> {
+/// Returns requests for the runs of `points`, ordered by seed. On the emulator, every point has every seed,
+/// because the kernel's mean is compared even where nothing is random. A guest repeats such a run exactly.
+pub(crate) fn of_seeds(points: &[Point], seeds: &[u64], args: &FidelityArgs) -> Vec<RunRequest> {
+    if args.world == KernelWorld::Uml {
+        return crate::wanted(points, seeds);
+    }
     let of_seed = |&seed: &u64| points.iter().map(move |point| RunRequest::new(point, seed));
     seeds.iter().flat_map(of_seed).collect()
+}
+
+/// Returns the iperf3 log of each cell, as a guest's sockets report it. Stored logs are reused.
+fn guest_logs(cells: &[Cell], seed: u64, args: &FidelityArgs) -> Result<Vec<Option<String>>, Error> {
+    let (dir, release) = (&args.out, guest::found(args)?.release);
+    let file = dir.join(KEPT);
+    let stored: Vec<LogRecord> = kept(&file)?;
+    let scenario = |cell: &Cell| Scenario { seed, ..cell.point.scenario.clone() };
+    let known = |cell: &Cell| {
+        let identity = scenario(cell).identity();
+        let is = |record: &&LogRecord| {
+            record.scenario == identity && record.guest.as_deref() == Some(release.as_str())
+        };
+        stored.iter().rev().find(is).map(|record| record.log.clone())
+    };
+    let mut logs: Vec<Option<String>> = cells.iter().map(known).collect();
+    fs::create_dir_all(dir).map_err(|error| cannot("create", dir, &error))?;
+    let missing = cells.iter().zip(&logs).filter(|(_, log)| log.is_none());
+    let scenarios: Vec<Scenario> = missing.map(|(cell, _)| scenario(cell)).collect();
+    let store = |scenario: &Scenario, log: &str| {
+        let (scenario, log, guest) = (scenario.identity(), log.to_owned(), Some(release.clone()));
+        keep(&file, &LogRecord { scenario, log, guest })
+    };
+    let made = guest::logs(&scenarios, args, store)?;
+    for (log, made) in logs.iter_mut().filter(|log| log.is_none()).zip(made) {
+        *log = Some(made);
+    }
+    Ok(logs)
 }
 
 /// Returns the iperf3 log of each cell. Logs that are stored in `dir` are reused; the others are recorded on
@@ -136,7 +184,8 @@ fn logs(cells: &[Cell], seed: u64, runs: u64, dir: &Path) -> Result<Vec<Option<S
     let identity = |cell: &Cell| Scenario { seed, ..cell.point.scenario.clone() }.identity();
     let known = |cell: &Cell| {
         let identity = identity(cell);
-        stored.iter().rev().find(|record| record.scenario == identity).map(|record| record.log.clone())
+        let is = |record: &&LogRecord| record.scenario == identity && record.guest.is_none();
+        stored.iter().rev().find(is).map(|record| record.log.clone())
     };
     let mut logs: Vec<Option<String>> = cells.iter().map(known).collect();
     announce(cells, &logs, runs);
@@ -163,7 +212,7 @@ fn logs(cells: &[Cell], seed: u64, runs: u64, dir: &Path) -> Result<Vec<Option<S
                 eprintln!("not valid: the log of {}", cell.point.label);
                 continue;
             }
-            keep(&file, &LogRecord { scenario: identity(cell), log: test.document.clone() })?;
+            keep(&file, &LogRecord { scenario: identity(cell), log: test.document.clone(), guest: None })?;
             *log = Some(test.document);
             break;
         }

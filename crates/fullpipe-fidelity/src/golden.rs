@@ -10,16 +10,17 @@ use fullpipe::advice::AppliedRemedy;
 use fullpipe::lab::experiment::{Experiment, Point};
 use fullpipe::lab::scenario::{HostSpec, Scenario};
 use fullpipe::ladder::{RungRemedies, Source};
-use fullpipe::tcp::buffers::{Buffer, KernelVersion, WindowRule};
+use fullpipe::tcp::buffers::{Buffer, DrsRule, KernelVersion, WindowRule};
 use fullpipe::{Error, HostFacts, HostSettings, Limit, PathFacts, Rung};
 use fullpipe_fidelity::ladder_validation::{Criterion, RungComparison, is_within};
 use fullpipe_fidelity::rung_runs::{CellLadder, Period, Step, steps};
 
 use crate::Comparison;
-use crate::args::FidelityArgs;
-use crate::from_log::{diagnosed, kernel_seeds, of_every_seed};
+use crate::args::{FidelityArgs, KernelWorld};
+use crate::from_log::{diagnosed, kernel_seeds, of_seeds};
+use crate::guest;
 use crate::kernel::release;
-use crate::ladder::{Compared, climb, known, points};
+use crate::ladder::{Compared, climb, points, present};
 
 const NAME: &str = "cross-border log";
 const LOG: &str = include_str!("../../../examples/cross-border/cubic.iperf3.txt");
@@ -39,19 +40,28 @@ const OF_THE_LINK: f64 = 0.9;
 /// valid and all targets are met.
 pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<Comparison, Error> {
     let seeds = kernel_seeds(experiment);
-    let kernel = release().parse::<KernelVersion>().map_err(|error| {
+    let release = match args.world {
+        KernelWorld::Emu => release(),
+        KernelWorld::Uml => guest::found(args)?.release,
+    };
+    let kernel = release.parse::<KernelVersion>().map_err(|error| {
         Error::new(format!("cannot read the kernel's release: {error}"), "run this command on Linux")
     })?;
-    let (mut golden, climbed) = of_log(kernel)?;
+    let drs_rule = match args.world {
+        KernelWorld::Emu => DrsRule::Since616,
+        KernelWorld::Uml => DrsRule::of(kernel),
+    };
+    let (mut golden, climbed) = of_log(|simulated| on_kernel(simulated, kernel, drs_rule))?;
     let climb = |point| climb(point, &seeds);
-    let mut ladders: Vec<CellLadder> = experiment.points().iter().map(climb).collect::<Result<_, _>>()?;
+    let known = guest::points(experiment, args)?;
+    let mut ladders: Vec<CellLadder> = known.iter().map(climb).collect::<Result<_, _>>()?;
     let rungs = golden.steps.len();
     let ten = ten_connections(&golden, &seeds)?;
     golden.steps.extend(ten);
     ladders.insert(0, golden);
-    let wanted = of_every_seed(&points(&ladders), &seeds);
+    let wanted = of_seeds(&points(&ladders), &seeds, args);
     let compared = Compared::run(&ladders, &wanted, args)?;
-    let command = crate::command("--ladder --golden ", args);
+    let command = crate::command(&format!("--ladder --golden {}", args.world_option()), args);
     let mut table = compared.table(&command);
     let mut targets = Vec::new();
     if compared.has_all_rungs() {
@@ -68,24 +78,24 @@ pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<Comp
 }
 
 /// Returns the ladder of the published log with the kernel runs of its rungs, and the list of all its rungs.
-fn of_log(kernel: KernelVersion) -> Result<(CellLadder, Vec<Rung>), Error> {
+fn of_log(on_kernel: impl Fn(&Scenario) -> Scenario) -> Result<(CellLadder, Vec<Rung>), Error> {
     let path = PathFacts { link: LINK.parse().ok(), rtt: RTT.parse().ok(), ..PathFacts::default() };
     let hosts = HostFacts { local: Some(HostSettings::parse(SYSCTL)?), ..HostFacts::default() };
     let diagnosis = diagnosed(NAME, LOG, &path, &hosts)?;
     let no_run = || Error::new("the published log has no simulated ladder", "check examples/cross-border");
     let first = diagnosis.ladder.first().and_then(|rung| rung.scenario.clone()).ok_or_else(no_run)?;
     let cell = Point { label: NAME.into(), parameters: Default::default(), limit: None, scenario: first };
-    let steps = steps(&cell, &diagnosis, |_, simulated| Ok::<_, Error>(on_kernel(simulated, kernel)))?;
+    let steps = steps(&cell, &diagnosis, |_, simulated| Ok::<_, Error>(on_kernel(simulated)))?;
     Ok((CellLadder { cell: NAME.into(), steps }, diagnosis.ladder))
 }
 
 /// Returns `simulated` with the receive buffer that gives the same window on the kernel, which may convert
-/// receive memory into a window by a different rule.
-fn on_kernel(simulated: &Scenario, kernel: KernelVersion) -> Scenario {
+/// receive memory into a window by a different rule, and which grows its buffer by `drs_rule`.
+fn on_kernel(simulated: &Scenario, kernel: KernelVersion, drs_rule: DrsRule) -> Scenario {
     let HostSpec { window_rule, rcvbuf, .. } = simulated.host;
     let rule = WindowRule::of(kernel, None);
     let rcvbuf = Buffer::Auto { max: rule.space(window_rule.window(rcvbuf.limit())) };
-    let host = HostSpec { kernel, window_rule: rule, rcvbuf, ..simulated.host.clone() };
+    let host = HostSpec { kernel, window_rule: rule, drs_rule, rcvbuf, ..simulated.host.clone() };
     Scenario { host, ..simulated.clone() }
 }
 
@@ -104,7 +114,7 @@ fn ten_connections(golden: &CellLadder, seeds: &[u64]) -> Result<Option<Step>, E
         duration: one.duration * 2,
         ..one.clone()
     };
-    let first = known(NAME, &scenario, seeds)?.into_iter().next();
+    let first = present(NAME, &scenario, seeds)?;
     let remedies = RungRemedies(vec![AppliedRemedy {
         title: format!("{CONNECTIONS} connections in place of all this"),
         connections: Some(CONNECTIONS as u64),
@@ -231,7 +241,7 @@ mod tests {
         let text = "name = 'x'\nduration = '1s'\n[path]\nrate = '1gbit'\nrtt = '210ms'\n\
                     [host]\nkernel = '4.15'\nadv_win_scale = 2\nrcvbuf = '4MiB'\n[[flow]]\ncc = 'cubic'";
         let published = Experiment::from_toml(text).expect("valid").points()[0].scenario.clone();
-        let run = on_kernel(&published, KernelVersion::new(6, 18));
+        let run = on_kernel(&published, KernelVersion::new(6, 18), DrsRule::Since616);
         let window = |host: &HostSpec| host.window_rule.window(host.rcvbuf.limit());
         assert_eq!((window(&published.host), window(&run.host)), (Bytes::from_mib(3), Bytes::from_mib(3)));
         assert!(run.host.rcvbuf.limit() > published.host.rcvbuf.limit());

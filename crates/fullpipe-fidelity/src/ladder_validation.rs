@@ -78,6 +78,9 @@ pub struct RungComparison<'l> {
     /// rung misses its criterion, these values show whether the reason is an unusual loss pattern or a fault
     /// of the simulator.
     pub paired: Vec<f64>,
+    /// Mean of the simulator's goodput over each of several further blocks of seeds, in the state and on the
+    /// path of the kernel's runs; empty if nothing is random.
+    pub blocks: Vec<f64>,
 }
 
 impl RungComparison<'_> {
@@ -186,8 +189,8 @@ impl Tally {
 pub fn table(held: &[RungComparison<'_>]) -> String {
     let mut text = String::from(
         "| cell | limit | remedy | simulated (low-high) | kernel (low-high) | simulated / kernel | \
-         same losses, simulated | kernel with the start | high / low | verdict |\n\
-         |---|---|---|---|---|---|---|---|---|---|\n",
+         same losses, simulated | other losses, simulated | kernel with the start | high / low | verdict |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|\n",
     );
     let mut before = None;
     for rung in held {
@@ -196,7 +199,7 @@ pub fn table(held: &[RungComparison<'_>]) -> String {
         // Writing to a string cannot fail.
         let _ = writeln!(
             text,
-            "| {} | {}: {} | {} | {} ({}-{}) | {} | {:.2} | {} | {} | {:.2} | {} |",
+            "| {} | {}: {} | {} | {} ({}-{}) | {} | {:.2} | {} | {} | {} | {:.2} | {} |",
             if first { rung.cell } else { "" },
             rung.rung.limit,
             rung.rung.what,
@@ -207,6 +210,7 @@ pub fn table(held: &[RungComparison<'_>]) -> String {
             measured(&rung.kernel),
             rung.ratio(),
             paired(rung),
+            ends(&rung.blocks),
             mbit(rung.mean_with_start()),
             rung.width(),
             rung.verdict(),
@@ -241,16 +245,20 @@ pub fn is_proven(held: &[RungComparison<'_>]) -> bool {
 
 /// Returns the mean of the kernel runs with their minimum and maximum.
 fn measured(runs: &[f64]) -> String {
-    let (low, high) =
-        runs.iter().fold((f64::MAX, 0.0_f64), |(low, high), run| (low.min(*run), high.max(*run)));
     let mean = mbit(mean(runs));
-    if runs.len() > 1 { format!("{mean} ({}-{})", mbit(low), mbit(high)) } else { mean }
+    if runs.len() > 1 { format!("{mean} ({})", ends(runs)) } else { mean }
 }
 
-/// Returns the paired simulation as text. It is omitted if there is no loss, because the prediction is then
-/// the result of the same simulation.
+/// Returns the smallest and the largest of several goodputs.
+fn ends(of: &[f64]) -> String {
+    let (low, high) = of.iter().fold((f64::MAX, 0.0_f64), |(low, high), one| (low.min(*one), high.max(*one)));
+    if of.is_empty() { "-".into() } else { format!("{}-{}", mbit(low), mbit(high)) }
+}
+
+/// Returns the paired simulation as text. Where nothing is random, it is omitted: the prediction is already
+/// that simulation, or differs from it in the path.
 fn paired(held: &RungComparison<'_>) -> String {
-    if held.kernel.len() > 1 { mbit(mean(&held.paired)) } else { "-".into() }
+    if held.kernel.len() > 1 || !held.blocks.is_empty() { mbit(mean(&held.paired)) } else { "-".into() }
 }
 
 fn mbit(bps: f64) -> String {
@@ -280,7 +288,8 @@ mod tests {
     fn held<'l>(rung: &'l Rung, kernel: &[f64]) -> RungComparison<'l> {
         let kernel: Vec<f64> = kernel.iter().map(|mbit| mbit * 1e6).collect();
         let of = |share: f64| kernel.iter().map(|bps| share * bps).collect();
-        RungComparison { cell: "a cell", rung, whole: of(0.5), paired: of(2.0), kernel }
+        let blocks = if kernel.len() > 1 { of(3.0) } else { Vec::new() };
+        RungComparison { cell: "a cell", rung, whole: of(0.5), paired: of(2.0), blocks, kernel }
     }
 
     /// The limit determines the criterion. A rung limited by a window must be within 10 %, even if its range
@@ -340,13 +349,13 @@ mod tests {
         let text = table(&bad);
         assert!(
             text.contains(
-                "| a cell | rwnd: a limit | as it stands | 100.0 (95.0-105.0) | 99.0 | 1.01 | - | 49.5 | 1.11 | within 10 % |"
+                "| a cell | rwnd: a limit | as it stands | 100.0 (95.0-105.0) | 99.0 | 1.01 | - | - | 49.5 | 1.11 | within 10 % |"
             ),
             "{text}"
         );
         assert!(
             text.contains(
-                "|  | cwnd: a limit | as it stands | 8.00 (6.00-10.0) | 5.00 (1.00-9.00) | 1.60 | 10.0 | 2.50 | 1.67 | **miss** |"
+                "|  | cwnd: a limit | as it stands | 8.00 (6.00-10.0) | 5.00 (1.00-9.00) | 1.60 | 10.0 | 3.00-27.0 | 2.50 | 1.67 | **miss** |"
             ),
             "{text}"
         );

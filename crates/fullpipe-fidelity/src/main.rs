@@ -9,6 +9,7 @@
 //!                └──► kernel runs of each rung┴──► one line per rung, with --ladder      (ladder.md)
 //!   points ──► the limits in their tables ────┐
 //!      └─► kernel runs ─► the classifier ─────┴──► one line per point, with --situations (situations.md)
+//!      └─► every kind of input ─► diagnosis ──┴──► one line per kind, with --inputs      (situations.md)
 //!      └─► fullpipe iperf3 ─► iperf3 -s ──────┴──► one line per point, with --live       (live.md)
 //!   points ──► simulated ─────────────────────┐
 //!      └─► guests in virtual time ────────────┴──► one cell per point, with --world uml  (guests.md),
@@ -24,6 +25,7 @@ mod args;
 mod from_log;
 mod golden;
 mod guest;
+mod inputs;
 mod iperf3;
 mod kernel;
 mod ladder;
@@ -42,6 +44,7 @@ use fullpipe::files::write_to;
 use fullpipe::lab::campaign::{self, Job};
 use fullpipe::lab::experiment::{Experiment, Point};
 use fullpipe::lab::results::{Run, TimedOutcome};
+use fullpipe::lab::scenario::Scenario;
 use fullpipe::lab::sim;
 use fullpipe::{Error, ErrorKind};
 use fullpipe_fidelity::cells::{self, Verdict};
@@ -120,15 +123,26 @@ fn compare(args: &FidelityArgs) -> Result<ExitCode, Error> {
     // would end the campaign after such a test.
     fullpipe::linux::command::end_at_signals()?;
     const LADDER: &str = "The ladder against the kernel";
+    const SITUATIONS: &str = "Situations on the kernel";
     const TABLE: &str = "table";
     let section = match (args.golden, args.logs, args.world) {
         (true, ..) => "golden ladder",
         (_, true, _) => "ladders from logs",
+        (.., KernelWorld::Uml) if args.inputs => "answers for guests",
+        _ if args.inputs => "answers",
         (.., KernelWorld::Uml) if args.ladder => "ladders",
         (.., KernelWorld::Uml) if args.situations => "situations",
+        (.., KernelWorld::Uml) if args.strict => "strict cells",
+        (.., KernelWorld::Uml) if has_published(&experiment) => "guests",
         _ => TABLE,
     };
     args.page.as_deref().map_or(Ok(()), |page| page::check(page, section))?;
+    if args.strict && args.world != KernelWorld::Uml {
+        return Err(Error::usage("--strict compares with a guest", "add --world uml"));
+    }
+    if args.again && args.world == KernelWorld::Uml {
+        return Err(Error::usage("a guest repeats a run exactly", "remove --again, or choose another --out"));
+    }
     let (title, comparison) = if args.golden {
         (LADDER, golden::table(&experiment, args)?)
     } else if args.logs {
@@ -137,12 +151,14 @@ fn compare(args: &FidelityArgs) -> Result<ExitCode, Error> {
         (LADDER, ladder::table(&experiment, args)?)
     } else if args.live {
         ("Situations measured live", live::table(&experiment, args)?.into())
+    } else if args.inputs {
+        (SITUATIONS, inputs::table(&experiment, args)?.into())
     } else if args.situations {
-        ("Situations on the kernel", situations::table(&experiment, args)?.into())
+        (SITUATIONS, situations::table(&experiment, args)?.into())
     } else if args.world == KernelWorld::Uml {
-        let wanted = wanted(experiment.points(), &experiment.seeds());
-        let command = command(args.world_option(), args);
-        ("The simulator compared with a guest", guest::table(&experiment, &wanted, &command, args)?.into())
+        let strict = if args.strict { "--strict " } else { "" };
+        let command = command(&format!("{}{strict}", args.world_option()), args);
+        ("The simulator compared with a guest", guest::table(&experiment, &command, args)?.into())
     } else {
         ("Fidelity", cells(&experiment, args)?.into())
     };
@@ -158,6 +174,11 @@ fn compare(args: &FidelityArgs) -> Result<ExitCode, Error> {
         Verdict::Incomplete if args.check => ExitCode::from(INCOMPLETE),
         _ => ExitCode::SUCCESS,
     })
+}
+
+/// Returns whether a page about the experiment compares published results, beside those of the emulator.
+fn has_published(experiment: &Experiment) -> bool {
+    experiment.expectations().iter().any(|expectation| expectation.published.is_some())
 }
 
 /// Returns the command that recreates the same table from stored runs.
@@ -201,7 +222,12 @@ fn wanted(points: &[Point], seeds: &[u64]) -> Vec<RunRequest> {
 
 /// Runs the requested runs in the simulator, on all cores.
 fn simulated(wanted: &[RunRequest]) -> Result<Vec<Run>, Error> {
-    let job = |wanted: &RunRequest| Job { label: wanted.label().into(), scenario: wanted.scenario().clone() };
+    simulated_as(wanted, Scenario::clone)
+}
+
+/// Like [`simulated`], and changes each scenario with `as_run`.
+fn simulated_as(wanted: &[RunRequest], as_run: impl Fn(&Scenario) -> Scenario) -> Result<Vec<Run>, Error> {
+    let job = |wanted: &RunRequest| Job { label: wanted.label().into(), scenario: as_run(wanted.scenario()) };
     let jobs: Vec<Job> = wanted.iter().map(job).collect();
     let threads = available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let outcomes = campaign::run_jobs(threads, &jobs, sim::run, |_| ())?;

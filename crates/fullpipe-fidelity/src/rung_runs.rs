@@ -9,6 +9,7 @@
 use fullpipe::lab::experiment::Point;
 use fullpipe::lab::results::{Flow, Run};
 use fullpipe::lab::scenario::{FlowSpec, HostSpec, Scenario};
+use fullpipe::lab::stats;
 use fullpipe::ladder::Source;
 use fullpipe::tcp::buffers::Buffer;
 use fullpipe::units::Bytes;
@@ -74,18 +75,23 @@ impl Step {
 }
 
 impl CellLadder {
-    /// Compares the prediction of each rung with the kernel runs of the rung; rungs without kernel runs are
-    /// left out. `sim` contains the same runs in the simulator.
-    pub fn comparisons(&self, kernel: &[Run], sim: &[Run]) -> Vec<RungComparison<'_>> {
+    /// Compares each rung that the kernel has run with its runs. `sim` contains the same runs in the
+    /// simulator, and `blocks` simulated runs of the same points with other seeds.
+    pub fn comparisons(&self, kernel: &[Run], sim: &[Run], blocks: &[Vec<Run>]) -> Vec<RungComparison<'_>> {
         let compared = self.steps.iter().map(|step| {
             let runs: Vec<&Run> = kernel.iter().filter(|run| run.point == step.point.label).collect();
             let pair = |run: &&Run| {
                 let same = sim.iter().find(|sim| sim.point == run.point && sim.seed == run.seed);
                 same.map(|sim| step.period.goodput(sim))
             };
+            let mean_of = |block: &Vec<Run>| {
+                let of_point = block.iter().filter(|run| run.point == step.point.label);
+                stats::mean(of_point.map(|run| step.period.goodput(run)))
+            };
             RungComparison {
                 cell: &self.cell,
                 rung: &step.rung,
+                blocks: blocks.iter().filter_map(mean_of).collect(),
                 kernel: runs.iter().map(|run| step.period.goodput(run)).collect(),
                 whole: runs.iter().map(|run| Period::Whole.goodput(run)).collect(),
                 paired: runs.iter().filter_map(pair).collect(),

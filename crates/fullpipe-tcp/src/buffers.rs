@@ -1,7 +1,7 @@
 //! Conversion between socket buffer sizes and windows, by kernel version.
 //!
-//! The receive window, the send buffer, the explainer and the advisor all use this module. A socket buffer is
-//! counted in *memory*, the window in *payload*; the difference is the skb overhead:
+//! The receive window, the send buffer, the explainer and the advisor all use this module. The size of a
+//! socket buffer counts *memory*, and the window counts *payload*. The difference is the skb overhead:
 //!
 //! ```text
 //!   tcp_rmem[2] ──(window rule)──► largest window the receiver can offer
@@ -96,12 +96,13 @@ impl WindowRule {
     }
 
     /// Returns this rule adjusted for segments that carry at most `len` bytes of payload instead of `mss`.
-    /// The skb size does not change, so the window is a smaller share of the memory. `mss` must not be zero.
+    /// The skb size does not change, so the window is then a smaller share of the memory. `mss` must not be
+    /// zero.
     pub const fn with_segments(self, len: u64, mss: u64) -> Self {
         match self {
             Self::ScalingRatio(ratio @ 1..) if len < mss => {
                 let memory = (mss << 8) / ratio as u64 / MEMORY_STEP * MEMORY_STEP;
-                // A ratio of zero would keep the window closed forever.
+                // With a ratio of zero, the window would stay closed forever.
                 Self::ScalingRatio(match (len << 8).checked_div(memory) {
                     Some(part @ 1..) => part as u16,
                     Some(0) => 1,
@@ -112,8 +113,8 @@ impl WindowRule {
         }
     }
 
-    /// Returns the rule that applies before the first segment has been measured: the window is at most half
-    /// of the memory.
+    /// Returns the rule that applies before the first segment has been measured, in which the window is at
+    /// most half of the memory.
     pub const fn unmeasured(self) -> Self {
         match self {
             Self::ScalingRatio(ratio) if ratio > UNMEASURED_RATIO => Self::ScalingRatio(UNMEASURED_RATIO),
@@ -121,7 +122,7 @@ impl WindowRule {
         }
     }
 
-    /// Returns the receive window for a receive buffer of `space` bytes.
+    /// Returns the receive window that a receive buffer of `space` bytes allows.
     pub const fn window(self, space: Bytes) -> Bytes {
         let space = space.get();
         Bytes::new(match self {
@@ -141,8 +142,8 @@ impl WindowRule {
         if let Self::ScalingRatio(ratio @ 1..) = self
             && window.get() >> 56 == 0
         {
-            // This function is called for every arriving segment, so it avoids a 128-bit division where 64
-            // bits suffice.
+            // Every arriving segment calls this function, so it avoids a 128-bit division where 64 bits
+            // suffice.
             return Bytes::new((window.get() << 8).div_ceil(ratio as u64));
         }
         let window = window.get() as u128;
@@ -162,12 +163,14 @@ impl WindowRule {
 /// (dynamic right-sizing, `tcp_rcv_space_adjust`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DrsRule {
-    /// Until Linux 6.15: the buffer holds twice the data that the application read in a round trip, and 16
-    /// segments more. Data above a hole counts only once it is read. The RTT follows the smallest samples, as
-    /// in the stable releases since 2025 (6.1.176 and 6.12.117 do; 6.1 itself averages all samples).
+    /// Until Linux 6.15: the buffer holds twice the data that the application read in a round trip, plus 16
+    /// segments. Data above a hole counts only once it is read. The RTT estimate adopts the smallest samples
+    /// at once, as in the stable releases since 2025 (for example 6.1.176 and 6.12.117; 6.1 itself averages
+    /// all samples).
     Until615,
-    /// Since Linux 6.16: without the 16 segments. Data that the application has left unread does not count, and
-    /// data above a hole counts in addition.
+    /// Since Linux 6.16: the buffer holds twice the data that the application read in a round trip, without
+    /// additional segments. Data that the application has left unread does not count, but data above a hole
+    /// does.
     Since616,
 }
 
@@ -196,9 +199,9 @@ impl DrsRule {
     }
 }
 
-/// Memory of a received segment beyond its payload, as kernels before Linux 6.6 estimate it, in bytes: room for
-/// headers (256), the descriptor (256) and the shared info (320). Kernels with wireless drivers reserve 64 bytes
-/// more for headers.
+/// Memory of a received segment beyond its payload, in bytes, as kernels before Linux 6.6 estimate it: room
+/// for headers (256), the descriptor (256) and the shared info (320). Kernels with wireless drivers reserve
+/// 64 bytes more for headers.
 const SEGMENT_OVERHEAD: u64 = 832;
 
 impl fmt::Display for WindowRule {
@@ -211,7 +214,7 @@ impl fmt::Display for WindowRule {
 }
 
 /// Payload-to-memory ratio of a 1448-byte segment in its own 2304-byte skb, in 256ths: 0.625, measured on
-/// Linux 6.18. With a network card that fills whole pages the ratio is 219/256; the kernel measures it for
+/// Linux 6.18. With a network card that fills whole pages, the ratio is 219/256. The kernel measures it for
 /// each socket.
 pub const MEASURED_RATIO: u16 = 160;
 
@@ -231,7 +234,7 @@ const fn shifted(space: u64, bits: u8) -> u64 {
 /// Size limit of a socket buffer, autotuned or fixed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Buffer {
-    /// Buffer that the kernel autotunes up to `max` bytes of memory: `tcp_rmem[2]` or `tcp_wmem[2]`.
+    /// Buffer that the kernel autotunes, up to `max` bytes of memory (`tcp_rmem[2]` or `tcp_wmem[2]`).
     Auto {
         /// Upper limit of autotuning, in bytes of memory.
         max: Bytes,
@@ -254,8 +257,8 @@ impl Buffer {
 /// full segment, rounded up to a power of two, plus its descriptor.
 const AUTOTUNE_SEGMENT_MEMORY: u64 = 4_352;
 
-/// Returns the autotuned send buffer size for a congestion window of `cwnd` bytes, before the `tcp_wmem[2]`
-/// limit applies: the skb memory of `factor` windows (3 for BBR, otherwise 2).
+/// Returns the autotuned send buffer size for a congestion window of `cwnd` bytes: the skb memory of `factor`
+/// windows (3 for BBR, otherwise 2). The result does not include the `tcp_wmem[2]` limit.
 pub const fn autotuned_sndbuf(cwnd: u64, mss: u64, factor: u64) -> Bytes {
     Bytes::new(cwnd.div_ceil(mss).saturating_mul(AUTOTUNE_SEGMENT_MEMORY).saturating_mul(factor))
 }
@@ -264,15 +267,16 @@ pub const fn autotuned_sndbuf(cwnd: u64, mss: u64, factor: u64) -> Bytes {
 /// header buffer. Measured on Linux 6.18 (x86-64): one skb with 65 160 bytes of payload takes 65 992 bytes.
 pub(crate) const PACKET_BUFFER_MEMORY: u64 = 832;
 
-/// Returns the payload capacity of a send buffer of `sndbuf` bytes. Queued data is stored in skbs of up to 64
-/// KiB with little overhead: in a measurement, 3.93 MB of payload took 3.99 MB of memory.
+/// Returns the payload capacity of a send buffer of `sndbuf` bytes. Linux stores queued data in skbs of up to
+/// 64 KiB with little overhead: in a measurement, 3.93 MB of payload took 3.99 MB of memory.
 pub const fn sendable(sndbuf: Bytes) -> Bytes {
     sndbuf.mul_div(64, 65)
 }
 
 /// Returns the smallest send buffer that keeps `window` bytes of payload in flight at all times, rounded up.
-/// A blocked writer is woken when a third of the buffer is free (`sk_stream_is_writeable`), so only two
-/// thirds of it can be relied on. The result saturates.
+/// Linux wakes a blocked writer when a third of the buffer is free (`sk_stream_is_writeable`), so the
+/// application keeps only two thirds of the buffer filled at all times. The result saturates instead of
+/// overflowing.
 pub const fn sndbuf_for(window: Bytes) -> Bytes {
     let payload = window.get().saturating_add(window.get().div_ceil(2));
     Bytes::new(payload.saturating_add(payload.div_ceil(64)))
@@ -283,7 +287,7 @@ pub const DEFAULT_WMEM: Bytes = Bytes::from_mib(4);
 /// Default `tcp_rmem[2]` of kernels from 2012 to Linux 6.15, on hosts with enough memory.
 pub const OLDER_DEFAULT_RMEM: Bytes = Bytes::from_mib(6);
 
-/// Returns the default `tcp_rmem[2]` of `kernel` on hosts with enough memory; Linux 6.16 raised it.
+/// Returns the default `tcp_rmem[2]` of `kernel` on hosts with enough memory, which Linux 6.16 raised.
 pub fn default_rmem(kernel: KernelVersion) -> Bytes {
     if kernel >= KernelVersion::new(6, 16) { Bytes::from_mib(32) } else { OLDER_DEFAULT_RMEM }
 }

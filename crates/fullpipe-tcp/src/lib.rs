@@ -1,8 +1,8 @@
 //! TCP engine without I/O.
 //!
-//! The input is segments, times and offsets; the output is transmissions, timers and events. The crate reads
-//! no clock, opens no socket and touches no payload, so the code that a simulator runs in virtual time can
-//! also carry real traffic.
+//! The engine takes segments, times and offsets as input, and returns transmissions, timers and events. The
+//! crate reads no clock, opens no socket and does not access payload, so the code that a simulator runs in
+//! virtual time can also carry real traffic.
 //!
 //! | folder | concept |
 //! |---|---|
@@ -21,7 +21,7 @@
 //! `docs/evidence/conformance.md` lists the check labels, such as RK-2 or DR-13.
 #![forbid(unsafe_code)]
 
-// The unit tests use the driver of the integration tests, which refers to this crate by its name.
+// The unit tests use the driver of the integration tests, which refers to this crate by its external name.
 #[cfg(test)]
 extern crate self as fullpipe_tcp;
 

@@ -2,10 +2,10 @@
 
 use core::fmt;
 
-/// Reason why the sender has stopped sending. The sender records every change of the reason.
+/// Reason why the sender has stopped sending. The sender records each change of this reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SendLimit {
-    /// The application has no more data to send at present.
+    /// The application currently has no more data to send.
     App,
     /// The send buffer is full of unacknowledged data, and the application has more to write.
     Sndbuf,
@@ -17,7 +17,7 @@ pub enum SendLimit {
     SlowStart,
     /// The pacer delays the next transmission.
     Pacing,
-    /// Loss recovery limits sending: fast recovery, or recovery after a timeout.
+    /// Loss recovery, either fast recovery or recovery after a timeout, limits sending.
     Recovery,
 }
 

@@ -1,7 +1,7 @@
 //! Sorted set of disjoint ranges of offsets.
 //!
-//! The receiver uses the set for data that arrived out of order; the sender uses it for data that the peer
-//! has SACKed. Most inserts extend the newest range, which is the fast path; other inserts cost a binary
+//! The receiver uses the set for data that arrived out of order, and the sender uses it for data that the
+//! peer has SACKed. Most inserts extend the newest range, which is the fast path. Other inserts cost a binary
 //! search and a short move. The number of ranges grows with the number of holes, not with the number of
 //! packets.
 
@@ -26,7 +26,7 @@ impl RangeSet {
     }
 
     /// Returns whether a range of the set overlaps or adjoins `start..end`. In that case, inserting
-    /// `start..end` does not increase the number of ranges.
+    /// `start..end` does not add a range.
     pub fn touches(&self, start: u64, end: u64) -> bool {
         let next = self.ranges.partition_point(|&(_, range_end)| range_end < start);
         self.ranges.get(next).is_some_and(|&(range_start, _)| range_start <= end)

@@ -1,7 +1,7 @@
 //! Settings that differ between correct TCP stacks, except those of congestion control.
 //!
 //! Each setting has a range within which a connection keeps its guarantees ([`Tunables::check`]): every byte
-//! arrives once, windows are respected, and a dead path falls silent.
+//! arrives exactly once, the sender respects the windows, and a connection on a dead path stops sending.
 
 use core::fmt;
 use core::ops::RangeInclusive;
@@ -16,30 +16,30 @@ pub struct Tunables {
     pub rto: RtoRule,
     /// Upper bound of the retransmission timeout, including back-off (`net.ipv4.tcp_rto_max_ms`).
     pub rto_max: Duration,
-    /// Number of expiries in a row after which the retransmission timeout does not double yet. RFC 6298
-    /// section 5.5 doubles it after the first expiry.
+    /// Number of consecutive expiries before the retransmission timeout starts to double. In RFC 6298 section
+    /// 5.5, it doubles after the first expiry.
     pub rto_linear: u32,
     /// Congestion window in segments after the first retransmission timeout for the outstanding data, unless
     /// the window was smaller. After a repeated timeout, the window is always one segment, because the path
     /// may be dead. RFC 5681 section 3.1 requires one segment.
     pub loss_window: u32,
     /// Minimum congestion window in segments, except in recovery after a retransmission timeout and where PRR
-    /// reduces the window; 0 leaves the minimum to the congestion control.
+    /// reduces the window. With 0, the congestion control algorithm sets the minimum.
     pub least_window: u32,
     /// Rule for the timeout of the tail loss probe.
     pub probe_timeout: ProbeTimeout,
     /// Rule for the reordering window of RACK.
     pub reo_wnd: ReoWnd,
-    /// Time after which an unanswered SYN-ACK is retransmitted early, once and in addition to
-    /// [`Retries::syn_ack`]; the timeout of one second starts after it. With `None`, that timeout starts with
-    /// the first SYN-ACK.
+    /// Time after which an unanswered SYN-ACK is retransmitted early. This happens once, in addition to
+    /// [`Retries::syn_ack`], and the timeout of one second starts after it. With `None`, that timeout starts
+    /// with the first SYN-ACK.
     pub syn_ack_early: Option<Duration>,
     /// Number of retransmissions before a connection gives up.
     pub retries: Retries,
     /// Whether a lost retransmission in fast recovery counts as new congestion and reduces the window again,
     /// at most once per round trip (RFC 5681 section 4.3). Linux does so only in recovery after a timeout.
     pub lost_retransmission_reduces: bool,
-    /// Whether ACKs and timers also check whether the application fills the window
+    /// Whether the connection also checks at ACKs and timers whether the application fills the window
     /// (draft-ietf-ccwg-bbr section 4.1.2.4). Linux checks only when the application writes.
     pub app_limited_without_write: bool,
     /// Whether a small transmission waits for an ACK that is about to make room for more (TSO deferral,
@@ -71,22 +71,23 @@ pub enum RtoRule {
 pub struct ProbeTimeout {
     /// Multiple of SRTT in percent, to which 2 ms are added.
     pub srtt_percent: u32,
-    /// Minimum distance of the probe timeout from SRTT plus four times the mean deviation of the RTT. It
-    /// raises the timeout at most to the two SRTT of RFC 8985. With `None`, the deviation has no effect.
+    /// Minimum difference between the probe timeout and the sum of SRTT and four times the mean deviation of
+    /// the RTT. This minimum raises the timeout at most to the two SRTT of RFC 8985. With `None`, the
+    /// deviation has no effect.
     pub floor: Option<Duration>,
-    /// ACK delay of the peer, which is added instead of 2 ms if a single segment is in flight
-    /// (`MAX_ACK_DELAY` in RFC 8985).
+    /// ACK delay of the peer, which replaces the 2 ms if a single segment is in flight (`MAX_ACK_DELAY` in
+    /// RFC 8985).
     pub ack_delay: Duration,
 }
 
-/// Rule for the reordering window of RACK (RFC 8985 section 6.2 step 4). Each round trip with a D-SACK adds
-/// the initial window again, up to SRTT.
+/// Rule for the reordering window of RACK (RFC 8985 section 6.2 step 4). Each round trip with a D-SACK widens
+/// the window by its initial size, up to SRTT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReoWnd {
     /// Initial reordering window as a share of the minimum RTT, in units of 1/[`ReoWnd::UNIT`].
     pub share: u32,
-    /// Whether the window stays zero until reordering or a D-SACK was seen. Otherwise it is zero only during
-    /// recovery, and after three segments were delivered out of order.
+    /// Whether the window stays zero until the sender has seen reordering or a D-SACK. Otherwise, without
+    /// reordering, it is zero only during recovery and after three segments have been delivered out of order.
     pub on_evidence: bool,
 }
 
@@ -95,17 +96,17 @@ impl ReoWnd {
     pub const UNIT: u32 = 64;
 }
 
-/// Number of retransmissions before a connection gives up.
+/// Numbers of retransmissions before a connection gives up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retries {
-    /// Retransmissions of a SYN, including four that are sent one second apart before the interval doubles
-    /// (`net.ipv4.tcp_syn_retries` + `net.ipv4.tcp_syn_linear_timeouts`).
+    /// Number of retransmissions of a SYN, including four that are sent one second apart before the interval
+    /// doubles (`net.ipv4.tcp_syn_retries` + `net.ipv4.tcp_syn_linear_timeouts`).
     pub syn: u32,
-    /// Retransmissions of a SYN-ACK (`net.ipv4.tcp_synack_retries`).
+    /// Number of retransmissions of a SYN-ACK (`net.ipv4.tcp_synack_retries`).
     pub syn_ack: u32,
-    /// Retransmission timeouts, or window probes, without an answer (`net.ipv4.tcp_retries2`).
+    /// Number of retransmission timeouts, or of window probes, without an answer (`net.ipv4.tcp_retries2`).
     pub data: u32,
-    /// Retransmission timeouts without an answer after the application has closed the socket
+    /// Number of retransmission timeouts without an answer after the application has closed the socket
     /// (`net.ipv4.tcp_orphan_retries`).
     pub orphan: u32,
 }
@@ -136,7 +137,7 @@ impl Tunables {
         ..Self::LINUX
     };
 
-    /// Checks that each setting is in its range.
+    /// Checks that each setting is within its range.
     ///
     /// # Errors
     /// Returns an error that names the first setting out of its range, and the range.
@@ -216,8 +217,8 @@ impl Default for RtoRule {
 mod tests {
     use super::*;
 
-    /// Both predefined sets are within the ranges. A setting beyond either end of its range is named, with
-    /// the range.
+    /// Both predefined sets are within the ranges. For a setting beyond either end of its range, the error
+    /// names the setting and the range.
     #[test]
     fn ranges_are_checked() {
         const LINUX: Tunables = Tunables::LINUX;

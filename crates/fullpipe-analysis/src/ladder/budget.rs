@@ -61,18 +61,29 @@ impl Budget {
         Self { left: packets as f64 }
     }
 
+    /// Creates the budget that the runs of `jobs` need.
+    pub(super) fn of(jobs: &[Job]) -> Self {
+        Self { left: work(jobs) }
+    }
+
     /// Subtracts the work of `jobs`. If the budget is too small for them, it stays unchanged.
     ///
     /// # Errors
     /// Returns [`Stop::OverBudget`] if the budget is too small.
     pub(super) fn spend(&mut self, jobs: &[Job]) -> Result<(), Stop> {
-        let work: f64 = jobs.iter().map(|job| RunCost::of(&job.scenario, false).packets()).sum();
-        if work > self.left {
+        let work = work(jobs);
+        // The work of a state is subtracted in parts, whose sum may differ from the total in the last digit.
+        if work > self.left + 1.0 {
             return Err(Stop::OverBudget);
         }
         self.left -= work;
         Ok(())
     }
+}
+
+/// Returns the estimated work of `jobs`, in data packets.
+fn work(jobs: &[Job]) -> f64 {
+    jobs.iter().map(|job| RunCost::of(&job.scenario, false).packets()).sum()
 }
 
 #[cfg(test)]

@@ -16,17 +16,17 @@ use fullpipe_lab::campaign::{Job, JobWatch, Progress};
 use fullpipe_lab::cost::RunCost;
 use fullpipe_lab::outcome::Outcome;
 use fullpipe_lab::stats::{mean, quantile};
-use fullpipe_units::{Probability, Rate};
+use fullpipe_units::{Bytes, Duration, Instant, Probability, Rate};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::budget::{Budget, Stop};
 use super::model::{Model, PathModel};
 use super::runs::simulated;
-use super::{LONGEST, SHORTEST};
 use crate::classify::Limit;
-use crate::explain::Findings;
+use crate::explain::{Facts, Findings};
 use crate::loss_estimate::{LossBasis, LossEstimate};
+use crate::measurement::Interval;
 
 /// Number of loss rates that are tried, the estimate and both bounds included.
 const TRIED: usize = 7;
@@ -43,11 +43,17 @@ const MIDDLE: (f64, f64) = (0.1, 0.9);
 /// The mean of the simulated rates meets the log if it differs by at most this share.
 /// Source: the project's bound for simulated goodput against a kernel's.
 const NEAR: f64 = 0.1;
-/// Minimum number of loss events for which the mean must meet the log. With fewer events, the log itself is
-/// only one random sample.
+/// Share by which the rate of a log may be outside the quantiles. Behind a window, all seeds have nearly the same rate,
+/// and the rate of a log is rounded.
+const ROUNDED: f64 = 0.01;
+/// Minimum number of loss events for which the mean must meet the log. With fewer events, the log itself is only one
+/// random sample.
 const MANY_EVENTS: u64 = 20;
-/// Maximum work of all runs of a fit in data packets, a few seconds on two cores. A log that would need more
-/// work is compared without a fit, or not at all.
+/// A log counts as long as a run if their durations differ by at most this factor. Tools end a test a little
+/// late: iperf3's `-t 30` takes 30.00 to 30.05 s.
+const AS_LONG: (u64, u64) = (51, 50);
+/// Maximum work of all runs of a fit in data packets, a few seconds on two cores. A log that would need more work is
+/// compared without a fit, or not at all.
 const PACKETS: u64 = 60_000_000;
 
 /// Comparison of a log with the simulation of its present state.
@@ -102,6 +108,7 @@ impl fmt::Display for Fit {
 /// long.
 pub(super) fn fitted(
     model: &Model<'_>,
+    facts: &Facts<'_>,
     findings: &Findings,
     budget: &mut Budget,
     watch: &dyn JobWatch,
@@ -115,7 +122,7 @@ pub(super) fn fitted(
     );
     // A receiver's log does not count losses, so the loss rate is unknown.
     let Some(loss) = findings.loss.filter(|_| !by_host) else { return Ok(None) };
-    let log = Log::of(findings);
+    let log = Log::of(&facts.transfer.intervals, findings, model.duration(model.present()));
     let (window, sndbuf) = model.ceilings(model.present());
     let rate = model.ceiling().min(window).min(sndbuf);
     let packets = (rate * (model.duration(model.present()) * 2)).get()
@@ -145,8 +152,11 @@ pub(super) fn fitted(
     let Some((nearest, _)) = met.iter().min_by(|a, b| a.1.total_cmp(&b.1)) else {
         return Ok(Some((estimate, model.path)));
     };
-    // Three seeds hardly tell two rates apart, so the estimate is kept if it meets the log.
-    let at = if estimate.met { model.path.loss } else { *nearest };
+    // Three seeds hardly distinguish two rates, so the estimate is kept if it meets the log. Behind a window or a
+    // buffer, the rate hardly depends on the loss, so only the count of losses shows the loss.
+    let by_window = matches!(first, Some(Limit::Rwnd | Limit::Sndbuf));
+    let counted = by_window && met.iter().any(|(loss, _)| *loss == model.path.loss);
+    let at = if estimate.met || counted { model.path.loss } else { *nearest };
     let meeting = || met.iter().map(|(loss, _)| *loss).chain([at]);
     let range = meeting().min().zip(meeting().max());
     let path = PathModel { loss: at, loss_interval: range, ..model.path };
@@ -156,16 +166,25 @@ pub(super) fn fitted(
 /// Rate of a log, and the part of a simulated run that corresponds to it.
 struct Log {
     rate: Rate,
-    /// Whether the mean rate over the length of the log is compared; otherwise steady-state rates are
-    /// compared.
+    /// Whether the run is as long as the log; otherwise the second halves of the run and of the log are compared.
     whole: bool,
 }
 
 impl Log {
-    fn of(findings: &Findings) -> Self {
+    /// Returns the rate of a log with these intervals, for comparison with runs of `duration`. The rate of a loss-based
+    /// sender falls for half a minute after the peak of its start, so a rate that includes the start is compared only
+    /// with a run of the same length.
+    fn of(intervals: &[Interval], findings: &Findings, duration: Duration) -> Self {
         let measured = &findings.measured;
-        let whole = (SHORTEST..=LONGEST).contains(&measured.length);
-        Self { rate: if whole { measured.mean } else { measured.steady }, whole }
+        if is_as_long(measured.length, duration) {
+            return Self { rate: measured.mean, whole: true };
+        }
+        let middle = Instant::ZERO + measured.length / 2;
+        let later = || intervals.iter().filter(|interval| interval.start >= middle);
+        let bytes = later().fold(Bytes::ZERO, |sum, interval| sum + interval.bytes);
+        let length = later().fold(Duration::ZERO, |sum, interval| sum + interval.length());
+        let rate = if length.is_zero() { measured.steady } else { Rate::mean(bytes, length) };
+        Self { rate, whole: false }
     }
 
     /// Returns whether the rate of the log is between the lowest and the highest simulated rate, or close to
@@ -185,6 +204,12 @@ impl Log {
         let later = sum(|flow| flow.goodput_second_half);
         if self.whole { 2.0 * sum(|flow| flow.goodput) - later } else { later }
     }
+}
+
+/// Returns whether a run of `duration` is as long as a log of this length.
+pub(super) fn is_as_long(length: Duration, duration: Duration) -> bool {
+    let (more, less) = AS_LONG;
+    (duration.mul_div(less, more)..=duration.mul_div(more, less)).contains(&length)
 }
 
 /// Returns the loss rates to try, in ascending order without duplicates: the estimate, its bounds, and rates
@@ -255,8 +280,8 @@ impl PresentRuns<'_, '_> {
         let (low, high) = (at(MIDDLE.0), at(MIDDLE.1));
         let (rate, mean) = (self.log.rate.as_bps() as f64, average(&rates));
         let near = (mean - rate).abs() <= NEAR * rate;
-        let among = (low..=high).contains(&rate);
-        let lossless = seeds == 1 || loss.events == 0;
+        let among = (low * (1.0 - ROUNDED)..=high * (1.0 + ROUNDED)).contains(&rate);
+        let lossless = seeds == 1 || loss.events == 0 || path.loss.is_zero();
         let few = loss.basis == LossBasis::Events && (1..MANY_EVENTS).contains(&loss.events);
         let bps = |of: f64| Rate::from_bps(of.max(0.0) as u64);
         let (loss_low, loss_high) = path.loss_interval.unwrap_or((path.loss, path.loss));
@@ -282,6 +307,17 @@ fn average(values: &[f64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A test of 30 s that ends 50 us late is as long as a run of 30 s; otherwise its rate, which includes the peak of
+    /// the start, would be compared with the rate of a run without that peak.
+    #[test]
+    fn a_log_that_ends_a_little_late_is_as_long_as_a_run() {
+        let (micros, seconds) = (Duration::from_micros, Duration::from_secs);
+        let of_thirty = |length| is_as_long(length, seconds(30));
+        assert!(of_thirty(seconds(30) + micros(50)) && of_thirty(micros(30_040_000)));
+        assert!(of_thirty(micros(29_999_950)) && is_as_long(micros(17_000_010), seconds(17)));
+        assert!(!of_thirty(seconds(31)) && !of_thirty(seconds(60)) && !of_thirty(seconds(20)));
+    }
 
     #[test]
     fn losses_to_try_cover_the_interval() {

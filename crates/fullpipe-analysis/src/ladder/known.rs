@@ -12,7 +12,10 @@ use fullpipe_tcp::buffers::Buffer;
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Rate};
 
-use super::{DiagnoseError, Effort, Hosts, Ladder, Model, PathModel, climb_model, complete};
+use super::budget::Budget;
+use super::{
+    DiagnoseError, Effort, Hosts, Ladder, Model, PathModel, Rung, climb_model, climb_within, complete,
+};
 use crate::input::InputError;
 use crate::segment::HEADERS;
 
@@ -38,6 +41,30 @@ pub fn climb_known(
     repeats: Repeats,
     watch: impl JobWatch,
 ) -> Result<Ladder, DiagnoseError> {
+    let model = model(scenario, repeats)?;
+    complete(&watch, |watch| climb_model(&model.of_known(scenario), None, watch))
+}
+
+/// Returns the first rung of the ladder of `scenario`, that is, the prediction of [`climb_known`] for the run
+/// without any remedy.
+///
+/// # Errors
+/// Returns the errors of [`climb_known`].
+pub fn present_known(
+    scenario: &Scenario,
+    repeats: Repeats,
+    watch: impl JobWatch,
+) -> Result<Option<Rung>, DiagnoseError> {
+    let model = model(scenario, repeats)?.of_known(scenario);
+    let present = model.jobs(model.present());
+    // The walk ends after the present state, because the budget leaves no work for a remedy.
+    let budget = Budget::of(&present);
+    let ladder = complete(&watch, |watch| Ok(climb_within(&model, None, budget, watch)?.ladder))?;
+    Ok(ladder.rungs.into_iter().next())
+}
+
+/// Returns the model of a known run.
+fn model(scenario: &Scenario, repeats: Repeats) -> Result<Model<'static>, DiagnoseError> {
     let cc = sender(scenario).map_err(DiagnoseError::Input)?;
     let half = scenario.duration / 2;
     let effort = Effort {
@@ -54,8 +81,7 @@ pub fn climb_known(
         budget: u64::MAX,
     };
     let flows = scenario.flows.len() as u64;
-    let model = Model::new(path(&scenario.path, flows), hosts(&scenario.host, cc, flows), effort);
-    complete(&watch, |watch| climb_model(&model.of_known(scenario), None, watch))
+    Ok(Model::new(path(&scenario.path, flows), hosts(&scenario.host, cc, flows), effort))
 }
 
 /// Returns the congestion control of the run, if the ladder has remedies for it.
@@ -141,7 +167,6 @@ fn hosts(host: &HostSpec, cc: Algorithm, flows: u64) -> Hosts<'static> {
 mod tests {
     use super::*;
     use crate::classify::Limit;
-    use crate::ladder::Rung;
     use fullpipe_lab::experiment::Experiment;
 
     const ONCE: Repeats = Repeats { measurements: 1, runs: 1 };
@@ -209,6 +234,19 @@ mod tests {
         let ((least, most), (low, high)) = (ends(&runs), ends(&means));
         assert!(least < low && low < high && high < most, "{runs:?} {means:?}");
         assert_eq!(one.scenario, Some(start), "the seeds count from its own");
+    }
+
+    /// If only the present state is simulated, its figures are the same as on the whole ladder.
+    #[test]
+    fn the_present_state_is_the_first_rung() {
+        let start = scenario("loss = '1%'", "", "cc = 'reno'");
+        let repeats = Repeats { measurements: 3, runs: 2 };
+        let runs = std::sync::atomic::AtomicUsize::new(0);
+        let count = |_| {
+            runs.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        };
+        let first = present_known(&start, repeats, count).expect("a run").expect("a rung");
+        assert_eq!((Some(&first), runs.into_inner()), (climbed(&start, repeats).rungs.first(), 6));
     }
 
     #[test]

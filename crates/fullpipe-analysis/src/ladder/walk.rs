@@ -318,15 +318,15 @@ impl Walker<'_, '_> {
     /// Notes what several connections take from another flow.
     fn note_the_share(&mut self, before: State, after: State) -> Result<(), Stop> {
         let (alone, beside) = (self.runs.left_to_another(before)?, self.runs.left_to_another(after)?);
-        let flows = |state| match self.model.flows(state) {
-            1 => "one connection".to_owned(),
-            flows => format!("{flows} connections"),
+        let leave = |state, rate: Rate| match self.model.flows(state) {
+            1 => format!("one connection leaves {rate}"),
+            flows => format!("{flows} connections leave {rate}"),
         };
         self.notes.push(format!(
-            "{} leave {beside} for one CUBIC flow with the same RTT and buffers on this path; {} leaves \
-             {alone} for that flow (simulated)",
-            flows(after),
-            flows(before)
+            "{} connections leave {beside} for one CUBIC flow with the same RTT and buffers on this path; {} for \
+             that flow (simulated)",
+            self.model.flows(after),
+            leave(before, alone)
         ));
         Ok(())
     }

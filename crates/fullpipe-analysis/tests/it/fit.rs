@@ -1,6 +1,8 @@
 //! The simulated present state has the rate of the log, or the report says that it does not.
 
-use fullpipe_analysis::{Diagnosis, render_text};
+use fullpipe_analysis::classify::Limit;
+use fullpipe_analysis::ladder::Source;
+use fullpipe_analysis::{Diagnosis, Measurement, render_text};
 use fullpipe_units::Duration;
 
 use crate::case::Case;
@@ -39,6 +41,27 @@ fn the_present_state_has_the_rate_of_the_log() {
     assert!(met + 1 >= all, "{met} of {all}");
 }
 
+/// iperf3 ends a test of 30 s some microseconds late. Throughout such a log, the rate of a sender without
+/// HyStart falls from the peak of its start, so the log must be compared with a whole run. A comparison of
+/// the mean after the ramp with the second half of a run would hide two thirds of the losses.
+#[test]
+fn a_log_that_ends_late_is_fitted_like_one_that_ends_in_time() {
+    let path = "rate = '100mbit'\nrtt = '100ms'\nqueue = '1bdp'\nloss = '0.1%'";
+    let run = Transferred::of(path, "sndbuf = '4MiB'\nrcvbuf = '4MiB'", "cc = 'reno'", 1);
+    let in_time = run.json("reno");
+    let mut late = in_time.clone();
+    let last = late.flows[0].intervals.last_mut().expect("an interval");
+    last.end += Duration::from_micros(50);
+    let fit = |log: &Measurement| {
+        let case = Case::of(log).link("100mbit".parse().ok()).rtt(Some(Duration::from_millis(100)));
+        case.diagnose().expect("a diagnosis").fit.expect("a simulation")
+    };
+    let (late, in_time) = (fit(&late), fit(&in_time));
+    println!("{late}");
+    assert_eq!((late.loss, late.mean), (in_time.loss, in_time.mean));
+    assert!(late.loss_low <= 0.001 && 0.001 <= 1.5 * late.loss_high, "{late:?}");
+}
+
 /// If the path has a shaper that the input does not mention, no loss rate makes the fitted path meet the log.
 #[test]
 fn a_log_that_the_model_cannot_meet_is_said() {
@@ -49,4 +72,51 @@ fn a_log_that_the_model_cannot_meet_is_said() {
     assert!(!fit.met, "{fit}");
     let text = render_text(&diagnosis, 80);
     assert!(text.contains("Model: the fitted path"), "{text}");
+}
+
+/// Behind a policer for each flow, BBR retransmits the packets that the policer drops. The fitted path has
+/// the cap instead of these losses, so that the rungs beyond the cap do not contain them.
+#[test]
+fn a_cap_that_a_log_shows_is_part_of_the_model() {
+    for (link, rtt, cap, seed) in [(200, 40, 25, 1), (500, 100, 60, 2)] {
+        let path = format!(
+            "rate = '{link}mbit'\nrtt = '{rtt}ms'\nqueue = '1bdp'\nloss = '0.002%'\n\
+             policer = {{ rate = '{cap}mbit', burst = '256KiB', per_flow = true }}"
+        );
+        let run = Transferred::of(&path, "sndbuf = '64MiB'\nrcvbuf = '64MiB'", "cc = 'bbr1'", seed);
+        let case = Case::of(&run.json("bbr")).link(format!("{link}mbit").parse().ok());
+        let diagnosis = case.rtt(Some(Duration::from_millis(rtt))).diagnose().expect("a diagnosis");
+        let first = diagnosis.findings[0].limit;
+        assert!(matches!(first, Limit::Cap | Limit::Policer), "{first:?}");
+        let fit = diagnosis.fit.expect("a simulation");
+        assert!(fit.met && fit.loss == 0.0, "{fit}");
+        let several = diagnosis.ladder.iter().find(|rung| rung.source == Source::Simulated).expect("a rung");
+        let expected = several.remedies.title().expect("a remedy");
+        let connections: u64 = expected.split(' ').next().and_then(|n| n.parse().ok()).expect("a number");
+        let most = (cap * connections).min(link) as f64 * 1e6;
+        let reached = several.lasting().as_bps() as f64;
+        println!("{link} Mbit/s, cap {cap}: {fit}; {expected} {}", several.lasting());
+        assert!((0.85 * most..=most).contains(&reached), "{expected}: {}", several.lasting());
+    }
+}
+
+/// If the window is full, the rate does not show the losses, so the fitted loss is the counted loss. With the
+/// smallest loss that meets the rate, the ladder would predict that CUBIC with larger buffers fills the link.
+#[test]
+fn the_rate_behind_a_window_says_nothing_about_the_loss() {
+    let path = "rate = '200mbit'\nrtt = '100ms'\nqueue = '1bdp'\nloss = '0.004%'";
+    let mut counted = 0;
+    for seed in 1..=3 {
+        let host = "sndbuf = '1MiB'\nrcvbuf = '512KiB'";
+        let diagnosis = diagnosed(path, ("200mbit", 100), host, "cc = 'cubic'", seed);
+        let (first, fit) = (diagnosis.findings[0].limit, diagnosis.fit.expect("a simulation"));
+        let told = diagnosis.path.loss.expect("a count");
+        println!("seed {seed}: {first:?}, {} events, {fit}", told.events);
+        if first != Limit::Rwnd || told.events == 0 {
+            continue;
+        }
+        counted += 1;
+        assert!(fit.met && (fit.loss - told.rate).abs() <= 1e-9, "{fit:?} {told:?}");
+    }
+    assert!(counted > 0, "no log with losses behind a window");
 }

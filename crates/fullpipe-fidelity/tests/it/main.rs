@@ -4,6 +4,7 @@
 #[path = "../../../fullpipe-cli/tests/process/mod.rs"]
 mod process;
 
+mod inputs;
 mod kept;
 
 /// Path of the `fullpipe-fidelity` program under test.

@@ -2,8 +2,9 @@
 //! Linux.
 //!
 //! After a loss at the window `last_max`, the best window lies between the reduced window and `last_max`. BIC
-//! covers a fixed fraction of that distance per round trip instead of growing linearly. A long path is full
-//! again after a number of round trips proportional to the logarithm of the reduction:
+//! covers a fixed fraction of that distance per round trip instead of growing linearly. On a long path, the
+//! window therefore reaches its earlier size after a number of round trips proportional to the logarithm of
+//! the reduction:
 //!
 //! ```text
 //!   cwnd                                      ╱ linear, 16 per round trip
@@ -17,23 +18,24 @@
 //! ```
 //!
 //! Growth is expressed as `count`, the number of ACKed segments per segment of growth, as in BIC's successor
-//! CUBIC. Up to 14 segments BIC behaves as Reno. The growth per round trip does not depend on the RTT, so
+//! CUBIC. Up to 14 segments, BIC behaves like Reno. The growth per round trip does not depend on the RTT, so
 //! flows with a short RTT get a larger share.
 //!
-//! As in Linux, a cut reduces the window, not the bytes in flight. Linux also divides `count` by the segments
-//! per ACK, because windows once grew per ACK. Windows now grow per segment, so this doubles the growth
-//! wherever ACKs cover two segments. This behaviour is kept because real hosts have it.
+//! As in Linux, a reduction applies to the window, not to the bytes in flight. Linux also divides `count` by
+//! the segments per ACK, a rule from the time when windows grew per ACK. Windows now grow per segment, so the
+//! division doubles the growth wherever an ACK covers two segments. This engine keeps the rule, because real
+//! hosts have it.
 
 use fullpipe_units::Instant;
 
 use super::window::{KEEP_ONE, RECOMPUTE, Window, plateau};
 use super::{AckSample, CongestionControl, Context, Control, Hints, Signal, Status};
 
-/// Share of the window that a cut leaves, in 1/1024: 0.79980 for 0.8 (Linux `beta`; the paper removes an
-/// eighth).
+/// Share of the window that remains after a reduction, in 1/1024: 0.79980 for 0.8 (Linux `beta`; the paper
+/// removes an eighth).
 const BETA: u64 = 819;
 
-/// Largest window, in segments, at which BIC grows and halves as Reno does (`low_window`).
+/// Largest window, in segments, at which BIC grows and halves like Reno (`low_window`).
 const LOW_WINDOW: u64 = 14;
 
 /// Largest growth per round trip, in segments (`max_increment`; the paper's Smax is 32).
@@ -45,8 +47,8 @@ const SEARCH_DIVISOR: u64 = 4;
 /// Growth at the plateau: one segment per 20 quarter windows, or five windows (`smooth_part`).
 const SMOOTH_PART: u64 = 20;
 
-/// Largest `count` before the first loss: growth is at least 5 % per round trip, as nothing indicates that
-/// the plateau is near.
+/// Largest `count` before the first loss. Growth is then at least 5 % per round trip, because nothing
+/// indicates that the plateau is near.
 const MAX_COUNT_WITHOUT_LOSS: u64 = 20;
 
 /// Fractional bits of the estimate of segments per ACK; its gain is 1/16.
@@ -74,15 +76,16 @@ impl CongestionControl for Bic {
         let Self { window, search } = self;
         window.on_signal(cx, signal, |cwnd| search.cut(cwnd));
         if let Signal::Timeout { .. } = signal {
-            // The search is out of date: slow start up to ssthresh, then growth as before the first loss.
+            // The search is out of date. Slow start runs up to ssthresh, and then the window grows as before
+            // the first loss.
             *search = Search::default();
         }
     }
 
     fn on_ack(&mut self, cx: &Context, sample: &AckSample) {
         let Self { window, search } = self;
-        // As in Linux, ACKs during disorder and recovery do not count, nor does the one that ends a recovery:
-        // it covers the segments that waited for the hole.
+        // As in Linux, ACKs during disorder and recovery do not count. Neither does the ACK that ends a
+        // recovery, because it covers the segments that waited for the hole.
         if sample.una_advanced && sample.was_open {
             search.note_ack(sample.acked_segments);
         }
@@ -110,16 +113,16 @@ impl CongestionControl for Bic {
     }
 }
 
-/// Search for the window that fills the path; windows are in segments.
+/// Search for the window that fills the path, with windows in segments.
 #[derive(Debug)]
 struct Search {
-    /// Window at the last cut (less, by fast convergence); zero before the first.
+    /// Window at the last reduction, or less with fast convergence; zero before the first reduction.
     last_max: u64,
     /// Number of ACKed segments per segment of growth, with the window and time for which it was computed.
     count: u64,
     count_cwnd: u64,
     count_time: Instant,
-    /// Segments per ACK, in 1/16.
+    /// Estimated number of segments per ACK, in 1/16.
     per_ack: u64,
 }
 
@@ -130,13 +133,13 @@ impl Default for Search {
 }
 
 impl Search {
-    /// Updates the moving average of segments per ACK, in whole sixteenths. The rounding makes it stop at 31
-    /// instead of 16 when it starts at 32 and every ACK covers one segment.
+    /// Updates the moving average of segments per ACK, in whole sixteenths. Because of the rounding, an
+    /// average that starts at 32 stops at 31 instead of 16 if every ACK covers one segment.
     fn note_ack(&mut self, segments: u64) {
         self.per_ack = self.per_ack + segments - (self.per_ack >> PER_ACK_SHIFT);
     }
 
-    /// Reacts to congestion; returns the new ssthresh.
+    /// Reduces the window on congestion, and returns the new ssthresh.
     fn cut(&mut self, cwnd: u64) -> u64 {
         self.last_max = plateau(cwnd, self.last_max, BETA);
         if cwnd <= LOW_WINDOW { cwnd / 2 } else { cwnd * BETA / KEEP_ONE }

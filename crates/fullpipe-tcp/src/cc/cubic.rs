@@ -1,7 +1,7 @@
 //! CUBIC (RFC 9438) with HyStart, in the fixed-point arithmetic of Linux.
 //!
 //! After a reduction, the window follows a cubic function of *time* rather than of round trips. On a long
-//! path it therefore recovers as fast as on a short one:
+//! path, it therefore recovers as fast as on a short one:
 //!
 //! ```text
 //!   W(t) = C (t - K)^3 + Wmax       K = cbrt((Wmax - cwnd) / C)
@@ -13,13 +13,13 @@
 //!            t = 0              K
 //! ```
 //!
-//! On short paths the cubic function grows more slowly than Reno. On such paths, the window follows an
-//! estimate of Reno's window (`w_est`). A loss below the last `Wmax` means that another flow is growing:
-//! `Wmax` is then set below the window, which releases capacity sooner (fast convergence).
+//! On short paths the cubic function grows more slowly than Reno. There, the window follows an estimate of
+//! Reno's window (`w_est`). A loss below the last `Wmax` means that another flow is growing. `Wmax` is then
+//! set below the window, so that this flow releases capacity sooner (fast convergence).
 //!
 //! As in Linux, time is in ticks of 1/1024 s, and the cubic function is evaluated one minimum RTT ahead.
-//! Growth is expressed as `count`, the number of ACKed segments per segment of growth. The reduction applies
-//! to the window rather than to the bytes in flight, and is the same for loss and ECN. An undo restores the
+//! Growth is expressed as `count`, the number of ACKed segments per segment of growth. A reduction applies to
+//! the window rather than to the bytes in flight, and is the same for loss and ECN. An undo restores the
 //! window but not the curve.
 
 use fullpipe_units::{Duration, Instant};
@@ -47,8 +47,8 @@ const TICK_SHIFT: u32 = 10;
 const RENO_SLOPE: u64 = 8 * (KEEP_ONE + BETA) / 3 / (KEEP_ONE - BETA);
 
 /// Bounds of `count`, the number of ACKed segments per segment of growth. The lower bound limits growth to
-/// half a window per round trip. The upper bound applies before the first loss, when the plateau is not known
-/// yet: the window grows by at least 5 % per round trip.
+/// half a window per round trip. The upper bound applies before the first loss, while the plateau is unknown:
+/// the window then grows by at least 5 % per round trip.
 const MIN_COUNT: u64 = 2;
 const MAX_COUNT_WITHOUT_LOSS: u64 = 20;
 
@@ -90,8 +90,7 @@ impl CongestionControl for Cubic {
         let Self { window, slow_start, curve } = self;
         window.on_signal(cx, signal, |cwnd| curve.cut(cwnd));
         if let Signal::Timeout { .. } = signal {
-            // The cubic curve is out of date: slow start now runs up to ssthresh, and a new plateau begins
-            // there.
+            // The cubic curve is out of date. Slow start now runs up to ssthresh, where a new plateau begins.
             *curve = Curve::default();
             slow_start.restart(cx);
         }
@@ -172,7 +171,7 @@ impl Curve {
     }
 
     /// Excludes `idle` from the time of the cubic function. Nothing was sent during that time, so the window
-    /// must not jump ahead by the growth of that time.
+    /// must not jump by the growth of that time.
     fn skip(&mut self, idle: Duration, now: Instant) {
         if let Some(epoch) = &mut self.epoch {
             *epoch = (*epoch + idle).min(now);
@@ -214,7 +213,7 @@ impl Curve {
 
     /// Returns `W(t)` of RFC 9438 in segments; `t` is the number of ticks since the epoch began.
     fn w_cubic(&self, t: u64) -> u64 {
-        // The distance from the plateau is limited to 2^24 ticks (4.5 hours), beyond any real window.
+        // The distance from the plateau is limited to 2^24 ticks (4.5 hours), which exceeds any real window.
         let offset = u128::from(t.abs_diff(self.k).min(1 << 24));
         let height = ((u128::from(C) * offset * offset * offset) >> CUBE_SHIFT) as u64;
         if t < self.k { self.origin.saturating_sub(height) } else { self.origin + height }
@@ -224,7 +223,7 @@ impl Curve {
     /// `u64::MAX` if the window is already larger.
     fn reno_count(&mut self, cwnd: u64) -> u64 {
         let per_segment = (cwnd * RENO_SLOPE) >> 3;
-        // Linux advances the estimate only if the credit exceeds one step, hence the subtraction of one.
+        // Linux advances the estimate only if the credit exceeds one step, so one is subtracted.
         let steps = self.w_est_credit.saturating_sub(1) / per_segment.max(1);
         self.w_est_credit -= steps * per_segment;
         self.w_est += steps;

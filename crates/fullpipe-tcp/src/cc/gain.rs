@@ -1,13 +1,13 @@
 //! Integer arithmetic for both versions of BBR: gains, and products of rates and times.
 //!
-//! Results are exact to a byte over the whole range, 8 kbit/s to 1 Tbit/s and 10 us to 10 s. Nearly all
+//! Results are exact to a byte over the whole range of 8 kbit/s to 1 Tbit/s and 10 us to 10 s. Nearly all
 //! products fit into 64 bits, where a division is ten times cheaper than in 128 bits. All other products use
 //! 128 bits.
 
 use fullpipe_units::{Bytes, Duration, Rate};
 
-/// Percentage by which the pacing rate stays below the bandwidth estimate, so that an existing queue drains
-/// slowly (`BBR.PacingMarginPercent`).
+/// Percentage by which the pacing rate stays below the bandwidth estimate, so that a queue drains slowly
+/// (`BBR.PacingMarginPercent`).
 const PACING_MARGIN_PERCENT: u64 = 1;
 
 const NANOS_PER_SEC: u64 = 1_000_000_000;

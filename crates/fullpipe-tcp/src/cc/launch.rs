@@ -1,7 +1,8 @@
-//! First flight of a connection whose window exceeds RFC 6928's ten segments.
+//! Launch: the first flight of a connection whose window exceeds RFC 6928's ten segments.
 //!
-//! A burst of that size would overflow short queues, so the flight is paced, like the unvalidated phase of
-//! Careful Resume (RFC 9959). The first ten segments leave at once, as in every connection (`tx/pacer.rs`).
+//! As a burst, such a flight would overflow short queues. The flight is therefore paced, like the unvalidated
+//! phase of Careful Resume (RFC 9959). The first ten segments leave at once, as in every connection
+//! (`tx/pacer.rs`).
 
 use fullpipe_units::{Bytes, Duration, Rate};
 
@@ -15,16 +16,17 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// Launch of surge and of a profile without these keys: 44 segments at up to 20 Mbit/s.
+    /// Launch of surge, and source of the window or the rate that a profile omits: 44 segments at up to 20
+    /// Mbit/s.
     ///
-    /// Several content delivery networks used an initial window of 44 to 46 segments in 2017 (cdnplanet,
-    /// "Initcwnd settings of major CDN providers"), and 44 is the largest number of full segments (1448
-    /// bytes) below 64 000 bytes. A Linux client first offers a window of 65 160 bytes, so a larger window
-    /// would gain little. At 20 Mbit/s, a segment of 1500 bytes leaves every 0.6 ms.
+    /// In 2017, several content delivery networks used an initial window of 44 to 46 segments (cdnplanet,
+    /// "Initcwnd settings of major CDN providers"). 44 is the largest number of full segments (1448 bytes)
+    /// below 64 000 bytes. A Linux client first offers a window of 65 160 bytes, so a larger window would
+    /// gain little. At 20 Mbit/s, a segment of 1500 bytes leaves every 0.6 ms.
     pub const DEFAULT: Self = Self { window: 44, rate: Rate::from_bps(20_000_000) };
 
-    /// Share of the RTT over which the first flight is spread at least. A full round trip would cost a small
-    /// transfer more time than the larger window saves.
+    /// Divisor of the RTT: the first flight takes at least a quarter of the RTT. If it took a full round
+    /// trip, a small transfer would lose more time than the larger window saves.
     const RTT_SHARE: u64 = 4;
 
     /// Returns the initial congestion window in bytes.
@@ -44,7 +46,7 @@ impl Launch {
 mod tests {
     use super::*;
 
-    /// On a short path, the bound of the rate applies; on a long path, the flight takes a quarter of the RTT.
+    /// On a short path, the bound on the rate applies; on a long path, the flight takes a quarter of the RTT.
     #[test]
     fn the_flight_is_spread_over_a_quarter_of_the_rtt() {
         let launch = Launch::DEFAULT;

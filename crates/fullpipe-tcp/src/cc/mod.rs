@@ -9,8 +9,9 @@
 //! A controller sees only [`Context`], samples and signals, and returns only [`Control`]. A controller marks
 //! no record lost, sends nothing and reads no clock. The connection reads `control()` after every callback.
 //!
-//! Amounts are in bytes. Kernel algorithms count segments: internally they use whole segments, because
-//! rounding is part of their behaviour, and at the interface they multiply by [`Context::mss`].
+//! Amounts are in bytes. Controllers taken from the kernel count segments: internally they use whole
+//! segments, because the rounding is part of their behaviour, and at the interface they multiply by
+//! [`Context::mss`].
 
 use core::fmt;
 use core::str::FromStr;
@@ -45,14 +46,14 @@ pub use window::INITIAL_SEGMENTS;
 /// Congestion-control algorithm of one connection.
 pub trait CongestionControl: fmt::Debug + Send {
     /// Handles a transmission that leaves at `sent.departure`. The connection calls this method for the first
-    /// transmission after nothing was in flight, or for every transmission if the controller
+    /// transmission after a time with nothing in flight, or for every transmission if the controller
     /// [follows](CongestionControl::follows_sends) transmissions.
     fn on_send(&mut self, cx: &Context, sent: &Sent) {
         let _ = (cx, sent);
     }
 
     /// Returns whether [`CongestionControl::on_send`] must be called for every transmission. No controller in
-    /// this crate needs every call, and handling every call would cost as much as sending itself.
+    /// this crate needs every call, which would cost as much as sending itself.
     fn follows_sends(&self) -> bool {
         false
     }
@@ -79,8 +80,8 @@ pub trait CongestionControl: fmt::Debug + Send {
     /// Returns the controller's phase and internal values, for traces only.
     fn status(&self) -> Status;
 
-    /// Returns what the controller has concluded about the path. A controller that does not tell congestive
-    /// loss from random loss has no conclusions.
+    /// Returns the controller's conclusions about the path. By default, the assessment is empty, for
+    /// controllers that do not distinguish congestive from random loss.
     fn assessment(&self) -> Assessment {
         Assessment::default()
     }
@@ -116,7 +117,7 @@ pub struct Context {
     pub delivered_time: Instant,
     /// Bytes marked lost since the start of the connection.
     pub lost: u64,
-    /// Bytes sent as copies since the start of the connection ([`Repair`]); part of `sent`.
+    /// Bytes sent as copies since the start of the connection ([`Repair`]); included in `sent`.
     pub copied: u64,
     /// Smoothed RTT (RFC 6298); `None` before the first RTT sample.
     pub srtt: Option<Duration>,
@@ -182,15 +183,15 @@ impl Context {
 /// ([`memory`](crate::memory)).
 #[derive(Clone, Debug, Default)]
 pub struct Hints {
-    /// RTT measured during the handshake, or remembered if Karn's rule forbids a sample.
+    /// RTT measured during the handshake, or the stored RTT of the path if Karn's rule forbids a sample.
     pub rtt: Option<Duration>,
     /// Variation of `rtt`.
     pub rttvar: Duration,
     /// Delivery rate that an earlier connection has reached on this path.
     pub rate: Option<Rate>,
-    /// Data in flight at that rate without a queue.
+    /// Data in flight at that rate when the queue is empty.
     pub cwnd: Option<Bytes>,
-    /// Rate of the bottleneck that an earlier connection has measured.
+    /// Rate of the bottleneck, as measured by an earlier connection.
     pub bottleneck: Option<Rate>,
     /// Initial congestion window in bytes; `None` means RFC 6928's ten segments.
     pub initial_cwnd: Option<u64>,
@@ -213,11 +214,11 @@ impl Hints {
     }
 }
 
-/// Conclusions of a controller about its path, for path memory.
+/// Conclusions of a controller about its path, which path memory stores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Assessment {
-    /// Rate of the bottleneck, if the controller has seen the path limit the connection. A rate at which the
-    /// application or the peer's window was the limit is not one.
+    /// Rate of the bottleneck, if the controller has seen that the path limits the connection. A rate that
+    /// the application or the peer's window limited does not count.
     pub bottleneck: Option<Rate>,
     /// Whether a loss or mark in the first flight was a sign of congestion.
     pub launch_congested: bool,
@@ -314,8 +315,8 @@ pub struct Lost {
     pub lost_since_sent: u64,
     /// Whether the flow was application-limited when the record was sent.
     pub app_limited: bool,
-    /// Whether the record begins a new lost range: the preceding record in offset order was not marked lost
-    /// in the same batch.
+    /// Whether the record begins a new lost range, because the preceding record in offset order was not
+    /// marked lost in the same batch.
     pub starts_new_range: bool,
     /// Mechanism that marked the record lost.
     pub cause: LossCause,
@@ -339,7 +340,7 @@ pub enum Signal {
     EnterRecovery,
     /// Recovery ends: all data outstanding at its start has been acknowledged.
     ExitRecovery,
-    /// The retransmission timer expired. `Context::inflight` already excludes the bytes marked lost.
+    /// The retransmission timer has expired. `Context::inflight` already excludes the bytes marked lost.
     Timeout {
         /// Whether this is the first expiry for the outstanding data; if so, the controller saves its state
         /// for an undo.
@@ -378,9 +379,9 @@ pub struct AckSample {
     pub acked_segments: u64,
     /// Whether the ACK advanced `snd_una`.
     pub una_advanced: bool,
-    /// Whether the window may grow: the ACK advanced `snd_una`, or it delivered data on a path that reorders
-    /// by more than three segments (Linux: `tcp_may_raise_cwnd`). On such a path, SACKs are not a sign of
-    /// loss.
+    /// Whether the window may grow, because the ACK advanced `snd_una`, or delivered data on a path that
+    /// reorders by more than three segments (Linux: `tcp_may_raise_cwnd`). On such a path, SACKs are not a
+    /// sign of loss.
     pub may_grow: bool,
     /// Whether nothing was known to be missing before this ACK: no SACK, no loss, no retransmission in
     /// flight (Linux: `TCP_CA_Open`).
@@ -399,7 +400,7 @@ pub struct AckSample {
     /// Bytes delivered since the newest delivered record was sent: the numerator of the delivery rate.
     pub delivered: u64,
     /// The longer of the send interval and the ACK interval: the denominator of the delivery rate. `None` if
-    /// the ACK carries no valid rate sample: nothing was delivered, or the interval is shorter than
+    /// the ACK carries no valid rate sample, because nothing was delivered or the interval is shorter than
     /// `min_rtt`.
     pub interval: Option<Duration>,
     /// RTT of the newest delivered record; `None` if it was retransmitted.
@@ -438,23 +439,23 @@ pub struct Control {
     pub send_quantum: SendQuantum,
     /// Algorithm that sets the window during fast recovery.
     pub recovery: Recovery,
-    /// Whether rate samples are to be marked application-limited although the application is not the limit,
-    /// until all data in flight is delivered. A controller sets it while its transmissions do not reflect the
-    /// bandwidth of the path.
+    /// Whether rate samples are marked application-limited, although the application does not limit the
+    /// sender, until all data in flight has been delivered. A controller sets this flag while its
+    /// transmissions do not reflect the bandwidth of the path.
     pub mark_app_limited: bool,
     /// Copies of segments that may be sent although they are not marked lost.
     pub repair: Repair,
 }
 
 /// Copies that may be sent in addition to retransmissions, while the peer's window, the send buffer or the
-/// application is the limit. Copies use capacity that would otherwise stay unused, within a budget
+/// application limits the sender. Copies use capacity that would otherwise stay unused, within a budget
 /// (`tx/retransmit.rs`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Repair {
-    /// Whether each retransmission is followed by a copy. A retransmission that is lost costs another round
-    /// trip, in which the hole blocks the peer's window.
+    /// Whether a copy follows each retransmission. Each lost retransmission costs another round trip, in
+    /// which the hole blocks the peer's window.
     pub second_copy: bool,
-    /// Number of segments at the end of the data of which a copy is sent. If the end is lost, no later segment
+    /// Number of segments at the end of the data that are copied. If the end is lost, no later segment
     /// reveals the loss.
     pub tail_copies: u32,
 }
@@ -472,17 +473,17 @@ impl Repair {
 /// Pacing of transmissions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pacing {
-    /// Sends as soon as the congestion window allows.
+    /// Transmissions leave as soon as the congestion window allows.
     Unpaced,
-    /// Paces at a percentage of `cwnd / srtt`, but only on hosts that pace (the kernel's `fq` queueing
-    /// discipline).
+    /// Hosts that pace (the kernel's `fq` queueing discipline) use a percentage of `cwnd / srtt`; other hosts
+    /// do not pace.
     SrttRatio {
         /// Percentage used while `cwnd < ssthresh / 2`.
         slow_start: u64,
         /// Percentage used once `cwnd` has reached `ssthresh / 2`.
         avoidance: u64,
     },
-    /// Always paces at the given rate.
+    /// Transmissions are paced at this rate on every host.
     Rate(Rate),
 }
 
@@ -512,8 +513,8 @@ pub(crate) const MAX_QUANTUM: u64 = 65_536;
 
 /// Returns the amount that the kernel sends at once at `rate` (TSO autosizing), in bytes of whole segments.
 ///
-/// The amount is about 1 ms of data at `rate`, so that a burst delays other flows by no more than 1 ms. A
-/// short path adds 64 KiB, halved for every 512 us of the minimum RTT, because bursts on a short path do
+/// The amount is about 1 ms of data at `rate`, so that a burst delays other flows by no more than 1 ms. On a
+/// short path, the kernel adds 64 KiB, halved for every 512 us of the minimum RTT, because bursts there do
 /// little harm and save CPU time. The result is at least `min_segments` and at most 64 KiB.
 pub fn linux_send_quantum(rate: Rate, min_rtt: Option<Duration>, mss: u64, min_segments: u64) -> u64 {
     let of_rate = rate.as_bytes_per_sec() >> 10;
@@ -547,7 +548,7 @@ pub enum Algorithm {
     Bbr1,
     /// BBR version 3, as in draft-ietf-ccwg-bbr.
     Bbr3,
-    /// Surge: BBR version 1 after a faster start, and without packet conservation for random loss.
+    /// Surge: BBR version 1 with a faster start, and without packet conservation for random loss.
     Surge,
 }
 
@@ -582,7 +583,7 @@ impl Algorithm {
     }
 
     /// Returns the window and pacing rate of the first flight, or `None` if the algorithm starts with RFC
-    /// 6928's ten segments. An explicit initial window of a connection replaces both.
+    /// 6928's ten segments. If a connection configures its initial window, that window replaces both.
     pub const fn launch(self) -> Option<Launch> {
         match self {
             Self::Surge => Some(Launch::DEFAULT),
@@ -590,8 +591,8 @@ impl Algorithm {
         }
     }
 
-    /// Returns the algorithm of a connection while larger launches are forbidden: surge starts like BBRv1, which
-    /// has no bound of loss that a lossy path would exceed.
+    /// Returns the algorithm to use while larger launches are forbidden. Surge then starts like BBRv1, which
+    /// has no loss limit that a lossy path would exceed.
     pub const fn fallback(self) -> Self {
         match self {
             Self::Surge => Self::Bbr1,
@@ -600,13 +601,13 @@ impl Algorithm {
     }
 
     /// Returns whether the algorithm is rate-based: BBR and surge pace at a measured rate, and their window
-    /// only caps the data in flight, at a multiple of the BDP. The other algorithms are window-based.
+    /// only limits the data in flight, to a multiple of the BDP. The other algorithms are window-based.
     pub const fn is_rate_based(self) -> bool {
         matches!(self, Self::Bbr1 | Self::Bbr3 | Self::Surge)
     }
 
     /// Returns the number of congestion windows for which an autotuned send buffer reserves memory. A
-    /// rate-based algorithm needs one more than the others, because its window is a target rather than a
+    /// rate-based algorithm needs memory for one more window, because its window is a target rather than a
     /// limit.
     pub const fn sndbuf_windows(self) -> u64 {
         if self.is_rate_based() { 3 } else { 2 }

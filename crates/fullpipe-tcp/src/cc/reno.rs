@@ -1,10 +1,10 @@
 //! Reno congestion control: additive increase, multiplicative decrease (RFC 5681, RFC 6582), with Linux's
 //! rounding.
 //!
-//! The window grows by one segment per round trip without loss, and is halved after a loss. The window
-//! follows a sawtooth between `W/2` and `W`. With loss probability `p`, the mean window is `sqrt(1.5 / p)`
-//! segments, whatever the link rate. A long, fast path with one loss per ten thousand segments therefore
-//! stays nearly empty. At 1 Gbit/s and an RTT of 210 ms, the window takes half an hour to recover from one
+//! The window grows by one segment per round trip without loss, and a loss halves it. The window follows a
+//! sawtooth between `W/2` and `W`. With loss probability `p`, the mean window is `sqrt(1.5 / p)` segments,
+//! regardless of the link rate. A long, fast path that loses one segment in ten thousand therefore stays
+//! nearly empty. At 1 Gbit/s and an RTT of 210 ms, the window takes half an hour to recover from a single
 //! halving.
 //!
 //! Linux halves the window, rounded down, where RFC 5681 halves the amount in flight.
@@ -40,7 +40,7 @@ impl CongestionControl for Reno {
         let grant = self.slow_start.on_ack(cx, sample, cx.min_rtt, &mut self.window);
         let rest = self.window.on_watched_ack(cx, sample, grant);
         if rest > 0 {
-            // One segment of growth per ACKed window is one segment per round trip.
+            // Growth by one segment per ACKed window is growth by one segment per round trip.
             self.window.avoid_congestion(self.window.cwnd(), rest);
         }
     }

@@ -1,7 +1,9 @@
-//! Early exit from slow start: HyStart (Ha and Rhee, 2011) as in Linux; HyStart++ is in [`plus_plus`].
+//! Early exit from slow start: HyStart (Ha and Rhee, 2011) as in Linux. The module [`plus_plus`] contains
+//! HyStart++.
 //!
-//! Without an early exit, slow start ends by overflowing the queue by up to a full window. Two signs show
-//! earlier that the window has reached the capacity of the path; HyStart looks for both once per round trip:
+//! Without an early exit, slow start ends when it overflows the queue, by up to a full window. Two signs show
+//! earlier that the window has reached the capacity of the path, and HyStart looks for both once per round
+//! trip:
 //!
 //! ```text
 //!   delay   after 8 samples of the round its minimum RTT still exceeds
@@ -10,10 +12,11 @@
 //!           round, sent back to back, fill the path from end to end
 //! ```
 //!
-//! Either sign sets `ssthresh = cwnd` at once. While the host does not pace, a train is compared with *half*
-//! the minimum RTT, since the forward and the return path each hold half a round trip. A paced sender spreads
-//! a round over up to half a round trip by itself, so there the whole RTT is the threshold. The host counts
-//! as pacing once the pacer has held a segment back, or if it paces the first flight ([`super::Launch`]).
+//! Either sign sets `ssthresh = cwnd` at once. If the host does not pace, HyStart compares the length of a
+//! train with *half* the minimum RTT, because the forward and the return path each hold half a round trip. A
+//! paced sender itself spreads a round over up to half a round trip, so in this case the threshold is the
+//! whole RTT. The host counts as pacing after the pacer has held back a segment, or if it paces the first
+//! flight ([`super::Launch`]).
 
 use fullpipe_units::{Duration, Instant};
 
@@ -23,29 +26,29 @@ use super::{AckSample, Context, SlowStart};
 
 mod plus_plus;
 
-/// Smallest window in segments that is judged; below it, a round has too few ACKs.
+/// Smallest window in segments that HyStart evaluates; below it, a round has too few ACKs.
 const LOW_WINDOW: u64 = 16;
 
-/// Number of RTT samples of a round before their minimum is used.
+/// Number of RTT samples in a round that HyStart requires before it uses their minimum.
 const MIN_SAMPLES: u32 = 8;
 
 /// Largest gap between two ACKs of a train.
 const ACK_SPACING: Duration = Duration::from_millis(2);
 
-/// Bounds of the RTT growth that counts: below the lower one it is timer and scheduling noise; above the
-/// upper one the queue of a long path would be filled for too long.
+/// Bounds of the RTT growth that counts as a sign. Growth below the lower bound is timer and scheduling
+/// noise. With a larger upper bound, the queue of a long path would be full for too long.
 const DELAY_MIN: Duration = Duration::from_millis(4);
 const DELAY_MAX: Duration = Duration::from_millis(16);
 
-/// Upper limit of the time by which super-segments delay ACKs, and the bytes from which that delay is
-/// computed: segments leave the host in bursts of up to 64 KiB, and a few bursts wait in its queue.
+/// Upper limit of the time by which super-segments delay ACKs, and the number of bytes from which that delay
+/// is computed. Segments leave the host in bursts of up to 64 KiB, and a few bursts wait in its queue.
 const LUMP_DELAY_MAX: Duration = Duration::from_millis(1);
 const LUMP_BYTES: u64 = 4 * 65_536;
 
 /// Early-exit rule of slow start on one connection.
 #[derive(Debug)]
 pub(super) enum Watch {
-    /// None: slow start ends with a loss.
+    /// No early exit: slow start ends with a loss.
     Nothing,
     /// HyStart.
     HyStart(HyStart),
@@ -54,8 +57,8 @@ pub(super) enum Watch {
 }
 
 impl Watch {
-    /// Returns the rule `kind` for a new connection. `host_paces` indicates whether the first flight is
-    /// paced.
+    /// Returns the rule `kind` for a new connection. `host_paces` indicates whether the host paces the first
+    /// flight.
     pub(super) fn new(cx: &Context, kind: SlowStart, host_paces: bool) -> Self {
         match kind {
             SlowStart::Standard => Self::Nothing,
@@ -64,8 +67,8 @@ impl Watch {
         }
     }
 
-    /// Handles an ACK before the window grows by it; returns the segments by which slow start may grow.
-    /// `min_rtt` is the minimum RTT, or `None` if this ACK's sample does not count.
+    /// Handles an ACK before the window grows, and returns the number of segments by which slow start may
+    /// grow it. `min_rtt` is the minimum RTT, or `None` if this ACK's sample does not count.
     pub(super) fn on_ack(
         &mut self,
         cx: &Context,
@@ -106,7 +109,7 @@ impl Watch {
 /// HyStart state of one connection.
 #[derive(Debug)]
 pub(super) struct HyStart {
-    /// Whether a sign was found, which ends the search.
+    /// Whether HyStart has found a sign, which ends the search.
     found: bool,
     round_start: Instant,
     /// Offset whose acknowledgement ends the round.
@@ -146,14 +149,15 @@ impl HyStart {
         self.samples = 0;
     }
 
-    /// Handles one RTT sample, and ends slow start if a sign is found. `min_rtt` is the minimum RTT, this
-    /// sample included.
+    /// Handles one RTT sample, and ends slow start if it finds a sign. `min_rtt` is the minimum RTT,
+    /// including this sample.
     fn on_rtt(&mut self, cx: &Context, rtt: Duration, min_rtt: Duration, window: &mut Window) {
         if self.found || !window.in_slow_start() {
             return;
         }
-        // Rounds also pass below the lowest window (Linux: `hystart_update`): otherwise the first round that
-        // is judged would begin in the middle of a burst, and its train would look short.
+        // Rounds also pass while the window is below the smallest window (Linux: `hystart_update`). Otherwise
+        // the first round to be evaluated would begin in the middle of a burst, and its train would look
+        // short.
         if cx.snd_una > self.round_end {
             self.begin_round(cx);
         }
@@ -168,7 +172,7 @@ impl HyStart {
     }
 
     fn sees_train(&mut self, cx: &Context, min_rtt: Duration, window: &Window) -> bool {
-        // Several ACKs at one instant form a train too: their spacing is zero.
+        // Several ACKs that arrive at one instant also form a train, with a spacing of zero.
         if cx.now.saturating_since(self.last_ack) > ACK_SPACING {
             return false;
         }
@@ -188,7 +192,7 @@ impl HyStart {
     }
 }
 
-/// Returns by how much the RTT of a round must exceed `min_rtt`.
+/// Returns the amount by which the RTT of a round must exceed `min_rtt`.
 fn delay_threshold(min_rtt: Duration) -> Duration {
     (min_rtt / 8).clamp(DELAY_MIN, DELAY_MAX)
 }

@@ -1,12 +1,12 @@
-//! Driver for tests of congestion controllers: one controller, a `Context`, and ACKs created either by the
-//! test or by a simulated path.
+//! Test driver for congestion controllers: one controller, a `Context`, and ACKs that the test or a simulated
+//! path creates.
 //!
 //! ```text
 //!   controller ──► pacer, window ──► loss, policer ──► queue + link ──► delay ──► ACK ──► controller
 //! ```
 //!
 //! Segments are delivered in order, with one ACK each. Segments that a later ACK skips were lost. Lost
-//! segments are not retransmitted; the next segment takes their place, which makes no difference to a
+//! segments are not retransmitted. The next segment takes their place, which makes no difference to a
 //! controller.
 
 use std::collections::VecDeque;
@@ -154,7 +154,7 @@ struct Packet {
     lost: u64,
 }
 
-/// Token bucket that drops the packets exceeding its rate and burst size.
+/// Token bucket that drops the packets that exceed its rate and burst size.
 pub(super) struct Policer {
     pub(super) rate: Rate,
     pub(super) burst: u64,
@@ -184,11 +184,11 @@ pub(super) struct Run<C = Box<dyn CongestionControl>> {
     pub(super) policer: Option<Policer>,
     /// Random loss probability, in segments per million.
     pub(super) loss_ppm: u64,
-    /// Period of ACK releases: ACKs that are due are released together at the next multiple of this period.
+    /// Interval at which ACKs are released; an ACK that is due waits for the next multiple of this interval.
     pub(super) ack_grid: Duration,
-    /// Whether the application writes nothing at present.
+    /// Whether the application currently writes nothing.
     pub(super) silent: bool,
-    /// Rate at which the application writes; `None` means that the application is never the limit.
+    /// Rate at which the application writes; `None` means that the application never limits the flow.
     app_rate: Option<Rate>,
     /// Time at which the application wrote, or will write, the next segment.
     written_at: Instant,
@@ -266,14 +266,14 @@ impl<C: CongestionControl> Run<C> {
         (self.rate * self.link_free.saturating_since(self.cx.now)).get()
     }
 
-    /// Makes the application write at `rate` from now on; `None` means that the application is never the
-    /// limit.
+    /// Makes the application write at `rate` from now on; `None` means that the application never limits the
+    /// flow.
     pub(super) fn write_at(&mut self, rate: Option<Rate>) {
         self.app_rate = rate;
         self.written_at = self.cx.now;
     }
 
-    /// Sets the link rate from now on, also for the data already in the link's queue.
+    /// Sets the link rate from now on, including for the data already in the link's queue.
     pub(super) fn set_rate(&mut self, rate: Rate) {
         self.rate = rate;
         let per_packet = rate.time_for(Bytes::new(MSS));
@@ -296,7 +296,7 @@ impl<C: CongestionControl> Run<C> {
         }
     }
 
-    /// Marks the oldest segments in flight lost, and afterwards reports the loss as spurious.
+    /// Marks the oldest segments in flight lost, and then reports the loss as spurious.
     pub(super) fn take_back_losses(&mut self, segments: usize, timeout: bool) {
         let suspects: Vec<Packet> = self.flight.drain(..segments).collect();
         if !timeout {

@@ -1,7 +1,7 @@
-//! Vegas congestion control (Brakmo and Peterson, 1995), as in Linux: the window keeps a few segments in the
+//! Vegas congestion control (Brakmo and Peterson, 1995), as in Linux, which keeps a few segments in the
 //! queue.
 //!
-//! A queue raises the RTT before anything is lost. If the minimum RTT ever measured is the RTT of the empty
+//! A queue raises the RTT before anything is lost. If the smallest RTT ever measured is the RTT of the empty
 //! path, the number of queued segments is
 //!
 //! ```text
@@ -15,16 +15,16 @@
 //!        └───────────── timeout ─────────────┴── loss: cwnd / 2, as Reno
 //! ```
 //!
-//! Two to four segments stay in the queue, whatever the length of the path. Such a queue is long enough to
-//! use capacity that becomes free, and too short to overflow. Vegas assumes that `base_rtt` is the RTT of the
-//! empty path and that all flows use Vegas. A flow that joins others never measures the empty path. Such a
-//! flow mistakes the others' queue for part of the path and gets more than its share. Against Reno, which
+//! Two to four segments stay in the queue, regardless of the length of the path. Such a queue is long enough
+//! to use capacity that becomes free, and too short to overflow. Vegas assumes that `base_rtt` is the RTT of
+//! the empty path and that all flows use Vegas. A flow that joins others never measures the empty path. Such
+//! a flow mistakes the others' queue for part of the path and gets more than its share. Against Reno, which
 //! fills the queue, Vegas reduces its window until little is left. Both effects follow from the use of delay
 //! as the congestion signal.
 //!
-//! As in Linux, slow start doubles the window every round trip (in the paper, every second round trip). The
-//! minimum RTT of a round is used, which excludes delayed ACKs. In a round with fewer than three samples, the
-//! window grows as in Reno. `diff` is relative to `base_rtt` instead of the RTT, so it is larger than the
+//! As in Linux, slow start doubles the window every round trip (in the paper, every second round trip). Vegas
+//! uses the minimum RTT of a round, which excludes delayed ACKs. In a round with fewer than three samples,
+//! the window grows as in Reno. Because `diff` is relative to `base_rtt` instead of the RTT, it exceeds the
 //! true queue by the factor RTT / base_rtt. Unlike in Linux, an unused window does not grow (INV-2).
 
 use fullpipe_units::Duration;
@@ -57,15 +57,15 @@ pub struct Vegas {
 /// RTT measurements of the connection and of the current round.
 #[derive(Debug)]
 struct Watch {
-    /// Minimum RTT since transmission last started with nothing in flight; it is used as the RTT of the empty
+    /// Minimum RTT since transmission last started with nothing in flight; taken as the RTT of the empty
     /// path.
     base: Option<Duration>,
     /// Minimum RTT of the current round.
     least: Option<Duration>,
     samples: u64,
-    /// The round ends with an acknowledgement beyond this offset.
+    /// Offset beyond which an acknowledgement ends the round.
     round_end: u64,
-    /// Whether RTT samples are evaluated. During loss recovery, RTT samples do not reflect the window and are
+    /// Whether RTT samples count. During loss recovery, RTT samples do not reflect the window, so they are
     /// ignored.
     on: bool,
 }
@@ -118,7 +118,7 @@ impl Vegas {
         self.diff = cwnd.saturating_mul(rtt - base) / base;
         if self.window.in_slow_start() {
             if self.diff > GAMMA {
-                // The round has measured the capacity of the path, so the window is set to that capacity,
+                // The round has measured the capacity of the path, so set the window to that capacity,
                 // without a queue. The additional segment compensates for the rounding of the division.
                 let target = cwnd.saturating_mul(base) / rtt;
                 self.window.set(cwnd.min(target + 1));
@@ -138,7 +138,7 @@ impl Vegas {
 impl CongestionControl for Vegas {
     fn on_send(&mut self, _cx: &Context, sent: &Sent) {
         if sent.first_after_idle {
-            // The path may have changed in the meantime, so it is measured again.
+            // The path may have changed in the meantime, so measure it again.
             self.watch = Watch::new(sent.offset);
         }
     }
@@ -147,7 +147,7 @@ impl CongestionControl for Vegas {
         self.window.on_signal(cx, signal, |cwnd| cwnd / 2);
         match signal {
             Signal::EnterRecovery => self.watch.on = false,
-            // Nothing is left in flight, so recovery starts on an empty path, and the path is measured again.
+            // Nothing is left in flight, so recovery starts on an empty path. Measure this path again.
             Signal::Timeout { .. } if cx.inflight == 0 => self.watch = Watch::new(cx.snd_nxt),
             Signal::Timeout { .. } => self.watch.on = false,
             Signal::ExitRecovery

@@ -1,8 +1,8 @@
-//! Congestion window of the loss-based controllers: the part shared by Reno, BIC, CUBIC and Vegas.
+//! Congestion window of the loss-based controllers: the code that Reno, BIC, CUBIC and Vegas share.
 //!
-//! Kernels count the window in whole segments, and the rounding is part of their behaviour: a reduction at 21
-//! segments leaves 10, and an ACK of 40 segments at a window of 10 adds 4. This module therefore counts whole
-//! segments, and converts them to bytes in [`Window::control`].
+//! Kernels count the window in whole segments, and the rounding is part of their behaviour. For example, a
+//! reduction at 21 segments leaves 10, and an ACK of 40 segments at a window of 10 adds 4. This module
+//! therefore counts whole segments, and converts them to bytes in [`Window::control`].
 //!
 //! ```text
 //!              acked                            every `count` acked
@@ -22,8 +22,8 @@ use super::{AckSample, Context, Control, Hints, Pacing, Recovery, Repair, SendQu
 /// Initial congestion window in segments (RFC 6928; kernels do not apply the byte limit of the RFC).
 pub const INITIAL_SEGMENTS: u64 = 10;
 
-/// Minimum slow-start threshold in segments (RFC 5681 equation 4): a single segment in flight could not
-/// trigger the duplicate ACKs that are needed to repair its loss.
+/// Minimum slow-start threshold in segments (RFC 5681 equation 4). With a single segment in flight, a loss
+/// could not cause the duplicate ACKs that its repair needs.
 const MIN_SSTHRESH: u64 = 2;
 
 /// Pacing rate in percent of `cwnd / srtt` while the window may still double. This is twice the current rate,
@@ -67,12 +67,12 @@ pub(super) struct Window {
     ssthresh: u64,
     /// ACKed segments credited towards the next increase in congestion avoidance.
     credit: u64,
-    /// Lower limit of the decay after idle time: the initial window, or ten segments after a launch, because
-    /// nothing paces the flight after the idle time.
+    /// Lower limit of the decay after an idle period. The limit is the initial window, or ten segments after
+    /// a launch, because nothing paces the flight after an idle period.
     restart: u64,
     /// Congestion window after the first timeout for the outstanding data.
     loss_window: u64,
-    /// Pacing of the first flight, until the flight has been sent or something was lost.
+    /// Pacing of the first flight, until the flight has left or a segment is lost.
     first_flight: Option<FirstFlight>,
     in_recovery: bool,
     undo: Option<Undo>,
@@ -133,7 +133,7 @@ impl Window {
     }
 
     /// Records the phase, and returns whether this ACK may change the window. A duplicate ACK may be the
-    /// first sign of a loss, so it may change the window only on a path with far reordering. During fast
+    /// first sign of a loss, so it may change the window only on a path that reorders far. During fast
     /// recovery no ACK may change the window, because recovery sets it.
     pub(super) fn progresses(&mut self, cx: &Context, sample: &AckSample) -> bool {
         self.in_recovery = cx.in_recovery;
@@ -143,8 +143,8 @@ impl Window {
         !cx.in_recovery && sample.may_grow
     }
 
-    /// Adjusts the pacing of the first flight to an ACK. On a path so short that ACKs arrive before the whole
-    /// flight has been sent, these ACKs allow a higher rate, that of slow start.
+    /// Adjusts the pacing of the first flight to an ACK. If the path is so short that ACKs arrive before the
+    /// whole flight has left, these ACKs allow a higher rate, that of slow start.
     #[cold]
     fn pace_first_flight(&mut self, cx: &Context) {
         let window = Bytes::new(self.cwnd.saturating_mul(self.mss));
@@ -154,9 +154,9 @@ impl Window {
         });
     }
 
-    /// Returns whether the window is fully used. A window that was never filled does not show the capacity of
-    /// the path (RFC 7661). In slow start, half a window in flight is sufficient, because the next round
-    /// could fill the window.
+    /// Returns whether the sender fully uses the window. A window that was never filled does not show the
+    /// capacity of the path (RFC 7661). In slow start, half a window in flight is sufficient, because the
+    /// next round may fill the window.
     pub(super) fn is_used(&self, cx: &Context) -> bool {
         cx.cwnd_limited || (self.in_slow_start() && self.cwnd < 2 * cx.max_inflight.div_ceil(cx.mss))
     }
@@ -174,8 +174,8 @@ impl Window {
 
     /// Grows the window by one segment per `count` ACKed segments.
     ///
-    /// Credit collected under a larger `count` adds only one segment. Several segments would leave as a
-    /// burst, for which the current ACKs have made no room.
+    /// Credit collected under a larger `count` adds only one segment. Otherwise several segments could leave
+    /// in a burst for which the current ACKs have made no room.
     pub(super) fn avoid_congestion(&mut self, count: u64, acked: u64) {
         let count = count.max(1);
         if self.credit >= count {
@@ -207,8 +207,8 @@ impl Window {
                 self.undo = Some(self.before_cut());
                 self.reduce(cut);
             }
-            // These reductions cannot be undone: an ECN mark is never spurious, and a tail loss probe that
-            // filled a hole proves that data was lost.
+            // These reductions cannot be undone, because an ECN mark is never spurious, and a tail loss probe
+            // that filled a hole proves that data was lost.
             Signal::TlpRepaired | Signal::EcnEcho => {
                 // Fast recovery or a timeout has already reduced the window for this window of data.
                 if !cx.in_recovery && !cx.in_loss {
@@ -217,7 +217,7 @@ impl Window {
                 }
             }
             Signal::Timeout { first } => {
-                // A timeout during fast recovery concerns the same window of data, so the window is not
+                // A timeout during fast recovery belongs to the same window of data, so the window is not
                 // reduced again.
                 if first && !self.in_recovery {
                     self.undo = Some(self.before_cut());
@@ -254,13 +254,13 @@ impl Window {
         Undo { cwnd: self.cwnd, ssthresh: self.remembered_ssthresh() }
     }
 
-    /// Returns the threshold for the current window: at least three quarters of the window, because it was in
-    /// use without loss.
+    /// Returns the threshold for the current window: at least three quarters of the window, because the
+    /// window was in use without loss.
     fn remembered_ssthresh(&self) -> u64 {
         self.ssthresh.max(self.cwnd / 2 + self.cwnd / 4)
     }
 
-    /// Decays the window after an idle period (RFC 2861). The queue may have changed while nothing was sent,
+    /// Decays the window after an idle period (RFC 2861). The path may have changed while nothing was sent,
     /// so the window is halved once per RTO, down to the initial window.
     fn decay(&mut self, idle: u64, rto: u64) {
         if idle <= rto || rto == 0 {

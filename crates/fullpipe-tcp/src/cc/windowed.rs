@@ -1,8 +1,8 @@
 //! Maximum over a sliding window, from three samples (Kathleen Nichols' filter).
 //!
-//! A full history would need memory for each sample, and a plain maximum never expires. Three samples are
-//! enough: the best one, the best since the first, and the best since the second. When the first sample
-//! expires, the second replaces it, because it is the best of the remaining samples.
+//! A full history would need memory for each sample, whereas a plain maximum would never expire. Three
+//! samples are enough: the best one, the best since the first, and the best since the second. When the first
+//! sample expires, the second replaces it, because it is the best of the remaining samples.
 //!
 //! ```text
 //!   value   best
@@ -13,8 +13,8 @@
 //! ```
 //!
 //! To spread the three samples over the window, the second must be taken after the first quarter of the
-//! window, and the third after the first half. The result may be too low, but never too high: when the first
-//! sample expires, a better sample than the second may already have been discarded.
+//! window, and the third after the first half. The result may be too low but never too high: when the first
+//! sample expires, a sample that was larger than the second may already have been discarded.
 
 /// Sampled value and the time of the sample.
 #[derive(Clone, Copy, Debug, Default)]

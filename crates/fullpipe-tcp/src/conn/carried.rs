@@ -30,16 +30,16 @@ impl Connection {
         self.sender.iss = iss;
     }
 
-    /// Restores a passive connection for which no state was kept while its SYN-ACK with sequence number `iss`
-    /// was in flight. `syn` is the peer's reconstructed SYN. The caller must next handle the segment that
-    /// acknowledged the SYN-ACK.
+    /// Restores a passive connection from a SYN cookie: the host kept no state while the SYN-ACK with
+    /// sequence number `iss` was in flight. `syn` is the peer's reconstructed SYN. The next segment that the
+    /// caller handles must be the one that acknowledges the SYN-ACK.
     pub(crate) fn resumed(config: Arc<Config>, seed: u64, now: Instant, iss: SeqNum, syn: &Segment) -> Self {
         let mut connection = Self::server_with(config, seed);
         connection.start_at(iss);
         connection.handle_segment(now, syn);
-        // The SYN-ACK has already been sent. Building it again restores the window that it advertised.
+        // The SYN-ACK has already been sent. Building it once more restores the window that it advertised.
         let _ = connection.poll_transmit(now);
-        // The departure time of the SYN-ACK is unknown, so the SYN-ACK gives no RTT sample (as in Karn's
+        // The time at which the SYN-ACK left is unknown, so the SYN-ACK gives no RTT sample (as under Karn's
         // rule).
         connection.handshake.retries = 1;
         connection
@@ -72,7 +72,7 @@ impl Connection {
         self.sender.iss
     }
 
-    /// Returns the maximum memory of the send buffer and the maximum memory of the receive buffer.
+    /// Returns the memory limits of the send buffer and of the receive buffer, in this order.
     pub fn buffer_limits(&self) -> (Bytes, Bytes) {
         (self.config.sndbuf.limit(), self.config.rcvbuf.limit())
     }

@@ -15,8 +15,8 @@ use super::{Connection, Event, State};
 use crate::SendLimit;
 use crate::wire::Segment;
 
-/// Timeout of a detached connection in FIN-WAIT-2 (`net.ipv4.tcp_fin_timeout`), so that a vanished peer does
-/// not hold memory forever. As in Linux, the timeout is at least 3.5 RTO.
+/// Timeout of a detached connection in FIN-WAIT-2 (`net.ipv4.tcp_fin_timeout`), so that a connection whose
+/// peer has vanished does not occupy memory forever. As in Linux, the timeout is at least 3.5 RTO.
 const FIN_WAIT_2: Duration = Duration::from_secs(60);
 
 /// RFC 9293 state of the connection, and the progress of its closing.
@@ -53,8 +53,9 @@ impl Connection {
     }
 
     /// Closes the connection for writing and reading (`close(2)`). Data already written is still sent,
-    /// followed by the FIN. Unread data and data that arrives later are answered with a reset, so that the
-    /// peer learns of the loss (RFC 9293 SHLD-3). The wait for the peer is bounded: see [`Event::Closed`].
+    /// followed by the FIN. The connection answers unread data and data that arrives later with a reset, so
+    /// that the peer learns of the loss (RFC 9293 SHLD-3). The connection waits for the peer only for a
+    /// limited time: see [`Event::Closed`].
     pub fn detach(&mut self, now: Instant) {
         if self.lifecycle.detached || self.lifecycle.over {
             return;
@@ -85,7 +86,7 @@ impl Connection {
             // The peer has sent its FIN, and our FIN tells it that the connection has ended.
             State::Closing | State::LastAck if self.sender.fresh.fin_sent() => {}
             _ => {
-                // The peer ignores a reset beyond its window, so the offset is limited to it.
+                // The peer ignores a reset beyond its window, so the reset uses an offset within the window.
                 let offset = self.sender.snd_nxt().min(self.sender.snd_una + self.sender.peer.wnd);
                 let ack = self.receiver.rcv_nxt_on_wire();
                 let timestamps = self.receiver.timestamps(now);
@@ -147,7 +148,8 @@ impl Connection {
             self.receiver.timestamps(now).map(|timestamps| timestamps.echo),
         );
         self.lifecycle.state = State::TimeWait;
-        // The sender may still have waited for the pacer, to repair a loss that proved spurious.
+        // The recorded limit may still be the pacer, if the sender was about to repair a loss that proved
+        // spurious.
         self.sender.limits.set(now, SendLimit::App);
         self.sender.timer = Some((RetransmitTimer::TimeWait, wait.until()));
         self.lifecycle.time_wait = Some(wait);
@@ -182,7 +184,7 @@ impl Connection {
         refused
     }
 
-    /// Handles a valid reset. No data is lost if only our FIN was still unacknowledged.
+    /// Handles a valid reset. If only our FIN was still unacknowledged, no data is lost.
     pub(super) fn on_valid_reset(&mut self, now: Instant) {
         let all_delivered = self.sender.snd_una >= self.sender.queue.written();
         let last = matches!(self.lifecycle.state, State::Closing | State::LastAck);

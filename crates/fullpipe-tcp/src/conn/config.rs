@@ -56,9 +56,9 @@ pub struct Config {
     /// Initial congestion window in segments, as set on a route (`ip route ... initcwnd`); `None` means 10
     /// segments (RFC 6928).
     pub initcwnd: Option<u32>,
-    /// Window and pacing rate of the first flight, in place of `initcwnd`. A lost SYN or SYN-ACK may be a
-    /// sign of congestion, so `initcwnd` applies after one. With neither, the launch is that of the algorithm
-    /// ([`Algorithm::launch`]).
+    /// Window and pacing rate of the first flight, in place of `initcwnd`. After the loss of a SYN or
+    /// SYN-ACK, which may be a sign of congestion, `initcwnd` applies instead. If neither field is set, the
+    /// congestion control algorithm determines the first flight ([`Algorithm::launch`]).
     pub launch: Option<Launch>,
     /// Whether an idle period shrinks the congestion window (`net.ipv4.tcp_slow_start_after_idle`, RFC 5681
     /// section 4.1): the window is halved once per RTO of idle time, down to the initial window. Rate-based
@@ -77,7 +77,7 @@ pub struct Config {
     pub drs_rule: DrsRule,
     /// Upper bound of the advertised receive window (`TCP_WINDOW_CLAMP`).
     pub window_clamp: Option<Bytes>,
-    /// Whether the host paces algorithms that do not set a pacing rate; a host with the `fq` queueing
+    /// Whether the host also paces algorithms that do not set a pacing rate, as a host with the `fq` queueing
     /// discipline does.
     pub fair_queue: bool,
     /// Upper bound of the pacing rate (`SO_MAX_PACING_RATE`); setting it enables pacing for every algorithm.

@@ -21,7 +21,7 @@ use crate::wire::{Flags, Segment};
 const ECE_CWR: Flags = Flags::ECE.with(Flags::CWR);
 
 /// Returns the ECN bits of our SYN or SYN-ACK. A retransmitted SYN does not request ECN, because a middlebox
-/// may have dropped the first SYN because of its ECN request (RFC 3168 section 6.1.1.1).
+/// may have dropped the first SYN for its ECN request (RFC 3168 section 6.1.1.1).
 pub(super) fn of_syn(answer: bool, agreed: bool, asks: bool, repeated: bool) -> Flags {
     match answer {
         true if agreed => Flags::ECE,
@@ -61,10 +61,10 @@ impl Echo {
 pub(super) struct Reduction {
     /// Whether both ends use ECN.
     pub(super) agreed: bool,
-    /// Whether the window was reduced, so that the next new data has to carry CWR.
+    /// Whether the next new data must carry CWR, because the sender has reduced its window.
     reduced: bool,
-    /// SND.NXT at the last reduction. An ECN echo for data below this offset belongs to the same congestion
-    /// event.
+    /// SND.NXT at the last reduction. An ECN echo for data below this offset belongs to the congestion event
+    /// that caused this reduction.
     until: u64,
     /// Whether a reduction for ECE is in progress: PRR lowers the window to `ssthresh` until data beyond
     /// `until` is acknowledged.
@@ -79,7 +79,7 @@ impl Reduction {
         (if self.agreed { Ecn::Ect0 } else { Ecn::NotEct }, flags)
     }
 
-    /// Records a window reduction, whatever its cause.
+    /// Records a window reduction for any reason.
     pub(super) fn on_reduced(&mut self, snd_nxt: u64) {
         self.reduced = self.agreed;
         self.until = snd_nxt;
@@ -91,8 +91,8 @@ impl Reduction {
         self.reducing
     }
 
-    /// Passes a reduction in progress on to fast recovery. Returns the offset at which the reduction ends, or
-    /// `None` if no reduction is in progress.
+    /// Hands a reduction in progress over to fast recovery. Returns the offset at which the reduction ends,
+    /// or `None` if no reduction is in progress.
     pub(super) fn hand_over(&mut self) -> Option<u64> {
         std::mem::take(&mut self.reducing).then_some(self.until)
     }
@@ -108,15 +108,15 @@ impl Receiver {
         }
         self.ecn.echoing |= self.ecn.agreed && segment.ecn.is_marked();
         if self.ecn.echoing != was_echoing {
-            // A change of the echo must reach the sender quickly, so an ACK is sent without delay.
+            // A change of the echo must reach the sender quickly, so the receiver sends an ACK without delay.
             self.acks.demand();
         }
     }
 }
 
 impl Sender {
-    /// Processes the ECE bit of an ACK (RFC 3168 section 6.1.2). The window is reduced at most once per
-    /// window of data, and not at all if it was already reduced for a loss.
+    /// Processes the ECE bit of an ACK (RFC 3168 section 6.1.2). The sender reduces the congestion window at
+    /// most once per window of data; a reduction for a loss counts too.
     pub(super) fn note_echo(&mut self, now: Instant, segment: &Segment) {
         if self.ecn.reducing && self.snd_una > self.ecn.until {
             self.ecn.reducing = false;

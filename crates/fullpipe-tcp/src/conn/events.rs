@@ -24,8 +24,8 @@ pub enum Event {
     Closed,
 }
 
-/// Set of pending events. A set is sufficient, because a reader that learns of available data reads all of
-/// it, whatever the number of segments.
+/// Set of pending events. A set is sufficient, because an application that learns of available data reads all
+/// of it, regardless of the number of segments.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Events(u8);
 

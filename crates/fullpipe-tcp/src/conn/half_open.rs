@@ -1,4 +1,4 @@
-//! A connection in SYN-RECEIVED in little memory.
+//! Compact form of a connection in SYN-RECEIVED.
 //!
 //! ```text
 //!   Listen ── SYN ──► SynReceived ── SYN-ACK sent ──► progress() ──► the SYN and HandshakeProgress
@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Until the handshake is complete, a passive connection differs from a new one only in the peer's SYN and in
-//! the progress of the handshake. A stack with many such connections keeps these two, and makes the connection
-//! again when a segment arrives or a timer expires.
+//! the progress of the handshake. A stack with many such connections keeps only these two, and rebuilds the
+//! connection when a segment arrives or a timer expires.
 
 use std::sync::Arc;
 
@@ -33,9 +33,9 @@ pub(crate) struct HandshakeProgress {
 }
 
 impl Connection {
-    /// Returns the progress of the handshake, from which [`Connection::half_open`] makes this connection
-    /// again. Returns `None` if more is needed for that: if the connection is not in SYN-RECEIVED, if it has
-    /// something to send, or if it has to report an ICMP error.
+    /// Returns the progress of the handshake, from which [`Connection::half_open`] rebuilds this connection.
+    /// Returns `None` if the progress alone is not sufficient: the connection is not in SYN-RECEIVED, has
+    /// something to send, or has an ICMP error to report.
     pub(crate) fn progress(&self) -> Option<HandshakeProgress> {
         let settled = self.lifecycle.state == State::SynReceived
             && self.handshake.passive
@@ -53,9 +53,9 @@ impl Connection {
         })
     }
 
-    /// Makes a connection in SYN-RECEIVED again: it has received `syn` at `heard_at`, has sent a SYN-ACK with
-    /// sequence number `iss`, and its handshake has made `progress`. `config` and `seed` must be those of the
-    /// first time.
+    /// Rebuilds a connection in SYN-RECEIVED. The connection received `syn` at `heard_at`, sent a SYN-ACK
+    /// with sequence number `iss`, and had made `progress` in its handshake. `config` and `seed` must be
+    /// those of the original connection.
     pub(crate) fn half_open(
         config: Arc<Config>,
         seed: u64,
@@ -67,7 +67,7 @@ impl Connection {
         let mut connection = Self::server_with(config, seed);
         connection.start_at(iss);
         connection.handle_segment(heard_at, syn);
-        // Building the SYN-ACK again restores the window that it has advertised.
+        // Building the SYN-ACK once more restores the window that it advertised.
         let _ = connection.poll_transmit(opened_at);
         connection.handshake.retries = retries;
         connection.handshake.transmissions = transmissions;

@@ -7,7 +7,7 @@
 //!   Established  ── ACK ──►     Established          Established                              Established
 //! ```
 //!
-//! A segment that acknowledges a SYN that was never sent is answered with a reset, because the peer still
+//! If a segment acknowledges a SYN that was never sent, the reply is a reset, because the peer still
 //! considers an earlier connection to be open.
 
 use fullpipe_units::{Duration, Ecn, Instant};
@@ -80,13 +80,14 @@ impl Handshake {
         config.tunables.syn_ack_early.filter(|_| self.passive)
     }
 
-    /// Returns the time from the transmission of a SYN-ACK (if `answer`) or a SYN to the next one.
+    /// Returns the time from the transmission of a SYN-ACK (if `answer`) or a SYN until its retransmission.
     fn timeout(&self, answer: bool, config: &Config) -> Duration {
         let early = self.early(config);
         if let Some(early) = early.filter(|_| self.retries == 0) {
             return early;
         }
-        // The early retransmission does not count: the timeout of one second starts with it.
+        // The early retransmission does not double the timeout, and the timeout of one second starts when it
+        // leaves.
         let linear = if answer { u32::from(early.is_some()) } else { SYN_LINEAR_TIMEOUTS };
         Duration::from_secs(1) * (1 << self.retries.saturating_sub(linear).min(7))
     }
@@ -115,7 +116,7 @@ impl Handshake {
     }
 
     /// Returns the number of SYNs or SYN-ACKs that count as lost when the answer arrives. An early
-    /// retransmission counts, unless the timestamp in the answer (`echo`) shows that the first SYN-ACK has
+    /// retransmission counts, unless the timestamp in the answer (`echo`) shows that the first SYN-ACK
     /// arrived.
     fn lost(&self, echo: Option<u32>, config: &Config) -> u32 {
         self.retries - u32::from(self.is_answer_to_first(echo, config))
@@ -200,8 +201,8 @@ impl Connection {
         false
     }
 
-    /// Handles a segment in LISTEN: a SYN opens the connection, an ACK belongs to an unknown connection and
-    /// is answered with a reset (RFC 9293 section 3.10.7.2, TCP-3). Like Linux, this connection ignores a SYN
+    /// Handles a segment in LISTEN (RFC 9293 section 3.10.7.2, TCP-3). A SYN opens the connection. An ACK
+    /// belongs to an unknown connection, so the reply is a reset. Like Linux, this connection ignores a SYN
     /// with a FIN, which no legitimate host sends.
     fn on_segment_in_listen(&mut self, now: Instant, segment: &Segment) {
         if segment.flags.has(Flags::ACK) {
@@ -218,8 +219,8 @@ impl Connection {
     }
 
     /// Handles a segment in SYN-SENT: a SYN-ACK of our SYN, or the SYN of a simultaneous open (RFC 9293
-    /// section 3.10.7.3, TCP-1). A segment that acknowledges anything else is answered with a reset (TCP-2),
-    /// and so is one that echoes a timestamp that no SYN of ours carried (as in Linux, `PAWSACTIVEREJECTED`).
+    /// section 3.10.7.3, TCP-1). The reply is a reset if the segment acknowledges anything else (TCP-2), or
+    /// if it echoes a timestamp that none of our SYNs carried (as in Linux, `PAWSACTIVEREJECTED`).
     fn on_segment_in_syn_sent(&mut self, now: Instant, segment: &Segment) {
         let acknowledges = segment.flags.has(Flags::ACK);
         let of_another = segment.ack != self.sender.iss.plus(1) || self.echoes_another(now, segment);
@@ -282,7 +283,7 @@ impl Connection {
 
     /// Returns true if the segment echoes a timestamp that this connection has not sent since its first SYN
     /// or SYN-ACK. The segment then belongs to another connection, even if its ACK happens to match. An echo
-    /// of zero is not compared, because some hosts do not echo timestamps during the handshake.
+    /// of zero is accepted, because some hosts do not echo timestamps during the handshake.
     fn echoes_another(&self, now: Instant, segment: &Segment) -> bool {
         let [first, last] = [self.handshake.opened_at, now].map(Timestamps::clock);
         self.receiver.timestamps_of(segment).is_some_and(|Timestamps { echo, .. }| {
@@ -298,7 +299,7 @@ impl Connection {
             return;
         }
         let mut fresh = Self::new(self.config.clone(), self.sender.draws, State::Listen);
-        // The initial sequence number of the next connection attempt is 65 537 higher, so its sequence
+        // The initial sequence number of the next connection attempt is 65 537 higher, so that its sequence
         // numbers do not overlap those of this attempt.
         fresh.sender.iss = self.sender.iss.plus(65_537);
         fresh.sender.queue = self.sender.queue.clone();

@@ -6,9 +6,9 @@
 //! | unreachable, time exceeded, parameter problem | recorded and reported | recorded and reported |
 //! | port or protocol unreachable | the connection is given up | recorded and reported |
 //!
-//! An ICMP message never ends an established connection: the message may be forged, and the condition may be
-//! temporary (RFC 5927 section 5.2, RFC 5461). Linux behaves in the same way, with one exception: it also
-//! gives up in SYN-SENT if the destination is unreachable, which RFC 9293 MUST-56 forbids.
+//! An ICMP message never ends an established connection, because the message may be forged, and the condition
+//! may be temporary (RFC 5927 section 5.2, RFC 5461). Linux behaves in the same way, with one exception: it
+//! also gives up in SYN-SENT if the destination is unreachable, which RFC 9293 MUST-56 forbids.
 
 use fullpipe_units::Instant;
 
@@ -17,8 +17,8 @@ use crate::wire::{IcmpError, SeqNum};
 
 impl Connection {
     /// Handles an ICMP error about a segment of this connection that begins at `quoted`. Returns whether the
-    /// error is accepted: `quoted` must be outstanding, which only a host on the path can know (RFC 5927
-    /// section 4.1).
+    /// connection accepts the error: `quoted` must be outstanding, and only a host on the path can know which
+    /// sequence numbers are (RFC 5927 section 4.1).
     pub fn on_icmp(&mut self, now: Instant, error: IcmpError, quoted: SeqNum) -> bool {
         if !self.is_outstanding(quoted) {
             return false;
@@ -38,15 +38,15 @@ impl Connection {
         }
     }
 
-    /// Limits the packets of the connection to `mtu` bytes, IP headers included, because the path or the device
-    /// carries no larger ones. Returns whether segments become smaller. Segments that are outstanding and
-    /// larger are retransmitted in pieces.
+    /// Limits the packets of the connection to `mtu` bytes, IP headers included, because the path or the
+    /// device carries no larger ones. Returns whether segments become smaller. Larger segments that are
+    /// outstanding are retransmitted in pieces.
     pub fn limit_mtu(&mut self, now: Instant, mtu: u64) -> bool {
         self.lifecycle.state.carries_data() && self.sender.narrow_path(now, mtu)
     }
 
-    /// Returns the last ICMP error other than "too big", which is the likely cause if the connection fails.
-    /// [`Event::SoftError`] reports its arrival.
+    /// Returns the last ICMP error other than "too big". If the connection fails, this error is the likely
+    /// cause. [`Event::SoftError`] reports its arrival.
     pub fn soft_error(&self) -> Option<IcmpError> {
         self.soft_error
     }

@@ -28,9 +28,9 @@ impl Connection {
     /// R1 to R3 are the rules of RFC 7323 section 5.3.
     #[inline(never)]
     pub(super) fn handle_any(&mut self, now: Instant, segment: &Segment) {
-        // A segment without an ACK gives RFC 5961 section 5 nothing to check, so a blind attacker would only
-        // have to guess the sequence number. Linux drops such a segment first, the RFC in its fifth step. A
-        // closed port answers it with a reset.
+        // RFC 5961 section 5 cannot check a segment without an ACK, so a blind attacker would only have to
+        // guess its sequence number. Linux drops such a segment in its first step, and RFC 9293 in its fifth.
+        // A closed port answers the segment with a reset.
         if !segment.flags.may_be_handled() && self.lifecycle.state != State::Closed {
             return;
         }
@@ -56,8 +56,8 @@ impl Connection {
             }
             return;
         }
-        // A segment that ends below the last ACK sent is old. As in Linux (`rcv_wup`), a repetition of octets
-        // received since then is still accepted.
+        // A segment that ends below the last ACK sent is old. As in Linux (`rcv_wup`), a segment that repeats
+        // octets received since that ACK is still accepted.
         if end < self.receiver.last_ack_sent || beyond || self.receiver.overruns(segment, start) {
             self.receiver.refuse(now, segment, start, end, &self.sender.rtt);
             return;
@@ -75,11 +75,13 @@ impl Connection {
         }
     }
 
-    /// Handles a reset (RFC 5961 section 3.2, CH-2). It is accepted only at the next expected octet;
-    /// elsewhere in the window it gets a challenge ACK, and outside the window it is ignored.
+    /// Handles a reset (RFC 5961 section 3.2, CH-2). The connection accepts the reset only at the next
+    /// expected octet. It answers a reset elsewhere in the window with a challenge ACK, and ignores a reset
+    /// outside the window.
     ///
-    /// As in Linux, a reset from a peer that lost its state is also accepted at the end of the highest range
-    /// SACKed, or one octet early if the peer did not count its FIN (CH-3).
+    /// A peer that has lost its state may send the reset at another octet. As in Linux, the connection
+    /// therefore also accepts a reset at the end of the highest SACKed range, and one octet early if the peer
+    /// did not count its FIN (CH-3).
     fn on_reset(&mut self, now: Instant, in_window: Option<u64>, rcv_nxt: u64) {
         let Some(start) = in_window else { return };
         let reported = self.receiver.reassembly.recent().iter().map(|&(_, end)| end).max();
@@ -91,8 +93,8 @@ impl Connection {
         }
     }
 
-    /// Returns true if PAWS rejects the segment (RFC 7323 section 5.3, R1): an old timestamp means that it
-    /// was sent before the sequence numbers wrapped.
+    /// Returns true if PAWS rejects the segment because of its old timestamp (RFC 7323 section 5.3, R1): the
+    /// segment may have been sent before the sequence numbers wrapped.
     pub(super) fn is_stale(&self, now: Instant, segment: &Segment, start: u64) -> bool {
         self.receiver.timestamps_of(segment).is_some_and(|timestamps| {
             self.receiver.is_older(now, timestamps.value)
@@ -100,8 +102,8 @@ impl Connection {
         })
     }
 
-    /// Returns true for a duplicate ACK without a window change that was overtaken by less than an RTO
-    /// (PAWS-5). It cannot misplace data, and its SACK blocks are still useful (Linux:
+    /// Returns true for a duplicate ACK that does not change the window and was overtaken by less than an RTO
+    /// (PAWS-5). Such an ACK cannot misplace data, and its SACK blocks are still useful (Linux:
     /// `tcp_disordered_ack_check`).
     fn is_overtaken_ack(&self, segment: &Segment, start: u64, value: u32) -> bool {
         segment.seq_len() == 0
@@ -116,9 +118,9 @@ impl Connection {
             self.receiver.challenge(now);
             return false;
         };
-        // R3 comes after R2 and the check above, because a forged timestamp would make PAWS drop the peer's
-        // segments. As on Linux's slow path, an old ACK does not update the timestamp, so with no data in
-        // flight a forger has to know SND.UNA.
+        // R3 is applied only after R2 and the check above; otherwise a forged segment could store a timestamp
+        // that makes PAWS drop the peer's segments. As on Linux's slow path, an old ACK does not update the
+        // timestamp, so with no data in flight a forger has to know SND.UNA.
         if let Some(timestamps) = self.receiver.timestamps_of(segment)
             && ack >= self.sender.snd_una
             && !self.receiver.is_older(now, timestamps.value)
@@ -130,7 +132,8 @@ impl Connection {
         true
     }
 
-    /// Informs the application after an ACK, and acts if nothing is outstanding any more.
+    /// Concludes the handling of an ACK: reports a writable socket, arms the keep-alive timer if nothing is
+    /// outstanding, and reports an acknowledged FIN.
     #[inline(always)]
     pub(super) fn after_ack(&mut self, now: Instant, writable: bool) {
         if writable {

@@ -7,8 +7,8 @@
 //!   data outstanding      retransmissions or zero-window probes ──► given up when the user timeout expires
 //! ```
 //!
-//! The cost per packet is one timestamp: an ACK that delivers data records its arrival. The time of the next
-//! probe is computed from that record when the keep-alive timer expires.
+//! The cost per packet is one timestamp, which records the arrival of an ACK that delivers data. The time of
+//! the next probe is computed from that record when the keep-alive timer expires.
 
 use fullpipe_units::{Duration, Instant};
 
@@ -38,12 +38,12 @@ impl Default for KeepAlive {
 }
 
 impl Connection {
-    /// Returns a keep-alive probe with the present numbers of the connection: an ACK with the last sequence
-    /// number that the peer has acknowledged (RFC 9293 section 3.8.4), which the peer answers. Returns `None`
-    /// if the connection is not established, or has ended.
+    /// Returns a keep-alive probe for the current state of the connection: an ACK with the last sequence
+    /// number that the peer has acknowledged (RFC 9293 section 3.8.4). The peer must answer this probe.
+    /// Returns `None` if the connection is not established, or has ended.
     ///
-    /// The probe may be sent after the connection is lost, for example by another process: the answer of
-    /// the peer then meets no connection, and the reply to it resets the peer.
+    /// The probe may also be sent after the connection has been lost, for example by another process. The
+    /// peer's answer then belongs to no connection, and the reply to the answer resets the peer.
     pub fn probe(&self, now: Instant) -> Option<Segment> {
         if !self.lifecycle.state.carries_data() {
             return None;
@@ -80,7 +80,7 @@ impl Connection {
         let silent = now.saturating_since(self.last_heard());
         let unanswered = self.sender.probes.unanswered();
         if unanswered == 0 && silent < keep_alive.idle {
-            // A segment has arrived since the timer was armed, so the timer is armed again.
+            // A segment has arrived since the timer was armed, so arm the timer again.
             self.watch_silence();
             return;
         }

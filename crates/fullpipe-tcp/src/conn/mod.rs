@@ -10,7 +10,7 @@
 //!                              congestion control ─► control ─► build, pacer
 //! ```
 //!
-//! A connection has four parts. Each part owns its fields; the parts exchange values and do not access each
+//! A connection has four parts. Each part owns its fields. The parts exchange values, and do not access each
 //! other:
 //!
 //! | part | responsibility |
@@ -29,7 +29,8 @@
 //! and then `poll_transmit` until it returns `None`. It calls `poll_event` before that, so that the
 //! application can answer, and once more afterwards, because sending may make the socket writable.
 //!
-//! The memory of a connection is bounded for any behaviour of the peer (`tests/limits.rs`):
+//! The memory of a connection stays within these bounds, regardless of the peer's behaviour
+//! (`tests/limits.rs`):
 //!
 //! | state | bound |
 //! |---|---|
@@ -99,7 +100,7 @@ pub struct Connection {
     soft_error: Option<IcmpError>,
 }
 
-/// Returns the random numbers of a connection with this seed.
+/// Returns the random number generator of a connection with this seed.
 fn draws(seed: u64) -> Draws {
     Draws::new(seed, 0x7463_7000)
 }
@@ -117,8 +118,8 @@ impl Connection {
         Self::server_with(Arc::new(config), seed)
     }
 
-    /// Creates the passive side of a connection, with a configuration that connections share. `seed` takes the
-    /// place of the configuration's seed.
+    /// Creates the passive side of a connection whose configuration is shared with other connections. `seed`
+    /// replaces the seed of the configuration.
     pub(crate) fn server_with(config: Arc<Config>, seed: u64) -> Self {
         Self::new(config, draws(seed), State::Listen)
     }
@@ -137,8 +138,8 @@ impl Connection {
         }
     }
 
-    /// Frees memory that the connection needs only while data is outstanding. The next transmission allocates it
-    /// again, so this is for connections that are idle.
+    /// Frees memory that the connection needs only while data is outstanding. The next transmission allocates
+    /// the memory again, so call this function only for idle connections.
     pub fn free_idle_memory(&mut self) {
         if self.sender.flight_size() == 0 {
             self.sender.free_idle_memory();
@@ -166,7 +167,7 @@ impl Connection {
         self.sender.write(len)
     }
 
-    /// Returns whether the send buffer is full; only a partly filled skb then accepts more data. The
+    /// Returns whether the send buffer is full; only a partly filled skb then accepts more data. An
     /// application learns this only from another write, which takes time.
     pub fn is_full(&self) -> bool {
         self.sender.queue.is_full(self.sender.snd_nxt())

@@ -1,7 +1,7 @@
 //! Order of transmission: probes, lost data, new data, a FIN without data, and a bare ACK.
 //!
-//! This file decides the order and what blocks sending. `tx/fresh.rs` and `tx/retransmit.rs` choose the exact
-//! range.
+//! This file determines the order of transmission and the limit that blocks sending. `tx/fresh.rs` and
+//! `tx/retransmit.rs` choose the exact range.
 
 use fullpipe_units::Instant;
 
@@ -13,7 +13,8 @@ use crate::recovery::scoreboard::RecordNo;
 use crate::tx::fresh::{Allowance, StopReason};
 
 impl Connection {
-    /// Returns true if [`Connection::poll_transmit`] has nothing to send, as for a receiver between two ACKs.
+    /// Returns true if [`Connection::poll_transmit`] has nothing to send, for example on a receiver between
+    /// two ACKs.
     #[inline]
     pub fn is_quiet(&self) -> bool {
         self.lifecycle.state.carries_data() && self.sender.is_idle() && !self.receiver.acks.is_due()
@@ -76,8 +77,8 @@ enum Step {
 }
 
 impl Sender {
-    /// Returns the next transmission of data, a FIN or a probe, and records what limits the sender if there
-    /// is none.
+    /// Returns the next transmission of data, a FIN or a probe. If there is none, records what limits the
+    /// sender.
     fn poll(&mut self, now: Instant) -> Option<Transmit> {
         if let Some(kind) = self.probes.take_due()
             && let Some(transmit) = self.transmit_probe(now, kind)
@@ -105,8 +106,8 @@ impl Sender {
         if copies { self.transmit_copy(now, limit) } else { None }
     }
 
-    /// Returns whether a writer that has waited for less unsent data can continue, after all data that may
-    /// leave has been sent.
+    /// Returns whether a writer that waits for the unsent data to fall below its limit can continue. All data
+    /// that may leave now has been sent.
     fn wakes_writer(&mut self, now: Instant) -> bool {
         let woken = self.queue.on_sent(self.snd_nxt());
         if woken && self.limits.current == SendLimit::Sndbuf {
@@ -116,8 +117,8 @@ impl Sender {
         woken
     }
 
-    /// Holds back lost data while F-RTO tests the path with new data or the FIN. If neither can be sent, ends
-    /// the test and returns the loss.
+    /// Withholds lost data while F-RTO sends new data or the FIN to test whether the timeout was spurious. If
+    /// neither can be sent, ends the test and returns the loss.
     #[cold]
     fn ask_or_repair(&mut self, lost: Option<RecordNo>, now: Instant) -> Option<RecordNo> {
         let asked = self.recovery.rto.has_asked(self.snd_nxt());
@@ -159,7 +160,7 @@ impl Sender {
         }
         let (rwnd, mss) = (self.window_left(), self.mss);
         if fin_pending {
-            // The windows and the pacer hold back the FIN as they do data (Linux: since 6.10).
+            // The windows and the pacer hold back a FIN as they hold back data (Linux: since 6.10).
             return if rwnd > 0 { Step::BareFin } else { Step::Stop(SendLimit::Rwnd) };
         }
         // Linux never fills more than half of the window with one transmission.

@@ -1,4 +1,5 @@
-//! Path memory: what a connection takes from earlier ones to the same client, and what it leaves for later ones.
+//! Path memory: a connection starts with measurements of earlier connections to the same client, and adds its
+//! own for later ones.
 //!
 //! ```text
 //!   Event::Connected ─► recall ─► launch, RTT, rate, loss ─► a new controller, before the first byte
@@ -14,29 +15,30 @@ use super::{Connection, State};
 use crate::cc::{INITIAL_SEGMENTS, Launch};
 use crate::memory::{Capacity, PathMemory, Recollection, SenderTotals, Visit};
 
-/// Least data of a rate sample, in segments, from which the rate of a path is remembered. The initial window of
-/// every connection says nothing about the path.
+/// Minimum amount of data in a rate sample, in segments, for the path memory to store its rate. Any
+/// connection can deliver the data of its initial window, so a smaller sample says nothing about the path.
 const LEAST_SAMPLE: u64 = 2 * INITIAL_SEGMENTS;
 
 /// First flight of a connection: the data within the initial congestion window.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct FirstFlight {
-    /// Stream offset of its end.
+    /// Stream offset at which the first flight ends.
     pub(super) end: u64,
-    /// Bytes of it whose first transmission was lost.
+    /// Number of bytes in the first flight whose first transmission was lost.
     pub(super) lost: u64,
-    /// Whether the connection may launch: no SYN or SYN-ACK was lost.
+    /// Whether the connection may launch, because no SYN or SYN-ACK was lost.
     pub(super) may_launch: bool,
-    /// Whether the flight uses a remembered capacity.
+    /// Whether the first flight uses the capacity from path memory.
     pub(super) informed: bool,
 }
 
 impl Connection {
-    /// Starts the sending half again with what `memory` knows about the path to `client`, and takes the octets of
-    /// its launch from the budgets.
+    /// Restarts the sending half with what `memory` knows about the path to `client`, and deducts the octets
+    /// of the launch from the budgets.
     ///
-    /// The owner of the connection calls this function once, at [`Event::Connected`](super::Event::Connected).
-    /// After the first byte has been sent, it has no effect.
+    /// The owner of the connection calls this function once, at
+    /// [`Event::Connected`](super::Event::Connected). After the first byte has been sent, the call has no
+    /// effect.
     pub fn recall(&mut self, now: Instant, memory: &mut dyn PathMemory, client: IpAddr) {
         if self.is_established() && self.sender.snd_nxt() == 0 {
             let known = memory.recall(now, client);
@@ -53,7 +55,8 @@ impl Connection {
         !before && !self.lifecycle.over
     }
 
-    /// Returns what the connection has measured so far; `None` if it has sent no data or has no RTT sample.
+    /// Returns the measurements of the connection so far, or `None` if it has sent no data or has no RTT
+    /// sample.
     pub fn visit(&self) -> Option<Visit> {
         self.sender.visit()
     }
@@ -65,8 +68,8 @@ impl Connection {
 }
 
 impl Sender {
-    /// Starts again with what is `known` about the path. `grant` returns how many of the octets beyond ten
-    /// segments may be launched.
+    /// Restarts the sending half with what is `known` about the path. `grant` returns how many of the octets
+    /// beyond ten segments the first flight may contain.
     fn recall(
         &mut self,
         now: Instant,

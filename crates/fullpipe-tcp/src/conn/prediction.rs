@@ -15,7 +15,8 @@ use crate::recovery::Phase;
 use crate::wire::{Flags, Segment, Timestamps};
 
 impl Connection {
-    /// Handles the segment and returns true if it was predicted. Otherwise returns false and changes nothing.
+    /// Handles the segment and returns true if it was predicted. Otherwise, returns false and changes
+    /// nothing.
     #[inline]
     pub(super) fn handle_predicted(&mut self, now: Instant, segment: &Segment) -> bool {
         let rcv_nxt = self.receiver.rcv_nxt();
@@ -28,7 +29,7 @@ impl Connection {
         let Some(timestamps) = self.receiver.timestamps_of(segment).filter(|_| expected) else {
             return false;
         };
-        // An older timestamp is left to PAWS on the general path.
+        // PAWS on the general path handles an older timestamp.
         if (timestamps.value.wrapping_sub(self.receiver.ts_recent) as i32) < 0 {
             return false;
         }

@@ -4,8 +4,8 @@
 //!   segment ─► timestamps (PAWS) ─► reassembly ─► window ─► ACK policy ─► `acknowledge`, in all segments
 //! ```
 //!
-//! The receiving half does not access the sending half. The caller passes the values that it needs, the
-//! segment size and the RTT.
+//! The receiving half does not access the sending half. The caller passes the values of the sending half that
+//! it needs: the segment size and the RTT.
 
 use core::ops::Range;
 
@@ -89,7 +89,7 @@ impl Receiver {
             window.start_with(config.mtu.saturating_sub(config.ip.headers()).max(48));
         }
         // In Linux each out-of-order segment occupies an skb, so memory limits the number of segments. In
-        // this engine, memory limits the number of ranges instead.
+        // this engine, memory limits the number of out-of-order ranges instead.
         let most_ranges = usize::try_from(config.rcvbuf.limit().get() / PACKET_BUFFER_MEMORY)
             .unwrap_or(usize::MAX)
             .max(LEAST_RANGES);
@@ -135,8 +135,8 @@ impl Receiver {
         self.irs.plus(1).plus(self.rcv_nxt())
     }
 
-    /// Returns the number of octets of sequence space received in order since the last ACK. A FIN is one of
-    /// them.
+    /// Returns the number of octets of sequence space received in order since the last ACK. The FIN counts as
+    /// one octet.
     fn unacked(&self) -> u64 {
         self.rcv_nxt() - self.last_ack_sent
     }
@@ -166,8 +166,8 @@ impl Receiver {
 
     /// Returns whether `value` is older than the peer's last timestamp. If the last timestamp is more than 24
     /// days old, nothing is compared, because the peer's clock may have advanced by half of its range (RFC
-    /// 7323 section 5.5, PAWS-3). A last timestamp of zero is not compared either: some hosts put zero into
-    /// their SYN, and their real clock may look older.
+    /// 7323 section 5.5, PAWS-3). A last timestamp of zero is not compared either, because some hosts put
+    /// zero into their SYN, and their real clock may look older.
     pub(super) fn is_older(&self, now: Instant, value: u32) -> bool {
         (value.wrapping_sub(self.ts_recent) as i32) < 0
             && self.ts_recent != 0
@@ -203,16 +203,16 @@ impl Receiver {
         }
     }
 
-    /// Sends a challenge ACK, at most once per half second. The limit prevents two connections from answering
-    /// each other endlessly (RFC 5961 section 7, CH-5).
+    /// Requests a challenge ACK, at most once per half second. The limit prevents two connections from
+    /// answering each other endlessly (RFC 5961 section 7, CH-5).
     pub(super) fn challenge(&mut self, now: Instant) {
         if self.may_answer(now) {
             self.acks.demand();
         }
     }
 
-    /// Returns true if the last ACK in response to an unacceptable segment was sent at least half a second
-    /// ago. In this case, the caller sends another such ACK.
+    /// Returns true if no ACK was sent in response to an unacceptable segment within the last half second.
+    /// The caller must then send such an ACK.
     pub(super) fn may_answer(&mut self, now: Instant) -> bool {
         let recently = self.challenged_at.is_some_and(|at| now.saturating_since(at) < CHALLENGE_INTERVAL);
         if !recently {
@@ -230,14 +230,14 @@ impl Receiver {
     }
 
     /// Returns the stream offset at which the receive window ends. A segment that overruns the window is
-    /// accepted whole, so that the next expected octet may lie beyond the edge that was advertised.
+    /// accepted whole, so the next expected octet may lie beyond the advertised edge.
     pub(super) fn window_end(&self) -> u64 {
         self.window.edge().max(self.rcv_nxt())
     }
 
     /// Answers an unacceptable segment with an ACK and accepts nothing from the segment. Octets that were
-    /// already received are reported as a duplicate (RFC 2883). Every segment with data is answered, because
-    /// it cannot be part of an ACK loop.
+    /// already received are reported as a duplicate (RFC 2883). A segment with data is always answered,
+    /// because it cannot be part of an ACK loop.
     #[cold]
     pub(super) fn refuse(
         &mut self,
@@ -278,7 +278,7 @@ impl Receiver {
         let end_of_write =
             if len > 0 && fits && end > before { self.measure(segment, mss) } else { EndOfWrite::No };
         let acceptable = if fits { end } else { end.min(before + u64::from(start + len == before)) };
-        // A stream has one end: a FIN below the data received, or after another FIN, is ignored.
+        // A stream has only one end, so a FIN below the data received, or after another FIN, is ignored.
         if segment.flags.has(Flags::FIN) && self.fin_at.is_none() && end > before && end <= acceptable {
             self.fin_at = Some(end - 1);
         }
@@ -370,7 +370,7 @@ impl Receiver {
                 in_order: arrival.advanced,
                 end_of_write,
                 disorder: arrival.out_of_order || reassembly.has_holes(),
-                // Without SACK, an ACK carries no additional information, so it is not delayed.
+                // Without SACK, the sender counts duplicate ACKs, so they must not be combined.
                 crowded: arrival.crowded || !self.agreed.sack,
                 urgent: arrival.filled_last_hole || arrival.new == 0 || fin == Fin::Urgent,
                 closes: fin == Fin::Delayed,
@@ -398,7 +398,7 @@ impl Receiver {
         let first = taken.min(self.rcv_mss.get());
         self.window.on_read(now, self.copied + first, self.readable() - first, span);
         self.copied += taken;
-        // An ACK that is already due carries the new window.
+        // An ACK that is already due carries the new window, so the read needs no other ACK.
         if taken > 0 && !self.acks.is_due() && self.is_read_acknowledged() {
             self.acks.demand();
         }

@@ -17,7 +17,7 @@ pub struct Stats {
     pub bytes_sent: u64,
     /// Number of segments retransmitted.
     pub retransmits: u64,
-    /// Number of copies sent of segments that were not marked lost; part of `retransmits`.
+    /// Number of copies sent of segments that were not marked lost; included in `retransmits`.
     pub copies: u64,
     /// Number of expiries of the retransmission timeout.
     pub timeouts: u64,

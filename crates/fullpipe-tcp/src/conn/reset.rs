@@ -12,8 +12,8 @@ use fullpipe_units::Ecn;
 use crate::wire::{Flags, SackBlocks, Segment, SeqNum};
 
 /// Returns the reset to send in reply to `segment`, or `None` if `segment` is itself a reset. The function is
-/// intended for a segment to a closed port (RFC 9293 section 3.10.7.1, TCP-4), and for an ACK at a listening
-/// port that belongs to no connection (section 3.10.7.2, TCP-3).
+/// intended for a segment that arrives at a closed port (RFC 9293 section 3.10.7.1, TCP-4), and for an ACK
+/// that arrives at a listening port and belongs to no connection (section 3.10.7.2, TCP-3).
 ///
 /// The reset depends only on `segment`: the host keeps no state and answers each segment with one small
 /// segment.

@@ -21,8 +21,8 @@
 ///   any ──reset, or no answer for too long──► Closed
 /// ```
 /// `close` moves to [`State::FinWait1`] or [`State::LastAck`] at once; the FIN leaves with the last byte
-/// written. From [`State::Established`] to [`State::LastAck`], all segments are handled in the same way: the
-/// sending half and the receiving half decide what is still allowed.
+/// written. From [`State::Established`] to [`State::LastAck`], all segments are handled in the same way,
+/// because the sending half and the receiving half decide what is still allowed.
 /// [`Event::Finished`](super::Event::Finished) reports that the peer has acknowledged our FIN, and
 /// [`Event::PeerClosed`](super::Event::PeerClosed) that the peer's FIN has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

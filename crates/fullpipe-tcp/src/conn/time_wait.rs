@@ -21,7 +21,7 @@ const LENGTH: Duration = Duration::from_secs(60);
 /// unscaled window.
 const ISS_STEP: u64 = 65_537;
 
-/// State that is kept for a connection in TIME-WAIT. A host may keep this state and discard the rest of the
+/// State of a connection in TIME-WAIT. A host may keep only this state and discard the rest of the
 /// connection.
 #[derive(Clone, Debug)]
 pub struct TimeWait {

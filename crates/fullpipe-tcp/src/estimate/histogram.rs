@@ -1,7 +1,7 @@
 //! RTT histogram that yields quantiles in bounded memory.
 //!
-//! Only the range between the smallest and the largest sample has bins: the samples of a connection are rarely
-//! more than a few doublings apart, and an idle connection has one or two.
+//! Only the range between the smallest and the largest sample has bins, because the samples of a connection
+//! rarely spread over more than a few doublings, and an idle connection has only one or two samples.
 
 use fullpipe_units::Duration;
 
@@ -64,7 +64,8 @@ impl RttHistogram {
         self.permille(10 * percent)
     }
 
-    /// Returns a quantile of the RTT like [`RttHistogram::percentile`], but with the quantile in thousandths.
+    /// Returns a quantile of the RTT like [`RttHistogram::percentile`], but takes the quantile in
+    /// thousandths.
     pub fn permille(&self, permille: u64) -> Option<Duration> {
         let wanted = (self.count * permille).div_ceil(1_000).max(1);
         let mut seen = 0;
@@ -85,7 +86,7 @@ impl RttHistogram {
         &mut self.bins[bin - self.first]
     }
 
-    /// Adds all bins up to `bin`.
+    /// Extends the histogram so that it contains `bin`.
     #[cold]
     fn extend_to(&mut self, bin: usize) {
         let begin = bin - bin % GRAIN;
@@ -133,7 +134,7 @@ mod tests {
         assert!((950.0..=980.0).contains(&p95), "{p95}");
         assert_eq!(histogram.min(), Some(Duration::from_millis(1)));
         assert_eq!(histogram.mean(), Some(Duration::from_micros(500_500)));
-        // 1 to 1000 ms are ten doublings.
+        // From 1 to 1000 ms, there are ten doublings.
         let ten = 10 * STEPS as usize;
         assert!((ten..=ten + 2 * GRAIN).contains(&histogram.bins.len()), "{}", histogram.bins.len());
         histogram.add(Duration::MAX);

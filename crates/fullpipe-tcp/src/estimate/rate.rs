@@ -1,8 +1,8 @@
 //! Delivery-rate sampling (draft-ietf-ccwg-bbr section 4.1).
 //!
 //! Each transmission stores a snapshot of the delivered byte count at its departure. When that transmission
-//! is itself delivered, the difference in delivered bytes, divided by the longer of two intervals, is the
-//! delivery rate of the path:
+//! is itself delivered, the estimator divides the number of bytes delivered since then by the longer of two
+//! intervals. The result is the delivery rate of the path:
 //!
 //! ```text
 //!   send_elapsed = P.sent_at - P.first_send_time      time taken to send the delivered data
@@ -10,8 +10,8 @@
 //!   rate         = (delivered - P.delivered) / max(send_elapsed, ack_elapsed)
 //! ```
 //!
-//! The longer interval is used because ACKs that were delayed and arrive together would otherwise show a rate
-//! above that of the path.
+//! The longer interval is used because delayed ACKs that arrive together would otherwise show a rate above
+//! that of the path.
 
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
@@ -39,8 +39,8 @@ pub struct RateSample {
     pub delivered: u64,
     /// Interval in which the bytes were delivered.
     pub interval: Duration,
-    /// Whether the sample is application-limited: the application left part of the window unused during the
-    /// interval.
+    /// Whether the sample is application-limited, because the application left part of the window unused
+    /// during the interval.
     pub app_limited: bool,
 }
 
@@ -64,7 +64,7 @@ pub struct DeliveryRate {
     /// Time at which `delivered` last grew.
     pub delivered_time: Instant,
     first_send_time: Instant,
-    /// Value of `delivered` up to which samples are marked application-limited; zero if no samples are being
+    /// Value of `delivered` up to which samples are marked application-limited; zero if samples are not being
     /// marked.
     app_limited_until: u64,
     next_round_delivered: u64,
@@ -75,7 +75,7 @@ impl DeliveryRate {
     /// Returns the delivery snapshot for a transmission that leaves at `departure`.
     pub fn on_send(&mut self, departure: Instant, inflight: u64, len: u64, lost: u64) -> RateSnapshot {
         if inflight == 0 {
-            // A new flight starts: the idle time must not lower the delivery rate.
+            // A new flight starts, and the idle time before it must not lower the delivery rate.
             self.first_send_time = departure;
             self.delivered_time = departure;
         }
@@ -114,7 +114,7 @@ impl DeliveryRate {
         (!interval.is_zero() && min_rtt.is_none_or(|min| interval >= min)).then_some(interval)
     }
 
-    /// Stores a rate sample for reports, as the kernel does for `tcpi_delivery_rate`. An application-limited
+    /// Stores a rate sample for reports, as the kernel stores `tcpi_delivery_rate`. An application-limited
     /// sample does not replace an earlier sample with a higher rate.
     pub fn keep(&mut self, sample: RateSample) {
         if !sample.app_limited || self.last.is_none_or(|last| sample.is_at_least(last)) {
@@ -137,7 +137,7 @@ impl DeliveryRate {
     }
 
     /// Marks samples application-limited until all data in flight has been delivered. The caller must call
-    /// this method when the application has nothing to send although the window has room.
+    /// this method if the application has nothing to send although the window has room.
     pub fn mark_app_limited(&mut self, inflight: u64) {
         self.app_limited_until = (self.delivered + inflight).max(1);
     }
@@ -156,8 +156,8 @@ mod tests {
         Instant::ZERO + Duration::from_millis(ms)
     }
 
-    /// The longer of the send and ACK intervals is used (DR-1 and DR-2). An interval below `min_rtt` is
-    /// invalid.
+    /// The rate sample uses the longer of the send and ACK intervals (DR-1 and DR-2). An interval below
+    /// `min_rtt` is invalid.
     #[test]
     fn the_longer_interval_counts() {
         let snapshot = RateSnapshot {

@@ -1,9 +1,10 @@
 //! Smoothed RTT and retransmission timeout (RFC 6298, in Linux's form).
 //!
-//! The kernel's floor applies to the variance, `RTO = SRTT + max(200 ms, 4 RTTVAR)`, instead of `max(200 ms,
-//! SRTT + 4 RTTVAR)`: a long path keeps 200 ms of slack above its RTT. A large drop in the RTT changes the
-//! deviation with an eighth of the usual gain, so that a draining queue does not look like jitter. The
-//! variance decays only once per round trip. [`RtoRule`] also offers the RFC's form.
+//! Like the kernel, the estimator applies the floor to the variance, `RTO = SRTT + max(200 ms, 4 RTTVAR)`,
+//! instead of `max(200 ms, SRTT + 4 RTTVAR)`. A long path therefore keeps 200 ms of slack above its RTT. If
+//! the RTT drops far, the deviation changes with an eighth of the usual gain, so that a draining queue does
+//! not look like jitter. The variance decays only once per round trip. [`RtoRule`] also offers the RFC's
+//! form.
 
 use fullpipe_units::{Duration, Instant};
 
@@ -58,7 +59,7 @@ impl RttEstimator {
         let srtt = srtt.as_nanos();
         let deviation = m.abs_diff(srtt);
         // mdev += (|err| - mdev) / 4, stored times four. If the RTT falls by more than mdev, the gain is an
-        // eighth of that.
+        // eighth of the usual gain.
         let mdev = self.mdev4 / 4;
         self.mdev4 = if m < srtt && deviation > mdev {
             self.mdev4 + (deviation - mdev) / 8
@@ -170,8 +171,8 @@ mod tests {
         assert_eq!(feed(&[]).rto(), RTO_INITIAL);
     }
 
-    /// With a floor of 50 ms, the timeout falls to 50 ms above a steady RTT. The deviation has no floor, and
-    /// falls below any margin.
+    /// With a floor of 50 ms, the timeout falls to 50 ms above a steady RTT. The mean deviation has no floor,
+    /// and falls below any bound.
     #[test]
     fn a_lower_floor_leaves_less_slack() {
         let mut estimator = RttEstimator::new(RtoRule::Slack { floor: MS(50) });
@@ -200,7 +201,7 @@ mod tests {
         }
     }
 
-    /// With profile `rfc`, at a constant RTT, RTTVAR falls to zero, and the RTO stays one clock tick above
+    /// With profile `rfc` and a constant RTT, RTTVAR falls to zero, and the RTO stays one clock tick above
     /// SRTT (RFC 6298 section 2; RTO-6).
     #[test]
     fn rto_6_a_tick_is_left() {

@@ -1,45 +1,47 @@
-//! Kill switch: ends larger launches on a host that sends much more than its clients need.
+//! Kill switch, which ends larger launches on a host that sends much more than its clients need.
 
 use std::fmt;
 
 use fullpipe_units::{Duration, Instant};
 
-/// Octets sent per octet needed, beyond 1 / (1 - loss), above which the switch acts: 0.1.
+/// Number of octets sent per octet needed, beyond 1 / (1 - loss), above which the switch acts: 0.1.
 const OVERHEAD: f64 = 0.1;
-/// Time for which the overhead has to last.
+/// Time for which the overhead must last.
 const LASTING: Duration = Duration::from_secs(30);
 /// Multiple of the usual share of connections with a timeout, above which the switch acts.
 const TIMEOUTS: f64 = 2.0;
-/// Least data in an observation in octets: 1000 full segments. A single spurious retransmission of a short
-/// response would otherwise count.
+/// Minimum number of octets needed in an observation: 1000 full segments. With less data, a single spurious
+/// retransmission of a short response would count.
 const LEAST_OCTETS: u64 = 1_448_000;
-/// Connections in an observation for a comparison of their timeouts.
+/// Minimum number of connections in an observation whose timeouts are compared.
 const LEAST_CONNECTIONS: u64 = 100;
 
 /// Sums over all connections of a sender since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SenderTotals {
-    /// Octets sent and no longer in flight, including retransmissions and copies.
+    /// Octets that were sent and are no longer in flight, including retransmissions and copies.
     pub sent: u64,
     /// Octets that the clients have acknowledged.
     pub needed: u64,
-    /// Octets sent after the first flights, which are a part of `sent`, and those of them that were lost. What a
-    /// client has received twice was not lost.
+    /// Octets sent after the first flights, which are included in `sent`. `later_lost` is the number of these
+    /// octets that were lost, excluding what a client has received twice.
     pub later_sent: u64,
-    /// See `later_sent`.
+    /// Lost octets out of `later_sent`.
     pub later_lost: u64,
-    /// Connections that launched more than ten segments, and those of them with a retransmission timeout.
+    /// Connections that launched more than ten segments. `launched_timeouts` is the number of these
+    /// connections with a retransmission timeout.
     pub launched: u64,
-    /// See `launched`.
+    /// Connections out of `launched` with a retransmission timeout.
     pub launched_timeouts: u64,
-    /// Connections that launched ten segments, and those of them with a retransmission timeout.
+    /// Connections that launched ten segments. `plain_timeouts` is the number of these connections with a
+    /// retransmission timeout.
     pub plain: u64,
-    /// See `plain`.
+    /// Connections out of `plain` with a retransmission timeout.
     pub plain_timeouts: u64,
 }
 
 impl SenderTotals {
-    /// Adds the sums of other connections.
+    /// Returns the sums over these and `other` connections.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -71,18 +73,18 @@ impl SenderTotals {
 /// Reason for which the switch has acted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum TripReason {
-    /// More was sent than needed for half a minute.
+    /// For half a minute, the host sent more than its clients needed.
     Overhead {
         /// Octets sent per octet needed.
         sent_per_needed: f64,
-        /// Bound that the loss of the path permits.
+        /// Highest value of `sent_per_needed` that the loss of the path explains.
         bound: f64,
     },
-    /// More connections than usual had a timeout.
+    /// A larger share of connections than usual had a timeout.
     Timeouts {
         /// Share of the connections with a larger launch that had a timeout.
         share: f64,
-        /// Share of the other connections.
+        /// Share of the other connections that had a timeout.
         usual: f64,
     },
 }
@@ -106,10 +108,10 @@ impl fmt::Display for TripReason {
     }
 }
 
-/// Observer of all connections of a sender, which acts once and stays so until [`KillSwitch::reset`].
+/// Observer of all connections of a sender, which acts at most once until [`KillSwitch::reset`].
 #[derive(Clone, Debug, Default)]
 pub struct KillSwitch {
-    /// Time and totals at the begin of the current observation.
+    /// Time and totals at the start of the current observation.
     from: Option<(Instant, SenderTotals)>,
     reason: Option<TripReason>,
 }
@@ -125,7 +127,8 @@ impl KillSwitch {
         *self = Self::default();
     }
 
-    /// Takes the sums over all connections, about once per second. Returns the reason if the switch acts now.
+    /// Takes the sums over all connections; must be called about once per second. Returns the reason if the
+    /// switch acts now.
     pub fn observe(&mut self, now: Instant, totals: SenderTotals) -> Option<TripReason> {
         let (from, before) = *self.from.get_or_insert((now, totals));
         if self.reason.is_some() || now.saturating_since(from) < LASTING {
@@ -139,7 +142,8 @@ impl KillSwitch {
 
 fn overhead(totals: SenderTotals) -> Option<TripReason> {
     let SenderTotals { sent, needed, later_sent, later_lost, .. } = totals;
-    // The loss of the path is that of later data. A launch that overflows queues would otherwise excuse itself.
+    // The later data measures the loss of the path. Otherwise a launch that overflows queues would justify
+    // itself.
     let loss = later_lost as f64 / later_sent.max(1) as f64;
     let bound = 1.0 / (1.0 - loss.min(0.5)) + OVERHEAD;
     let sent_per_needed = sent as f64 / needed.max(1) as f64;
@@ -153,7 +157,7 @@ fn timeouts(totals: SenderTotals) -> Option<TripReason> {
         return None;
     }
     let (share, usual) = (launched_timeouts as f64 / launched as f64, plain_timeouts as f64 / plain as f64);
-    // Without any timeout among the others, one of them counts.
+    // If none of the other connections had a timeout, one of them counts as having had one.
     let usual = usual.max(1.0 / plain as f64);
     (share > TIMEOUTS * usual).then_some(TripReason::Timeouts { share, usual })
 }
@@ -166,7 +170,7 @@ mod tests {
         Instant::ZERO + Duration::from_secs(seconds)
     }
 
-    /// Returns what the switch says about each second, if each adds `step`.
+    /// Runs the switch for `seconds`, each of which adds `step`, and returns the seconds at which it acted.
     fn observed(step: SenderTotals, seconds: u64) -> (KillSwitch, Vec<u64>) {
         let (mut switch, mut acted) = (KillSwitch::default(), Vec::new());
         for second in 0..=seconds {
@@ -204,7 +208,7 @@ mod tests {
         assert_eq!((switch.reason(), switch.observe(at(200), SenderTotals::default())), (None, None));
     }
 
-    /// Loss explains as many retransmissions as segments were lost.
+    /// Loss explains as many retransmissions as there were lost segments.
     #[test]
     fn loss_is_no_reason() {
         let lossy = SenderTotals {

@@ -4,22 +4,22 @@ use fullpipe_units::{Bytes, Rate};
 
 use crate::tunables::{TunableError, within};
 
-/// Size of the memory, and octets beyond ten segments that may be launched.
+/// Size of path memory, and limits on the octets that launches may send beyond ten segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryLimits {
-    /// Number of prefixes that are remembered, and of clients whose budget is known.
+    /// Number of prefixes that path memory stores, and of clients whose budget it stores.
     pub prefixes: usize,
-    /// Octets beyond ten segments per round trip to one client, over all its connections.
+    /// Octets beyond ten segments per round trip to one client, for all its connections together.
     pub client: Bytes,
-    /// Octets beyond ten segments per round trip to one prefix.
+    /// Octets beyond ten segments per round trip to one prefix, for all its clients together.
     pub prefix: Bytes,
-    /// Share of the rate of the device that launches beyond ten segments may use, in thousandths.
+    /// Share of the device's rate that launches beyond ten segments may use, in thousandths.
     pub device_permille: u32,
 }
 
 impl MemoryLimits {
-    /// Default limits. The budgets are also the largest permitted ones: a larger budget would take capacity from
-    /// others on the same path.
+    /// Default limits. These budgets are also the largest permitted ones, because a larger budget would take
+    /// capacity from others on the same path.
     pub const DEFAULT: Self = Self {
         prefixes: 65_536,
         client: Bytes::from_kib(64),
@@ -32,7 +32,7 @@ impl MemoryLimits {
         rate.mul_div(self.device_permille.into(), 1_000).max(Rate::from_bps(1))
     }
 
-    /// Checks that each limit is in its range.
+    /// Checks that each limit is within its range.
     ///
     /// # Errors
     /// Returns an error that names the first limit out of its range, and the range.

@@ -1,16 +1,16 @@
-//! Path memory: what earlier connections have learnt about the paths to their clients, and how large a first
-//! flight it permits.
+//! Path memory: what earlier connections have measured on the paths to their clients, and the size of the first flight
+//! that follows from it.
 //!
 //! ```text
 //!   end of a connection ─► record ─► prefix: RTT, rate, window, loss, launch level (governor)
 //!   new connection ─► recall ─► launch window, loss ─► grant ─► octets beyond ten segments (budgets)
 //! ```
 //!
-//! Clients in one /24 (IPv4) or /48 (IPv6) share an entry, as they usually share the bottleneck. The table has a
-//! fixed size, and a keyed hash chooses the place of an entry, so that a client cannot select the entries that
-//! it displaces. The driver passes the time and the key; this module does no I/O.
+//! Clients in one /24 (IPv4) or /48 (IPv6) share an entry, because they usually share the bottleneck. The table has a
+//! fixed size, and a keyed hash selects the place of an entry, so that a client cannot choose which entries it
+//! displaces. The driver passes the time and the key; this module does no I/O.
 //!
-//! Three rules keep larger first flights safe. They hold for all connections together:
+//! Three rules keep larger first flights safe. They apply to all connections together:
 //!
 //! | rule | effect |
 //! |---|---|
@@ -37,48 +37,50 @@ use table::Table;
 const SET_STREAM: u64 = 0x7365_7473;
 const TAG_STREAM: u64 = 0x7461_6773;
 
-/// Launch windows of the governor in segments, from the most careful one. The last one is the default of surge.
+/// Launch windows of the governor in segments, from the smallest one. The last one is the default of surge.
 const LEVELS: [u32; 4] = [10, 20, 32, Launch::DEFAULT.window];
-/// Excess of the loss of a first flight over later loss, above which the launch was too large: 2 %.
+/// Threshold for the loss of a first flight minus the later loss, above which the launch counts as too large: 2 %.
 const EXCESS: f64 = 0.02;
-/// Weight of the latest launch in the mean excess. One launch has to lose 16 % more than later data for a step
-/// down, or several launches less. With random loss of 3 %, the mean of launches of 44 segments exceeds 2 % once
-/// in a thousand launches.
+/// Weight of the latest launch in the mean excess. For a step down, one launch must lose 16 % more than later data, or
+/// several launches must lose less than that in excess. With random loss of 3 %, the mean over launches of 44 segments
+/// exceeds 2 % once in a thousand launches.
 const EXCESS_WEIGHT: f64 = 0.125;
-/// Clean launches for a step up.
+/// Number of clean launches after which the governor takes a step up.
 const CLEAN_LAUNCHES: u32 = 10;
-/// Time for which a prefix launches with ten segments after a warning: a congestive loss in a first flight that knew
-/// the capacity of the path, or after which it is not known.
+/// Time for which a prefix launches with ten segments after a warning. A warning is a congestive loss in a first flight
+/// that knew the capacity of the path, or after which the capacity is not known.
 const FLAGGED: Duration = Duration::from_secs(600);
 
-/// Lost segments of a first flight that make a congestive loss a warning. A mark is one without a loss.
+/// Number of lost segments in a first flight from which a congestive loss is a warning. An ECN mark without a loss is
+/// also a warning.
 const LEAST_WARNING: u64 = 3;
 
-/// Time for which RTT and loss are remembered, and capacity (RFC 9959 requires that both age).
+/// Time for which path memory keeps RTT and loss. The next constant is the time for capacity; RFC 9959 requires that
+/// both expire.
 const LIFE: Duration = Duration::from_secs(3_600);
 const CAPACITY_LIFE: Duration = Duration::from_secs(600);
-/// Least time between two resumed windows of one prefix.
+/// Minimum time between two connections of one prefix that resume a stored window.
 const RESUME_EVERY: Duration = Duration::from_secs(10);
-/// Remembered windows below this multiple of ten segments are not worth resuming.
+/// Minimum window that is worth resuming, as a multiple of ten segments.
 const LEAST_RESUMED: u64 = 4;
-/// Share of the remembered rate and window that a new connection may use at once: a half (RFC 9959 section 3.3).
+/// Divisor of the remembered rate and window: a new connection may use one half at once (RFC 9959 section 3.3).
 const RESUMED_SHARE: u64 = 2;
 /// Weight of the latest connection in the mean loss.
 const LOSS_WEIGHT: f64 = 0.25;
-/// Least data of a connection for a measurement of its loss, in segments.
+/// Minimum amount of data in a connection for a measurement of its loss, in segments.
 const LEAST_SAMPLE: u64 = 100;
 
-/// Time over which the device's budget may accumulate.
+/// Longest time over which the device's budget accumulates.
 const DEVICE_BURST: Duration = Duration::from_millis(100);
-/// RTT of a budget if it is not known.
+/// RTT on which a budget is based if the RTT is not known.
 const ASSUMED_RTT: Duration = Duration::from_millis(100);
 
-/// Memory of paths, as the owner of the connections uses it.
+/// Interface to the memory of paths, for the owner of the connections.
 pub trait PathMemory: fmt::Debug + Send {
     /// Returns what is known about the path to `client`.
     fn recall(&mut self, now: Instant, client: IpAddr) -> Recollection;
 
-    /// Records what a connection to `client` has measured, at its end.
+    /// Records the measurements of a connection to `client`; called when the connection ends.
     fn record(&mut self, now: Instant, client: IpAddr, visit: &Visit);
 
     /// Returns how many of the `wanted` octets beyond ten segments a new connection to `client` with this RTT may
@@ -88,7 +90,7 @@ pub trait PathMemory: fmt::Debug + Send {
     /// Passes the sums over all connections of the sender to the [`KillSwitch`].
     fn observe(&mut self, now: Instant, totals: SenderTotals);
 
-    /// Returns why larger launches are forbidden, and how much is remembered.
+    /// Returns the state of the memory, with the reason if larger launches are forbidden.
     fn summary(&self) -> MemorySummary;
 }
 
@@ -100,16 +102,17 @@ pub struct MemorySummary {
     /// Number of connections that launched more than ten segments.
     pub launches: u64,
     /// Number of connections that had to launch fewer segments than their prefix permits, because a budget was
-    /// used up.
+    /// exhausted.
     pub over_budget: u64,
     /// Reason for which the kill switch has acted.
     pub tripped: Option<TripReason>,
 }
 
-/// What is known about a path before the first byte.
+/// Values known about a path before the first byte.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Recollection {
-    /// Largest launch window in segments that the governor permits; `None` for that of the configuration.
+    /// Largest launch window in segments that the governor permits; `None` permits the launch window of the
+    /// configuration.
     pub window: Option<u32>,
     /// Smallest RTT of the last connection.
     pub rtt: Option<Duration>,
@@ -119,14 +122,15 @@ pub struct Recollection {
     pub loss: Probability,
     /// Rate and window of an earlier connection.
     pub capacity: Option<Capacity>,
-    /// Whether a half of the capacity may be used at once. Otherwise, it may only slow a launch down.
+    /// Whether a new connection may use half of the capacity at once. Otherwise the capacity may only slow down a
+    /// launch.
     pub resumes: bool,
     /// Whether the kill switch has acted.
     pub halted: bool,
 }
 
 impl Recollection {
-    /// Nothing is known, and the launch of the configuration is permitted.
+    /// No knowledge about the path; permits the launch of the configuration.
     pub const NONE: Self = Self {
         window: None,
         rtt: None,
@@ -138,18 +142,18 @@ impl Recollection {
     };
 }
 
-/// Rate that a path has carried, and the data in flight at that rate.
+/// Rate that a path has carried, and the amount of data in flight at that rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
     /// Delivery rate.
     pub rate: Rate,
-    /// Data in flight at that rate without a queue: rate times the smallest RTT.
+    /// Data in flight at that rate when the queue is empty: the rate times the smallest RTT.
     pub cwnd: Bytes,
-    /// Whether the path was the limit. Otherwise, it may carry more.
+    /// Whether the path limited the rate. Otherwise, it may carry more.
     pub is_bottleneck: bool,
 }
 
-/// Measurements of one connection, at its end.
+/// Measurements of one connection when it ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Visit {
     /// Smallest RTT.
@@ -158,24 +162,24 @@ pub struct Visit {
     pub rttvar: Duration,
     /// Rate and window, if the connection was long enough to measure them.
     pub capacity: Option<Capacity>,
-    /// Segments of the first flight, and those of them that were lost.
+    /// Segments of the first flight. `launch_lost` is the number of these segments that were lost.
     pub launched: u64,
-    /// See `launched`.
+    /// Lost segments out of `launched`.
     pub launch_lost: u64,
-    /// Segments sent later, and those of them that were lost.
+    /// Segments sent after the first flight. `later_lost` is the number of these segments that were lost.
     pub later: u64,
-    /// See `later`.
+    /// Lost segments out of `later`.
     pub later_lost: u64,
     /// Whether a loss in the first flight was congestive.
     pub congested: bool,
-    /// Whether the first flight used a remembered capacity.
+    /// Whether the first flight used a capacity from path memory.
     pub informed: bool,
 }
 
 impl Visit {
-    /// Returns whether congestion in the first flight was met although the capacity of the path was known, or without
-    /// a measurement of the bottleneck by which the next launch could do better. One or two lost segments are no
-    /// warning: in a short queue, random loss looks like congestion.
+    /// Returns whether congestion in the first flight is a warning: it occurred although the capacity of the path was
+    /// known, or there is no measurement of the bottleneck with which the next launch could do better. One or two lost
+    /// segments are not a warning, because in a short queue random loss looks like congestion.
     fn is_warning(&self) -> bool {
         let many = self.launch_lost == 0 || self.launch_lost >= LEAST_WARNING;
         self.congested
@@ -185,12 +189,12 @@ impl Visit {
 }
 
 impl Recollection {
-    /// Returns the launch of a connection whose handshake took `rtt`, where `configured` is the launch on an
-    /// unknown path and `rwnd` the window that the client offers.
+    /// Returns the launch of a connection whose handshake took `rtt`. `configured` is the launch on an unknown path,
+    /// and `rwnd` is the window that the client offers.
     ///
-    /// A launch is no faster than a bottleneck that an earlier connection has measured. On a path that carried
-    /// more than the configured launch, it has up to half of the remembered rate and window. Both hold only if
-    /// the RTT matches (RFC 9959 sections 3.2 and 3.3).
+    /// The rate of a launch does not exceed that of a bottleneck that an earlier connection has measured. On a path
+    /// that carried more than the configured launch, the launch has up to half of the remembered rate and window. Both
+    /// rules apply only if the RTT matches (RFC 9959 sections 3.2 and 3.3).
     pub fn launch(&self, configured: Launch, rtt: Option<Duration>, rwnd: Bytes, mss: u64) -> Launch {
         let window = self.window.map_or(configured.window, |most| configured.window.min(most));
         let governed = Launch { window, ..configured };
@@ -214,7 +218,7 @@ impl Recollection {
     }
 }
 
-/// Token bucket of octets.
+/// Token bucket that counts octets.
 #[derive(Clone, Copy, Debug)]
 struct Budget {
     octets: u64,
@@ -237,7 +241,7 @@ impl Budget {
     }
 }
 
-/// Entry of a prefix.
+/// Entry of a prefix in path memory.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     /// Time of the last measurement; `None` before the first one.
@@ -272,11 +276,11 @@ impl Entry {
         }
     }
 
-    /// Remembers the capacity that a connection has measured. A connection that was too short to meet the
-    /// bottleneck shows only what the path carries at least.
+    /// Stores the capacity that a connection has measured. A connection that was too short to fill the bottleneck shows
+    /// only a lower bound of the capacity.
     fn take_capacity(&mut self, now: Instant, visit: &Visit) {
         if visit.is_warning() {
-            // RFC 9959 section 3.4: the saved state is dropped.
+            // RFC 9959 section 3.4: discard the saved state.
             self.capacity = None;
             return;
         }
@@ -287,13 +291,13 @@ impl Entry {
         }
     }
 
-    /// Takes a launch into account (the governor).
+    /// Adjusts the launch window of the prefix after a launch (the governor).
     fn govern(&mut self, now: Instant, visit: &Visit) {
         if visit.is_warning() {
             self.flagged_until = now + FLAGGED;
         }
         if visit.launched <= INITIAL_SEGMENTS && self.level > 0 {
-            // The flight was no larger than that of every connection.
+            // This first flight was no larger than the ten segments of any connection.
             return;
         }
         let later = if visit.later >= LEAST_SAMPLE {
@@ -319,8 +323,7 @@ fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-/// Memory of a bounded number of prefixes and as many clients, whose least recently used entries make room for new
-/// ones.
+/// Memory of a bounded number of prefixes and clients, in which new entries replace the least recently used ones.
 #[derive(Debug)]
 pub struct Memory {
     key: u64,
@@ -335,7 +338,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Returns an empty memory for a device with this rate, with the default limits. `key` is secret; it should be
+    /// Returns an empty memory for a device with this rate, with the default limits. `key` must be secret and should be
     /// random.
     pub fn new(key: u64, device_rate: Rate) -> Self {
         Self::with_limits(key, device_rate, MemoryLimits::DEFAULT)
@@ -379,7 +382,7 @@ fn prefix_of(client: IpAddr) -> u128 {
         IpAddr::V4(v4) => u128::from(u32::from(v4) & 0xffff_ff00),
         IpAddr::V6(v6) => match v6.to_ipv4_mapped() {
             Some(v4) => prefix_of(IpAddr::V4(v4)),
-            // A /48 of zeros would equal an IPv4 prefix without this bit.
+            // Without this bit, a /48 of zeros would equal an IPv4 prefix.
             None => ((u128::from(v6) >> 80) << 80) | 1,
         },
     }

@@ -1,8 +1,8 @@
-//! Table of bounded size, whose least recently used entries make room for new ones.
+//! Table of bounded size, in which new entries replace the least recently used ones.
 
 use fullpipe_units::Instant;
 
-/// Entries per set.
+/// Number of entries per set.
 pub(super) const WAYS: usize = 8;
 
 /// Entry of a [`Table`].
@@ -25,8 +25,8 @@ impl<T> Table<T> {
         Self { sets: (0..entries.div_ceil(WAYS).max(1)).map(|_| Vec::new()).collect() }
     }
 
-    /// Returns the value with this tag in the set that `hash` selects. If there is none, makes one, which replaces
-    /// the least recently used value of a full set.
+    /// Returns the value with this tag in the set that `hash` selects. If there is none, creates one, which replaces
+    /// the least recently used value if the set is full.
     pub(super) fn entry(
         &mut self,
         now: Instant,

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use super::*;
 
 const MSS: u64 = 1_448;
-/// Launch window that the configuration asks for.
+/// Launch window of the configuration, in segments.
 const WINDOW: u32 = 44;
 const RTT: Duration = Duration::from_millis(50);
 
@@ -21,12 +21,12 @@ fn memory() -> Memory {
     Memory::new(7, Rate::from_bps(10_000_000_000))
 }
 
-/// Returns the launch window that a client of a configuration with [`WINDOW`] segments gets.
+/// Returns the launch window that a client gets if the configuration specifies [`WINDOW`] segments.
 fn window(memory: &mut Memory, now: u64, number: u32) -> u32 {
     memory.recall(at(now), client(number)).window.unwrap_or(WINDOW)
 }
 
-/// A connection whose first flight had `launched` segments, `lost` of which were lost.
+/// Returns the measurements of a connection whose first flight had `launched` segments, `lost` of which were lost.
 fn visit(launched: u32, lost: u64) -> Visit {
     Visit {
         rtt: RTT,
@@ -45,8 +45,8 @@ fn visit(launched: u32, lost: u64) -> Visit {
     }
 }
 
-/// A prefix on which a fifth of each first flight is lost launches with 44, 32, 20 and then 10 segments. Thirty
-/// clean launches later, it is back at 44.
+/// If each first flight to a prefix loses a fifth, the prefix launches with 44, 32, 20 and then 10 segments. After
+/// thirty launches without loss, it is back at 44.
 #[test]
 fn the_governor_needs_three_launches_down_and_thirty_up() {
     let mut memory = memory();
@@ -59,7 +59,7 @@ fn the_governor_needs_three_launches_down_and_thirty_up() {
     (0..4).for_each(|now| launch(now, 20));
     (4..35).for_each(|now| launch(now, 0));
     assert_eq!(windows[..4], [44, 32, 20, 10]);
-    // The fourth launch was lossy as well, so the clean ones begin with the fifth.
+    // The fourth launch also lost segments, so the clean launches begin with the fifth.
     assert_eq!((windows[4], windows[13], windows[14], windows[24]), (10, 10, 20, 32));
     assert_eq!((windows[33], windows[34]), (32, 44));
     assert_eq!(window(&mut memory, 40, 999), 44, "another prefix");
@@ -78,8 +78,9 @@ fn random_loss_is_not_the_fault_of_a_launch() {
     assert!((loss - 0.03).abs() < 0.001, "{loss}");
 }
 
-/// After a congestive loss in a first flight that used the remembered capacity, a prefix launches with ten segments
-/// for ten minutes. The same holds without a measurement of the bottleneck. Otherwise, the next launch uses it.
+/// After a congestive loss in a first flight that used the remembered capacity, a prefix launches with ten segments for
+/// ten minutes. The same is true if there is no measurement of the bottleneck. Otherwise, the next launch uses this
+/// measurement.
 #[test]
 fn congestion_flags_a_prefix() {
     let mut memory = memory();
@@ -100,8 +101,8 @@ fn congestion_flags_a_prefix() {
     assert_eq!(window(&mut memory, 600, 2), 44);
 }
 
-/// Half of the remembered rate and window are resumed, once in ten seconds, for ten minutes, and only if the RTT
-/// matches.
+/// A connection resumes half of the remembered rate and window, once in ten seconds, for ten minutes, and only if the
+/// RTT matches.
 #[test]
 fn a_window_is_resumed_by_half() {
     let mut memory = memory();
@@ -123,8 +124,8 @@ fn a_window_is_resumed_by_half() {
     assert_eq!(memory.recall(at(3_601), client(1)).rtt, None);
 }
 
-/// A launch is no faster than a bottleneck that was measured, in any number of connections. A rate at which the
-/// path was not the limit does not slow it down, and a window of less than forty segments is not resumed.
+/// A launch is no faster than a measured bottleneck, for any number of connections. A rate that the path did not limit
+/// does not slow down a launch, and a window of less than forty segments is not resumed.
 #[test]
 fn a_slow_bottleneck_slows_the_launch() {
     let rwnd = Bytes::from_mib(6);
@@ -143,8 +144,8 @@ fn a_slow_bottleneck_slows_the_launch() {
     assert_eq!([launch(9, true), launch(5, true), launch(9, false)], [(44, 9), (44, 5), (44, 20)]);
 }
 
-/// A later connection that did not meet the bottleneck leaves a higher capacity, and raises a lower one. Congestion
-/// in a first flight removes it.
+/// A later connection that did not fill the bottleneck leaves a higher stored capacity unchanged, and raises a lower
+/// one. Congestion in a first flight removes the stored capacity.
 #[test]
 fn capacity_is_that_of_the_bottleneck() {
     let mut memory = memory();
@@ -162,8 +163,8 @@ fn capacity_is_that_of_the_bottleneck() {
     assert_eq!(rate(605, 80, true, true), None);
 }
 
-/// 10 000 connections at once: a client launches at most 64 KiB beyond ten segments, a prefix 256 KiB, and all of
-/// them together 5 % of the device.
+/// If 10 000 connections launch at once, a client gets at most 64 KiB beyond ten segments, a prefix 256 KiB, and all of
+/// them together 5 % of the device's rate.
 #[test]
 fn budgets_hold_with_ten_thousand_connections() {
     let wanted = Bytes::new(34 * MSS);
@@ -179,7 +180,7 @@ fn budgets_hold_with_ten_thousand_connections() {
     assert_eq!(sum(&mut memory(), &v6), 256 << 10);
 }
 
-/// The budgets return with time: a client's within a round trip.
+/// The budgets refill with time; the budget of a client refills within a round trip.
 #[test]
 fn budgets_return() {
     let mut memory = memory();
@@ -191,7 +192,7 @@ fn budgets_return() {
     assert_eq!((grant(&mut memory, 25), grant(&mut memory, 10_000)), (32_768, 65_536));
 }
 
-/// While the kill switch has acted, nothing beyond ten segments is launched, and the reason is in the summary.
+/// After the kill switch has acted, no launch exceeds ten segments, and the summary contains the reason.
 #[test]
 fn the_kill_switch_forbids_launches() {
     let mut memory = memory();
@@ -208,7 +209,7 @@ fn the_kill_switch_forbids_launches() {
     assert_eq!(reason, "for 30s, connections sent 1.20 bytes per byte needed, which is more than 1.10");
 }
 
-/// A configuration may lower the limits, and not raise them.
+/// A configuration may lower the limits, but not raise them.
 #[test]
 fn limits_have_ranges() {
     const DEFAULT: MemoryLimits = MemoryLimits::DEFAULT;
@@ -237,7 +238,7 @@ fn limits_have_ranges() {
     assert_eq!(memory.grant(at(1), client(1), Bytes::from_mib(1), Some(RTT)), Bytes::ZERO, "no budget");
 }
 
-/// However many clients there are, the tables stay within their size, and the latest clients are remembered.
+/// Regardless of the number of clients, the tables stay within their size and remember the latest clients.
 #[test]
 fn the_table_is_bounded() {
     let mut memory = memory();
@@ -248,7 +249,7 @@ fn the_table_is_bounded() {
     assert!(memory.prefixes.len() > 65_536 * 9 / 10, "{}", memory.prefixes.len());
     assert!(memory.recall(at(200_000), client(256 * 199_999)).rtt.is_some());
     assert!(size_of::<Entry>() <= 192, "{}", size_of::<Entry>());
-    // Another key distributes the entries in another way.
+    // A different key distributes the entries differently.
     assert_ne!(memory.place(1), Memory::new(8, Rate::MAX).place(1));
     let mapped = IpAddr::from(Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped());
     assert_eq!(prefix_of(mapped), prefix_of(client(2)));

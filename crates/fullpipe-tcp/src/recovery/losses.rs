@@ -1,4 +1,4 @@
-//! Result of loss detection: the records that one event marked lost.
+//! Result of loss detection: the records that one event has marked lost.
 
 use crate::cc::{LossCause, Lost};
 
@@ -18,8 +18,8 @@ struct Marked {
     first_transmission: bool,
 }
 
-/// Buffer for the records that one event marks lost. The buffer is reused, and allocates memory only when it
-/// grows.
+/// Buffer for the records that one event marks lost. Each event reuses the buffer, which allocates memory
+/// only when it grows.
 #[derive(Debug, Default)]
 pub(crate) struct LossBuffer(Vec<Marked>);
 
@@ -40,7 +40,7 @@ impl LossBuffer {
     }
 }
 
-/// Records that one event marked lost, in the order in which they were marked.
+/// Records that one event has marked lost, in the order of marking.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Losses<'a> {
     marked: &'a [Marked],
@@ -61,17 +61,18 @@ impl<'a> Losses<'a> {
         Self { marked: &buffer.0, cause, lost_before, retransmission }
     }
 
-    /// Returns whether no record was marked lost.
+    /// Returns whether the event has marked no record lost.
     pub(crate) fn is_empty(&self) -> bool {
         self.marked.is_empty()
     }
 
-    /// Returns whether a retransmission sent after the last window reduction was lost.
+    /// Returns whether the event has marked lost a retransmission sent after the last window reduction.
     pub(crate) fn has_retransmission(&self) -> bool {
         self.retransmission
     }
 
-    /// Returns the number of bytes below the stream offset `end` that were sent once and are lost.
+    /// Returns the number of bytes below the stream offset `end` that this event has marked lost after a
+    /// single transmission.
     pub(crate) fn first_transmissions_below(&self, end: u64) -> u64 {
         let first = self.marked.iter().filter(|record| record.first_transmission && record.offset < end);
         first.map(|record| record.len).sum()

@@ -6,8 +6,8 @@
 //!            └── probe, rto ───────┘        tx/retransmit sends the lost records
 //! ```
 //!
-//! The losses of one event are returned as `Losses` (`losses.rs`). `conn/sender/episodes.rs` reports them to
-//! the congestion controller and decides whether recovery begins.
+//! The functions of this module return the losses of one event as `Losses` (`losses.rs`).
+//! `conn/sender/episodes.rs` reports them to the congestion controller and decides whether recovery begins.
 //!
 //! Code outside this module cannot mark a record lost:
 //!
@@ -60,11 +60,11 @@ pub(crate) enum Phase {
 pub(crate) struct LossRecovery {
     pub(crate) board: Scoreboard,
     pub(crate) rack: Rack,
-    /// Loss detection for connections without SACK, in place of RACK.
+    /// Loss detection for connections without SACK; replaces RACK.
     pub(crate) newreno: NewReno,
     pub(crate) rto: Rto,
-    /// Time from which the retransmission timeout runs: the last progress, or the first transmission after a
-    /// pause.
+    /// Time at which the retransmission timeout starts to run: the last progress, or the first transmission
+    /// after a pause.
     pub(crate) rto_base: Instant,
     pub(crate) probe: TailProbe,
     pub(crate) prr: Prr,
@@ -114,8 +114,8 @@ impl LossRecovery {
         self.rack.suspects(&mut self.board)
     }
 
-    /// Marks losses with RACK. The caller must have received true from [`suspects`](Self::suspects). Returns
-    /// the losses and the time of the next check.
+    /// Marks losses with RACK. The caller must call it only if [`suspects`](Self::suspects) has returned
+    /// true. Returns the losses and the time of the next check.
     pub(crate) fn detect<'b>(
         &mut self,
         now: Instant,
@@ -169,7 +169,8 @@ impl LossRecovery {
         Losses::new(buffer, LossCause::Rto, lost_before, false)
     }
 
-    /// Removes the loss marks of records that were not retransmitted, because those records were only late.
+    /// Removes the loss marks of records that have not been retransmitted, because those records were only
+    /// late.
     pub(crate) fn unmark_all(&mut self) {
         self.board.unmark_all_lost();
         self.newreno.forget(&mut self.board);

@@ -1,16 +1,16 @@
 //! Loss detection without SACK (RFC 5681 section 3.2, RFC 6582), as implemented in Linux.
 //!
-//! A duplicate ACK reports that one more segment has arrived above the hole, but not which one. The duplicate
-//! ACK counts like a SACK of one segment: segments that the peer holds have left the network, and PRR sets the
-//! window as it does with SACK. The window inflation of RFC 6582 (three segments, and one more for each
-//! duplicate) gives the same result.
+//! A duplicate ACK reports that one more segment has arrived above the hole, but not which one. The sender
+//! handles a duplicate ACK like a SACK of one segment: it no longer counts one segment as in flight, and PRR
+//! sets the window as it does with SACK. Window inflation as in RFC 6582 (three segments, and one more for
+//! each duplicate ACK) gives the same result.
 //!
 //! ```text
 //!   open ──`dup_thresh` duplicates──► oldest is lost ──ACK advances, below `recover`──► new oldest is lost
 //!    ▲                                                         │
 //!    └───────────────────────── ACK of `recover` ◄─────────────┘
 //! ```
-//! One hole is repaired per round trip; a lost retransmission is repaired by the retransmission timeout.
+//! The sender repairs one hole per round trip. Only the retransmission timeout repairs a lost retransmission.
 
 use super::rack::DUP_THRESH;
 use super::scoreboard::{RecordNo, RecordState, Scoreboard, SentRecord};
@@ -46,10 +46,10 @@ impl NewReno {
         self.recover.is_none_or(|recover| snd_una > recover)
     }
 
-    /// Counts a duplicate ACK as the delivery of one segment of `mss` bytes. Returns whether the peer can
-    /// hold one more segment: at least one outstanding segment must be missing, or the ACK would have
-    /// advanced. Excess duplicate ACKs come from a path that reorders or duplicates packets, and raise
-    /// `dup_thresh`.
+    /// Counts a duplicate ACK as the delivery of one segment of `mss` bytes. Returns true if the peer can
+    /// hold one more segment. At least one outstanding segment must be missing, because otherwise the ACK
+    /// would have advanced. Additional duplicate ACKs come from a path that reorders or duplicates packets,
+    /// and raise `dup_thresh`.
     pub fn on_duplicate(&mut self, board: &mut Scoreboard, mss: u64) -> bool {
         let outstanding = board.outstanding() as u64;
         if self.held + 1 >= outstanding {
@@ -61,9 +61,9 @@ impl NewReno {
         true
     }
 
-    /// Handles an ACK that covers `segments` more segments: the hole, and segments held above it. Returns the
-    /// number of these segments that duplicate ACKs had already counted. The count of segments held beyond
-    /// the ACK is kept only while `recovery` continues.
+    /// Handles an ACK that covers `segments` more segments: the hole, and segments that the peer held above
+    /// it. Returns the number of these segments that duplicate ACKs had already counted. The count of
+    /// segments held beyond the ACK is kept only while `recovery` continues.
     pub fn on_advance(&mut self, board: &mut Scoreboard, mss: u64, segments: u64, recovery: bool) -> u64 {
         let counted = self.held.min(segments.saturating_sub(1));
         self.held = if recovery { self.held - counted } else { 0 };
@@ -78,8 +78,8 @@ impl NewReno {
     }
 
     /// Marks the oldest record lost after enough duplicate ACKs, or if a partial ACK in recovery `uncovered`
-    /// it (RFC 6582 section 3.2, step 3). A record that has already been retransmitted is marked lost again
-    /// only by a retransmission timeout.
+    /// it (RFC 6582 section 3.2, step 3). Only a retransmission timeout marks a record lost that has already
+    /// been retransmitted.
     pub(super) fn detect(
         &self,
         board: &mut Scoreboard,
@@ -99,7 +99,7 @@ impl NewReno {
         }
     }
 
-    /// Marks all records lost: without SACK, it is unknown which segments have arrived.
+    /// Marks all records lost, because without SACK the sender does not know which segments have arrived.
     pub(super) fn mark_on_timeout(board: &mut Scoreboard, mut lost: impl FnMut(RecordNo, &SentRecord)) {
         for number in board.numbers() {
             if board.mark_lost(number)
@@ -141,8 +141,8 @@ mod tests {
         board.check();
     }
 
-    /// A partial ACK uncovers the next hole (RFC 6582; FR-3). Segments held beyond that hole still count as
-    /// held.
+    /// A partial ACK uncovers the next hole (RFC 6582; FR-3). The peer still holds the segments beyond that
+    /// hole.
     #[test]
     fn a_partial_ack_uncovers_the_next_hole() {
         let (mut board, mut newreno) = (board(10), NewReno::default());
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(board.inflight(), 100, "the hole, as far as is known");
         assert_eq!(detect(&newreno, &mut board, false, true), [5]);
         assert_eq!(board.inflight(), 0);
-        // Once the record has been retransmitted, only a retransmission timeout can mark it lost again.
+        // After the retransmission of the record, only a retransmission timeout can mark it lost again.
         board.on_resent(5, Instant::from_nanos(60), RateSnapshot::default(), false);
         assert_eq!(detect(&newreno, &mut board, false, true), []);
         board.acknowledge(1_000, |_| {});

@@ -1,4 +1,4 @@
-//! Probes: segments that make the peer answer, and the number of unanswered probes.
+//! Probes: segments that the peer must answer, and the number of unanswered ones.
 //!
 //! | kind | condition | segment |
 //! |---|---|---|
@@ -6,13 +6,14 @@
 //! | window probe (RFC 9293 section 3.8.6.1) | window closed for an RTO | acknowledged octet, or new data |
 //! | keep-alive (RFC 9293 section 3.8.4) | nothing outstanding or heard | acknowledged octet |
 //!
-//! There are no path MTU probes: the path MTU is lowered but never searched upwards (`conn/sender/mtu.rs`).
+//! There are no path MTU probes, because the engine lowers the path MTU but never searches upwards
+//! (`conn/sender/mtu.rs`).
 //!
 //! # Tail loss probe
 //!
-//! If the end of a flight is lost, no later segment is delivered, so RACK cannot detect the loss. After two
-//! round trips ([`ProbeTimeout`]) without an ACK the sender transmits one segment as a probe. The SACK of the
-//! probe reveals the hole; if the probe repeats the lost segment, it fills the hole.
+//! If the end of a flight is lost, no later segment can arrive, so RACK cannot detect the loss. After two
+//! round trips ([`ProbeTimeout`]) without an ACK, the sender transmits one segment as a probe. The SACK of
+//! the probe reveals the hole. If the probe is a retransmission of the lost segment, it fills the hole.
 //!
 //! ```text
 //!   idle ──silence for PTO──► probing(high_seq) ──ACK > high_seq, or duplicate──► repaired | not needed
@@ -39,7 +40,7 @@ pub(crate) enum ProbeKind {
     KeepAlive,
 }
 
-/// The probe that is currently due, and the number of unanswered window and keep-alive probes.
+/// The probe that is due, if any, and the number of unanswered window and keep-alive probes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Probes {
     due: Option<ProbeKind>,
@@ -132,8 +133,8 @@ impl TailProbe {
     /// Handles an ACK. `news` indicates whether the ACK delivered data, and `duplicate_reported` indicates
     /// whether it carried a D-SACK.
     ///
-    /// The first ACK of the probed segment does not show whether the original or the probe arrived. A later
-    /// D-SACK shows that nothing was lost. An ACK of further data without a D-SACK shows that the probe
+    /// The first ACK of the probed segment does not show whether the original or the probe arrived. If a
+    /// later ACK carries a D-SACK, nothing was lost. If an ACK of further data carries none, the probe
     /// repaired a loss (RFC 8985 section 7.4.2).
     pub fn on_ack(&mut self, snd_una: u64, news: bool, duplicate_reported: bool) -> Option<ProbeEnd> {
         let Outstanding { high_seq, is_retransmission } = self.outstanding?;
@@ -176,8 +177,8 @@ mod tests {
         assert_eq!(TailProbe::timeout(&LINUX, &rtt, 1), MS(400));
     }
 
-    /// Factor and ACK delay are tunables. With a floor, the timeout stays above the RTT by the floor and four
-    /// times the mean deviation, but within two round trips (RFC 8985 section 7.2).
+    /// Factor and ACK delay are tunables. With a floor, the timeout exceeds the RTT by the floor and four
+    /// times the mean deviation, but is at most two round trips (RFC 8985 section 7.2).
     #[test]
     fn the_timeout_follows_its_rule() {
         let mut rtt = RttEstimator::default();
@@ -198,9 +199,9 @@ mod tests {
         assert_eq!(TailProbe::timeout(&steep, &rtt, 5).as_millis(), 107);
     }
 
-    /// A loss that the probe repaired causes one window reduction (RFC 8985 section 7; TLP-2 and TLP-3). A
-    /// D-SACK for the probe causes no window reduction. The first ACK of the probed segment does not decide
-    /// the outcome.
+    /// A loss that the probe repaired causes one window reduction (RFC 8985 section 7; TLP-2 and TLP-3). If a
+    /// D-SACK reports the probe, the window is not reduced. The first ACK of the probed segment does not
+    /// decide the outcome.
     #[test]
     fn a_duplicate_acquits() {
         for (una, news, duplicate, end) in [

@@ -1,9 +1,10 @@
-//! Proportional rate reduction (RFC 9937): the window during fast recovery.
+//! Proportional rate reduction (RFC 9937), which sets the congestion window during fast recovery.
 //!
-//! Halving the window at once would stop transmission for half a round trip. PRR spreads the reduction: while
-//! more than `ssthresh` is in flight, PRR sends `ssthresh / RecoverFS` bytes per byte delivered. When losses
-//! have reduced the flight below `ssthresh`, PRR sends about as much as is delivered, plus one segment if the
-//! ACK makes progress without a new loss, until `ssthresh` is reached again.
+//! If the sender halved its window at once, it would send nothing for half a round trip. PRR spreads the
+//! reduction: while more than `ssthresh` is in flight, PRR sends `ssthresh / RecoverFS` bytes for each byte
+//! delivered. When losses have reduced the flight below `ssthresh`, PRR sends about as much as an ACK
+//! delivers, plus one segment if the ACK makes progress without a new loss, until the flight reaches
+//! `ssthresh` again.
 
 /// Variables of PRR, with the names of RFC 9937.
 #[derive(Clone, Debug, Default)]
@@ -51,7 +52,7 @@ impl Prr {
             }
             limit.min(ssthresh - inflight)
         };
-        // The first retransmission is always allowed.
+        // PRR always allows the first retransmission.
         if self.prr_out == 0 {
             sndcnt = sndcnt.max(mss);
         }
@@ -68,8 +69,8 @@ impl Prr {
 mod tests {
     use super::*;
 
-    /// Returns the number of segments sent per SACK for a flight of 20 whose first segment is lost. SACKs
-    /// arrive one at a time, and counting starts with the loss detection at the third SACK.
+    /// Returns the number of segments sent per SACK for a flight of 20 whose first segment is lost. The SACKs
+    /// arrive one at a time, and the count starts when the third SACK reveals the loss.
     fn sends_per_sack(ssthresh: u64) -> Vec<u64> {
         let mut prr = Prr::default();
         // Limited transmit has raised the number of sent segments to 22. The third SACK detects the loss.
@@ -90,8 +91,8 @@ mod tests {
         sends
     }
 
-    /// With Reno's factor of 0.5, every other SACK releases a segment, eight in total (RFC 9937; PRR-1). The
-    /// flight size ends at `ssthresh`.
+    /// With Reno's factor of 0.5, every other SACK releases a segment, eight in total (RFC 9937; PRR-1). In
+    /// the end, the flight size is `ssthresh`.
     #[test]
     fn reno_releases_every_other() {
         let sends = sends_per_sack(10);
@@ -115,7 +116,7 @@ mod tests {
         assert_eq!(prr.cwnd() - 18, 5);
     }
 
-    /// Under heavy loss, no ACK releases more than the delivered amount plus one segment (RFC 9937; PRR-4).
+    /// Under heavy loss, no ACK releases more than it delivered plus one segment (RFC 9937; PRR-4).
     #[test]
     fn heavy_loss_releases_what_is_delivered() {
         let mut prr = Prr::default();

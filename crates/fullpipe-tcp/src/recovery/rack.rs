@@ -1,9 +1,9 @@
 //! Time-based loss detection (RACK, RFC 8985).
 //!
-//! A record is lost if another record, sent later by more than the reordering window, has been delivered.
-//! Only the order of transmission counts, not the order of offsets. Lost retransmissions are therefore
-//! detected in the same way as lost first transmissions. Two FIFOs in order of departure make the search
-//! incremental:
+//! A record is lost if another record has been delivered that was sent later by more than the reordering
+//! window. Because only the order of transmission counts, and not the order of offsets, RACK detects lost
+//! retransmissions in the same way as lost first transmissions. Two FIFOs in order of departure allow RACK to
+//! check only a few records per ACK:
 //!
 //! ```text
 //!   first sends:    the ring itself, from `fresh_cursor` on
@@ -38,7 +38,8 @@ pub struct Rack {
     /// Highest stream offset delivered, used to detect reordering.
     fack: u64,
     reordering_seen: bool,
-    /// Largest distance in octets from the start of a late segment to the highest data delivered before it.
+    /// Largest distance in octets between the start of a late segment and the end of the highest data
+    /// delivered before it.
     reordering: u64,
     reo_wnd_mult: u64,
     reo_wnd_persist: u32,
@@ -96,8 +97,8 @@ impl Rack {
     }
 
     /// Handles the delivery of one record or several in a row (RFC 8985 section 6.2 steps 1 to 3). Returns
-    /// whether the delivery gave an RTT. With `keeps_rtt`, RACK.rtt stays unchanged: Linux handles the SACK
-    /// blocks of an ACK first, so that the part acknowledged cumulatively determines RACK.rtt.
+    /// whether the delivery gave an RTT. With `keeps_rtt`, RACK.rtt stays unchanged. Linux handles the SACK
+    /// blocks of an ACK first, so that the cumulatively acknowledged part determines RACK.rtt.
     #[inline]
     pub fn on_delivered(
         &mut self,
@@ -109,7 +110,7 @@ impl Rack {
         let end = run.last.end();
         let rtt = now.saturating_since(run.last.sent_at);
         if run.last.transmissions > 1 {
-            // An ACK with such a short RTT answers the original transmission. If it were attributed to the
+            // An ACK with such a short RTT answers the original transmission. Attributed to the
             // retransmission, the RTT would be too small.
             if min_rtt.is_some_and(|min| rtt < min) {
                 return false;
@@ -119,8 +120,8 @@ impl Rack {
         }
         self.fack = self.fack.max(end);
         // RACK.rtt is the RTT of the segment delivered last, even if a segment sent later was delivered
-        // before it (section 6.2 step 2): on a reordering path, the RTT of the newest segment alone is too
-        // short.
+        // before it (section 6.2 step 2), because on a reordering path the RTT of the newest segment alone is
+        // too short.
         if !keeps_rtt {
             self.rtt = rtt;
         }
@@ -132,7 +133,7 @@ impl Rack {
     }
 
     /// Widens the reordering window after a D-SACK, which shows that the window was too short (RFC 8985
-    /// section 6.2 step 4). The window is widened at most once per round trip.
+    /// section 6.2 step 4). It widens the window at most once per round trip.
     pub fn on_dsack(&mut self, snd_una: u64, snd_nxt: u64) {
         if self.dsack_round.is_some_and(|round_end| snd_una < round_end) {
             return;
@@ -142,7 +143,7 @@ impl Rack {
         self.reo_wnd_persist = REO_WND_PERSIST;
     }
 
-    /// Records that the hole at `offset` was filled by a late segment rather than by its retransmission.
+    /// Records that a late segment, rather than its retransmission, filled the hole at `offset`.
     pub fn on_late_original(&mut self, offset: u64) {
         self.note_reordering(offset);
     }
@@ -160,7 +161,7 @@ impl Rack {
     }
 
     /// Handles a retransmission timeout outside recovery, while the peer has SACKed `sacked_segments`. If
-    /// these should have started fast recovery, the extent of reordering was overestimated.
+    /// these segments should have started fast recovery, RACK has overestimated the extent of reordering.
     pub fn on_timeout(&mut self, sacked_segments: u64) {
         if sacked_segments >= DUP_THRESH {
             self.reordering = 0;
@@ -271,7 +272,8 @@ impl Rack {
                 Self::mark(board, number, &mut lost);
             }
         }
-        // Otherwise, if a peer acknowledged one octet per timeout, the list could grow with every timeout.
+        // Drop obsolete entries; otherwise the list could grow with every timeout if a peer acknowledged one
+        // octet per timeout.
         self.resent
             .retain(|&(number, sent_at)| board.get(number).is_some_and(|record| speaks_for(record, sent_at)));
     }
@@ -339,8 +341,8 @@ mod tests {
         assert_eq!(detect(&mut board, &mut rack, ms(125)), (vec![0], None));
     }
 
-    /// If three later segments were delivered and no reordering was seen, the segment is marked lost at once
-    /// (RFC 8985; RK-2).
+    /// If three later segments were delivered and no reordering has been seen, RACK marks the segment lost at
+    /// once (RFC 8985; RK-2).
     #[test]
     fn three_later_deliveries_mark_at_once() {
         let (mut board, mut rack) = (board(4), Rack::default());
@@ -359,7 +361,7 @@ mod tests {
     }
 
     /// The extent of reordering reaches from the start of the late segment to the highest delivered data. A
-    /// timeout after three SACKed segments resets it.
+    /// timeout after three SACKed segments resets this extent.
     #[test]
     fn reordering_has_an_extent() {
         for (last, far) in [(300, false), (400, true)] {
@@ -392,8 +394,8 @@ mod tests {
         assert_eq!(rack.reo_wnd(INPUTS, 0), RTT / 4);
     }
 
-    /// With evidence required, the window is zero until reordering or a D-SACK was seen. Then each of these
-    /// rounds adds a sixteenth of `min_rtt`.
+    /// With `on_evidence`, the window is zero until RACK has seen reordering or a D-SACK. Then each round
+    /// with a D-SACK adds a sixteenth of `min_rtt`.
     #[test]
     fn a_window_on_evidence_starts_at_zero() {
         let rule = ReoWnd { share: ReoWnd::UNIT / 16, on_evidence: true };
@@ -410,8 +412,7 @@ mod tests {
         assert_eq!(rack.reo_wnd(INPUTS, 3), RTT, "at most SRTT");
     }
 
-    /// RFC 8985 section 6.2 step 2: RACK.rtt is updated by every delivered segment, not only by the newest
-    /// one.
+    /// RFC 8985 section 6.2 step 2: every delivered segment updates RACK.rtt, not only the newest one.
     #[test]
     fn the_rtt_is_that_of_the_last_delivery() {
         let (mut board, mut rack) = (Scoreboard::default(), Rack::default());
@@ -422,8 +423,8 @@ mod tests {
         assert_eq!(rack.rtt, Duration::from_millis(110));
         sack(&mut board, &mut rack, ms(135), 0, 100);
         assert_eq!((rack.rtt, rack.xmit_ts), (Duration::from_millis(135), ms(20)));
-        // The second segment is marked lost after 10 ms + 135 ms + min_rtt / 4. With an RTT of 110 ms, the
-        // segment would be marked lost already.
+        // RACK marks the second segment lost after 10 ms + 135 ms + min_rtt / 4. With an RTT of 110 ms, RACK
+        // would already have marked it.
         assert_eq!(detect(&mut board, &mut rack, ms(146)), (vec![], Some(ms(170))));
     }
 

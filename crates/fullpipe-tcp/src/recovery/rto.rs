@@ -15,7 +15,7 @@ use crate::estimate::RttEstimator;
 pub struct Rto {
     /// Upper bound of the timeout.
     max: Duration,
-    /// Number of expiries after which the timeout does not double yet.
+    /// Number of expiries before the timeout starts to double.
     linear: u32,
     /// Number of expiries and unanswered probes since the last valid RTT sample. Each of them doubles the
     /// timeout, except the first `linear` ones.
@@ -57,9 +57,9 @@ impl Rto {
     }
 
     /// Handles an RTO expiry with data outstanding up to `snd_nxt`; `recovering` indicates whether fast
-    /// recovery is in progress. Returns whether this is the first expiry for this data. After a repeated
-    /// expiry, the first expiry may still prove spurious. F-RTO does not test an expiry after progress or
-    /// during fast recovery.
+    /// recovery is in progress. Returns whether this is the first expiry for this data. After repeated
+    /// expiries without progress, the first expiry may still prove spurious. F-RTO tests no expiry that
+    /// follows progress in a recovery or occurs during fast recovery.
     pub fn on_expiry(&mut self, now: Instant, snd_una: u64, snd_nxt: u64, recovering: bool) -> bool {
         let first = self.backoff == 0 && self.repair_until.is_none_or(|until| snd_una >= until);
         let again = self.backoff > 0 && self.suspect_since.is_some();
@@ -71,7 +71,7 @@ impl Rto {
         first
     }
 
-    /// Records an unanswered window probe. The time to the next probe doubles.
+    /// Records an unanswered window probe. This doubles the time to the next probe.
     pub fn on_unanswered_probe(&mut self) {
         self.backoff += 1;
     }
@@ -88,8 +88,8 @@ impl Rto {
     }
 
     /// Returns whether a delivered record proves that the timeout was spurious. The record must have been
-    /// sent before the timeout and never retransmitted, so that only its ACK was late (RFC 5682 section 3,
-    /// SACK variant).
+    /// sent before the timeout and never retransmitted, because then only its ACK was late (RFC 5682 section
+    /// 3, SACK variant).
     pub fn proves_spurious(&self, sent_at: Instant, transmissions: u8) -> bool {
         transmissions == 1 && self.suspect_since.is_some_and(|expired| sent_at < expired)
     }
@@ -134,8 +134,8 @@ impl Rto {
         }
     }
 
-    /// Returns whether F-RTO is testing the path with new data. Lost data is not retransmitted until the test
-    /// ends.
+    /// Returns whether F-RTO is testing the timeout with new data. Until the test ends, the sender does not
+    /// retransmit lost data.
     pub fn asks_with_new_data(&self) -> bool {
         self.asked_at.is_some()
     }
@@ -181,8 +181,8 @@ mod tests {
         assert_eq!(rto.timeout(&rtt), Duration::from_secs(1));
     }
 
-    /// The first expiries may leave the timeout as it is, and its upper bound may be lower than 120 s. The
-    /// upper bound also applies to a timeout that has not doubled.
+    /// The tunables can delay the doubling by some expiries, and lower the upper bound of 120 s. The upper
+    /// bound applies even to a timeout that has not doubled.
     #[test]
     fn back_off_and_upper_bound_are_tunable() {
         let rtt = RttEstimator::default();
@@ -201,7 +201,7 @@ mod tests {
     }
 
     /// An expiry for other data during recovery cannot be spurious (RFC 5682; FRTO-4). After a repeated
-    /// expiry without progress, the first expiry still can be.
+    /// expiry without progress, the first expiry can still be spurious.
     #[test]
     fn an_expiry_after_progress_is_not_suspect() {
         let mut rto = Rto::default();

@@ -1,8 +1,8 @@
 //! Scoreboard: records of the sent segments, with their delivered or lost state.
 //!
-//! Each segment has one record, in a ring addressed by record number. Numbers and offsets grow together, so
-//! the oldest record is the lowest outstanding one. Every value needed per ACK is kept in a counter, and an
-//! ACK visits only the records that it newly covers:
+//! Each segment has one record, in a ring addressed by record number. Numbers and offsets increase in the
+//! same order, so the oldest record is the one with the lowest offset. Counters hold every value that an ACK
+//! needs, and an ACK visits only the records that it newly covers:
 //!
 //! ```text
 //!   number   base ............................................... end
@@ -12,8 +12,9 @@
 //!   lost     a min-heap of numbers: its top is the next retransmission, without a scan
 //! ```
 //!
-//! A super-segment is one transmission but has one record per segment. All records share the departure time
-//! and delivery snapshot of the transmission, so a partial SACK never splits a record (decision record 0001).
+//! A super-segment is a single transmission, but each of its segments has a record. All records share the
+//! departure time and delivery snapshot of the transmission, so a partial SACK never splits a record
+//! (decision record 0001).
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -37,7 +38,8 @@ pub struct SentRecord {
     pub transmissions: u8,
     /// Estimated state of the segment.
     pub state: RecordState,
-    /// Whether the last transmission was sent without an indication of loss, as a copy or a tail loss probe.
+    /// Whether the last transmission was a copy or a tail loss probe, which are sent without an indication of
+    /// loss.
     pub was_copy: bool,
     /// Whether the segment carries the FIN.
     pub fin: bool,
@@ -50,8 +52,8 @@ pub struct SentRecord {
 }
 
 /// Run of newly delivered records: a single record, or several consecutive records that were in the network
-/// and had been sent once. Consecutive records were sent in offset order, so only the first and the last of
-/// them are needed to handle an ACK.
+/// and had been sent only once. Consecutive records of this kind were sent in offset order, so the handling
+/// of an ACK needs only the first and the last of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Run<'a> {
     /// Record of the run with the lowest offset.
@@ -91,7 +93,7 @@ pub struct Scoreboard {
     sacked_segments: u64,
     /// Number of octets in the network, either in flight or retransmitted.
     inflight: u64,
-    /// Number of octets of `inflight` presumed delivered because of duplicate ACKs, which do not identify the
+    /// Number of octets of `inflight` that are presumed delivered, because duplicate ACKs do not identify the
     /// delivered segments (`newreno.rs`).
     presumed: u64,
     lost_pending: u64,
@@ -268,7 +270,7 @@ impl Scoreboard {
     }
 
     /// Marks record `number` lost. Returns false if the record was not in the network. Only the modules in
-    /// `recovery/` may call this method.
+    /// `recovery/` can call this method.
     pub(in crate::recovery) fn mark_lost(&mut self, number: RecordNo) -> bool {
         let Some(record) = self.get_mut(number) else { return false };
         if !record.is_in_network() {
@@ -302,8 +304,8 @@ impl Scoreboard {
             self.lost_queue.pop();
             if let Some(record) = self.get_mut(number) {
                 let len = u64::from(record.len);
-                // The record may have been sent more than once. The record counts as in the network again,
-                // and so does its last transmission.
+                // The last transmission of the record counts as in the network again, whether it was the
+                // first transmission or a retransmission.
                 record.state =
                     if record.transmissions > 1 { RecordState::Resent } else { RecordState::InFlight };
                 let resent = record.resent();
@@ -315,8 +317,8 @@ impl Scoreboard {
         }
     }
 
-    /// Returns whether the peer has reneged. The oldest record is SACKed in that case: a peer that still held
-    /// it would have acknowledged it cumulatively.
+    /// Returns whether the peer has reneged. Then the oldest record is SACKed, because a peer that still held
+    /// its data would have acknowledged it cumulatively.
     pub fn is_reneged(&self) -> bool {
         self.oldest().is_some_and(|record| record.state == RecordState::Sacked)
     }
@@ -406,14 +408,14 @@ impl Scoreboard {
         true
     }
 
-    /// Shortens the oldest record if the peer acknowledged only part of it, for example after the window has
-    /// shrunk.
+    /// Shortens the oldest record if the peer has acknowledged only part of it, for example after it has
+    /// shrunk its window.
     fn trim_front(&mut self, offset: u64) -> u64 {
         let Some(record) = self.records.front_mut().filter(|record| record.offset < offset) else { return 0 };
         let part = offset - record.offset;
         record.offset = offset;
-        // The acknowledged part is shorter than the record, because a record acknowledged as a whole has
-        // already been removed.
+        // The acknowledged part is shorter than the record, because `acknowledge` has already removed the
+        // records that are acknowledged as a whole.
         record.len -= part as u32;
         match record.state {
             RecordState::Sacked => return 0,
@@ -426,7 +428,7 @@ impl Scoreboard {
     /// Handles one SACK block. Calls `newly` for the records that are newly SACKed, in offset order.
     pub fn sack(&mut self, start: u64, end: u64, mut newly: impl FnMut(Run<'_>)) {
         // A well-behaved peer reports at most as many ranges as there are segments. The limit bounds the
-        // memory that a hostile peer can use.
+        // memory that a hostile peer can make the sender use.
         if self.sacked.len() > self.records.len() {
             return;
         }
@@ -499,8 +501,8 @@ impl Scoreboard {
         self.resent_in_network
     }
 
-    /// Returns the number of record accesses since the start of the connection. The number of accesses per
-    /// ACK must not grow with the window.
+    /// Returns the number of record accesses since the start of the connection. Tests check that the number
+    /// of accesses per ACK does not grow with the window.
     pub fn visited(&self) -> u64 {
         self.visited
     }
@@ -525,7 +527,7 @@ impl Scoreboard {
 /// Returns the index of the first record that starts at or after `offset`.
 ///
 /// Nearly all segments have the same length, so the index follows from the distance in octets. If the lengths
-/// vary, a binary search is used.
+/// vary, a binary search finds the record.
 fn index_of(records: &VecDeque<SentRecord>, offset: u64) -> usize {
     let Some(first) = records.front() else { return 0 };
     let distance = offset.saturating_sub(first.offset);
@@ -565,8 +567,8 @@ mod tests {
         numbers
     }
 
-    /// Records sent once are reported in runs, and all other records one by one. Records already delivered
-    /// are not reported again.
+    /// Records that were sent once are reported in runs, and all other records one by one. Records already
+    /// delivered are not reported again.
     #[test]
     fn runs_are_of_what_was_sent_once() {
         let mut board = board(10);
@@ -588,7 +590,7 @@ mod tests {
         assert_eq!((board.inflight(), board.resent_in_network(), again.inflight()), (0, 0, 0));
     }
 
-    /// A SACK block that repeats known ranges visits no record, so only new information costs time.
+    /// A SACK block that repeats known ranges visits no record, because only new information may cost time.
     #[test]
     fn a_repeated_block_visits_nothing() {
         let mut board = board(10);
@@ -620,8 +622,8 @@ mod tests {
         assert_eq!(board.lost_total(), 200);
     }
 
-    /// When the loss marks are removed, the counters return to their values before the records were marked
-    /// lost (UN-4).
+    /// When the loss marks are removed, the counters return to the values that they had before the records
+    /// were marked lost (UN-4).
     #[test]
     fn unmarking_restores_the_pipe() {
         let mut board = board(5);
@@ -633,7 +635,7 @@ mod tests {
         assert_eq!((board.inflight(), board.lost_pending(), board.lost_total()), (500, 0, 100));
     }
 
-    /// A FIN adds an octet to the record of a full segment but not to the packet. A path whose MTU fits the
+    /// A FIN adds an octet to the record of a full segment, but not to the packet. A path whose MTU fits the
     /// payload carries the segment.
     #[test]
     fn a_fin_makes_no_segment_too_large() {
@@ -657,8 +659,8 @@ mod tests {
         assert_eq!(delivered(&mut board, &[(240, 347)]), [3, 4]);
     }
 
-    /// The memory for a peer's SACK blocks is bounded by the data sent. At most as many one-octet blocks are
-    /// stored as there are records, and a record that is lost repeatedly is queued at most twice.
+    /// The amount of data sent bounds the memory for a peer's SACK blocks. The scoreboard stores at most as
+    /// many one-octet blocks as there are records, and queues a record that is lost repeatedly at most twice.
     #[test]
     fn memory_is_bounded_by_what_was_sent() {
         let mut board = board(50);

@@ -1,8 +1,8 @@
 //! Detection of spurious recoveries by D-SACK (RFC 3708) and by timestamps (Eifel, RFC 3522).
 //!
-//! If every retransmission of an episode is reported as a duplicate by a D-SACK, nothing was lost. An ACK
-//! that makes progress and echoes a timestamp older than the first retransmission also shows that nothing was
-//! lost, because the original arrived. In both cases, the window reduction is undone.
+//! If D-SACKs report every retransmission of an episode as a duplicate, nothing was lost. An ACK that makes
+//! progress and echoes a timestamp older than the first retransmission also shows that nothing was lost,
+//! because the original arrived. In both cases, the sender undoes the window reduction.
 
 /// Number of retransmissions in the current episode that have not been reported as duplicates.
 #[derive(Clone, Debug, Default)]
@@ -13,8 +13,8 @@ pub struct Undo {
     sent: u64,
     /// Timestamp of the first retransmission in the episode.
     first_sent: Option<u32>,
-    /// Number of segments retransmitted since the start of the connection, and the number of those that the
-    /// peer reported as duplicates.
+    /// Number of segments retransmitted since the start of the connection. `reported_in_all` is the number of
+    /// those that the peer has reported as duplicates.
     sent_in_all: u64,
     reported_in_all: u64,
 }
@@ -45,8 +45,9 @@ impl Undo {
             && self.first_sent.is_some_and(|first| (timestamp.wrapping_sub(first) as i32) < 0)
     }
 
-    /// Returns the number of spuriously retransmitted segments of `mss` bytes in a D-SACK of `octets`. If
-    /// there are more reports than retransmissions, the network has duplicated packets, and the result is 0.
+    /// Returns the number of spuriously retransmitted segments of `mss` bytes in a D-SACK of `octets`. If the
+    /// peer has reported more duplicates than there were retransmissions, the network has duplicated packets,
+    /// and the result is 0.
     pub fn spurious_segments(&mut self, octets: u64, mss: u64) -> u64 {
         let segments = octets.div_ceil(mss.max(1));
         self.reported_in_all += segments;
@@ -101,7 +102,7 @@ mod tests {
         assert_eq!((undo.spurious_segments(150, 100), undo.spurious_segments(100, 100)), (2, 0));
     }
 
-    /// Only the echo of a timestamp from before the first retransmission shows that the original arrived
+    /// Only the echo of a timestamp older than the first retransmission shows that the original arrived
     /// (Eifel, RFC 3522; UN-1).
     #[test]
     fn an_old_echo_speaks_for_the_original() {

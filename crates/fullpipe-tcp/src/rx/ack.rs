@@ -1,11 +1,11 @@
 //! ACK policy of the receiver (RFC 5681 section 4.2, as implemented in Linux).
 //!
-//! An ACK is sent at least for every second full segment. It is sent at once if the application reads or the
-//! window can move, and for anything out of order; otherwise it is delayed in proportion to the spacing of
-//! arrivals. A new connection first acknowledges every segment ("quick ACKs"), because the sender's slow
-//! start depends on ACKs; while the application answers, its data carries the ACKs instead. Above a hole,
-//! ACKs after the third duplicate are delayed by up to a millisecond: the sender needs the news, not every
-//! repetition.
+//! The receiver sends an ACK at least for every second full segment. It sends the ACK at once if the
+//! application reads or the window can move, and for anything out of order. Otherwise it delays the ACK in
+//! proportion to the spacing of arrivals. A new connection first acknowledges every segment ("quick ACKs"),
+//! because the sender's slow start depends on ACKs. While the application answers, its data carries the ACKs
+//! instead. Above a hole, the receiver delays ACKs after the third duplicate by up to a millisecond, because
+//! the sender needs new information but not every repetition.
 
 use fullpipe_units::{Duration, Instant};
 
@@ -15,16 +15,16 @@ use super::rcv_mss::EndOfWrite;
 const ATO_MIN: Duration = Duration::from_millis(40);
 /// Largest ACK delay.
 const DELACK_MAX: Duration = Duration::from_millis(200);
-/// Limit on ACKs sent without delay after the start or after a pause.
+/// Maximum number of ACKs sent without delay after the start or after a pause.
 const MAX_QUICK_ACKS: u64 = 16;
-/// Duplicate ACKs sent before compression begins (the sender's threshold).
+/// Number of duplicate ACKs sent before compression begins (the sender's threshold).
 const UNCOMPRESSED_DUP_ACKS: u32 = 3;
 /// Number of duplicate ACKs that one compressed ACK may replace.
 const MAX_COMPRESSED: u32 = 44;
 /// Longest delay of a compressed ACK, and its limit as a fraction of the RTT.
 const COMPRESSION_DELAY: Duration = Duration::from_millis(1);
 const COMPRESSION_RTT_FRACTION: u64 = 20;
-/// Time by which the timer of a compressed ACK fires late, as the kernel may combine it with other timers
+/// Delay with which the timer of a compressed ACK fires, because the kernel may combine it with other timers
 /// (`tcp_comp_sack_slack_ns`).
 const COMPRESSION_SLACK: Duration = Duration::from_micros(100);
 
@@ -49,8 +49,8 @@ pub(crate) struct AckPolicy {
     compressed_at: u64,
 }
 
-/// Number of segments since the last ACK that look like the end of a write: short ones, and full ones with
-/// PSH. Such a segment may be the last for some time, and the sender may wait for its ACK.
+/// Number of segments since the last ACK that look like the end of a write: short segments, and full segments
+/// with PSH. No further segment may follow for some time, and the sender may wait for the ACK.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Pushed {
     #[default]
@@ -60,7 +60,7 @@ enum Pushed {
     Again,
 }
 
-/// Facts about an arrival that the ACK policy needs.
+/// Properties of an arriving segment that the ACK policy needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Received {
     pub(crate) len: u64,
@@ -74,23 +74,23 @@ pub(crate) struct Received {
     pub(crate) disorder: bool,
     /// Whether one more unreported change would exceed the SACK blocks of one ACK.
     pub(crate) crowded: bool,
-    /// Whether this arrival must be acknowledged at once: a duplicate, the last hole filled, or a FIN after
-    /// this side's own.
+    /// Whether this arrival must be acknowledged at once, because it is a duplicate, has filled the last
+    /// hole, or carries a FIN after this side's own.
     pub(crate) urgent: bool,
     /// Whether the arrival ends the stream while this side may still send.
     pub(crate) closes: bool,
     pub(crate) rcv_nxt: u64,
-    /// Octets of sequence space between the last ACK and `rcv_nxt`. A FIN is one of them (Linux: `rcv_nxt -
-    /// rcv_wup`).
+    /// Octets of sequence space between the last ACK and `rcv_nxt`. A FIN counts as one octet (Linux:
+    /// `rcv_nxt - rcv_wup`).
     pub(crate) unacked: u64,
-    /// Whether the window opened with this arrival.
+    /// Whether this arrival opened the window.
     pub(crate) window_opened: bool,
-    /// Whether an ACK now would advertise less window than the last one. A read can still trigger the ACK,
-    /// and otherwise the delay is soon enough.
+    /// Whether an ACK sent now would advertise a smaller window than the last ACK. In this case the ACK waits
+    /// for a read or for the end of the delay.
     pub(crate) window_shrinks: bool,
-    /// Present receive window, in bytes.
+    /// Current receive window, in bytes.
     pub(crate) window: u64,
-    /// RTT as measured on this side, from the timestamps that data echoes if there are any.
+    /// RTT measured by the receiver, from the timestamps that data echoes if there are any.
     pub(crate) rtt: Option<Duration>,
     /// Smoothed RTT of the data that this side sent.
     pub(crate) srtt: Option<Duration>,
@@ -126,7 +126,7 @@ impl AckPolicy {
             }
         }
         if received.window_opened {
-            // Linux does this to keep quick ACKs from running out while the window grows.
+            // As in Linux, keep quick ACKs from running out while the window grows.
             self.quick_left |= 1;
         }
         if received.closes {
@@ -146,7 +146,7 @@ impl AckPolicy {
         } else if !self.now {
             let delay = self.ato.min(received.rtt.map_or(DELACK_MAX, |rtt| rtt.max(ATO_MIN))).min(DELACK_MAX);
             if delay.is_zero() {
-                // No data has come yet that an ACK could wait for: a bare FIN.
+                // Only a bare FIN has arrived and no delay has been measured, so send the ACK at once.
                 self.now = true;
             } else {
                 self.delayed_until = self.delayed_until.min(now + delay);
@@ -209,8 +209,8 @@ impl AckPolicy {
     }
 
     /// Returns true if the data to acknowledge looks like all that the peer has written, so that a read of
-    /// all of it is acknowledged at once (Linux: `tcp_cleanup_rbuf`). An application that answers is given
-    /// the time to do so.
+    /// all this data causes an ACK at once (Linux: `tcp_cleanup_rbuf`). An application that answers gets the
+    /// time to do so.
     pub(crate) fn is_pushed(&self) -> bool {
         match self.pushed {
             Pushed::No => false,
@@ -219,7 +219,7 @@ impl AckPolicy {
         }
     }
 
-    /// Records that data was sent at `now`. Data that leaves within the ACK delay is an answer.
+    /// Records that data was sent at `now`. Data that leaves within the ACK delay counts as an answer.
     #[inline(always)]
     pub(crate) fn on_data_sent(&mut self, now: Instant) {
         if self.last_arrival.is_some_and(|last| now.saturating_since(last) < self.ato) {
@@ -227,7 +227,7 @@ impl AckPolicy {
         }
     }
 
-    /// Makes an ACK due now, whatever arrives (FIN, window update, challenge).
+    /// Requests an ACK now, regardless of arrivals (FIN, window update, challenge).
     pub(crate) fn demand(&mut self) {
         self.now = true;
     }
@@ -237,15 +237,16 @@ impl AckPolicy {
         if self.delayed_until <= now {
             self.now = true;
             if self.compressed == 0 {
-                // Neither a second segment nor an answer came during the delay. The next delay is longer, or
-                // the usual one if only the answer was late (Linux: `tcp_delack_timer_handler`).
+                // During the delay, neither a second segment arrived nor an answer left. If only the answer
+                // was late, the next delay is the usual one; otherwise it is longer (Linux:
+                // `tcp_delack_timer_handler`).
                 self.ato = if self.interactive { ATO_MIN } else { (self.ato * 2).min(DELACK_MAX) };
                 self.interactive = false;
             }
         }
     }
 
-    /// Returns when data last arrived.
+    /// Returns the time at which data last arrived.
     pub(crate) fn last_arrival(&self) -> Option<Instant> {
         self.last_arrival
     }
@@ -260,7 +261,7 @@ impl AckPolicy {
         self.now
     }
 
-    /// Records that a segment with the present `rcv_nxt` was sent.
+    /// Records that a segment with the current `rcv_nxt` was sent.
     pub(crate) fn on_ack_sent(&mut self) {
         if self.scheduled {
             self.quick_left = self.quick_left.saturating_sub(1);
@@ -305,7 +306,7 @@ mod tests {
         Instant::ZERO + Duration::from_millis(ms)
     }
 
-    /// ACK-1: a quick phase comes first, then delays that follow the 120 ms spacing, limited by the RTT.
+    /// ACK-1: a quick phase comes first; then the delays follow the spacing of 120 ms, limited by the RTT.
     #[test]
     fn quick_phase_then_delays_up_to_the_rtt() {
         let mut policy = AckPolicy::default();
@@ -328,7 +329,7 @@ mod tests {
     }
 
     /// ACK-8: while the application answers, its data carries the ACKs, so no quick ACKs are sent. A late
-    /// answer ends this.
+    /// answer ends this state.
     #[test]
     fn an_application_that_answers_needs_no_quick_acks() {
         let mut policy = AckPolicy::default();
@@ -345,7 +346,7 @@ mod tests {
         assert!(policy.is_due(), "the last answer was late");
     }
 
-    /// ACK-2: more than one segment of data is acknowledged at once.
+    /// ACK-2: more than one segment of data causes an ACK at once.
     #[test]
     fn two_segments_are_acknowledged_at_once() {
         let mut policy = AckPolicy { last_arrival: Some(ms(0)), ato: ATO_MIN, ..AckPolicy::default() };
@@ -355,7 +356,7 @@ mod tests {
         assert!(policy.is_due());
     }
 
-    /// ACK-7: the FIN behind a full segment is more than one segment.
+    /// ACK-7: a full segment with a FIN is more than one segment.
     #[test]
     fn a_full_segment_with_a_fin_is_acknowledged_at_once() {
         for (unacked, due) in [(1448, false), (1449, true)] {
@@ -365,8 +366,9 @@ mod tests {
         }
     }
 
-    /// ACK-6: a short segment, or a full one with PSH, ends a write of the peer; its ACK follows a read of
-    /// all data. An application that answers delays this ACK, unless a second short segment has come.
+    /// ACK-6: a short segment, or a full one with PSH, ends a write of the peer. When the application has
+    /// read all data, the ACK leaves. If the application answers, this ACK waits, unless a second short
+    /// segment has arrived.
     #[test]
     fn a_read_of_a_whole_write_is_acknowledged() {
         let full = segment(1448);
@@ -395,7 +397,7 @@ mod tests {
         }
     }
 
-    /// If an answer is late, the next ACK delay is the usual one; only a missing second segment lengthens it.
+    /// A late answer does not lengthen the next ACK delay; only a missing second segment does.
     #[test]
     fn a_late_answer_does_not_lengthen_the_delay() {
         for interactive in [true, false] {
@@ -410,7 +412,7 @@ mod tests {
         }
     }
 
-    /// ACK-4 and SACK compression: three duplicate ACKs leave at once, later ones are combined.
+    /// ACK-4 and SACK compression: three duplicate ACKs leave at once, and later ones are combined.
     #[test]
     fn duplicate_acks_are_compressed_after_three() {
         let mut policy = AckPolicy { last_arrival: Some(ms(0)), ato: ATO_MIN, ..AckPolicy::default() };

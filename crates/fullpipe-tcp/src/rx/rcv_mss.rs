@@ -1,8 +1,8 @@
 //! Estimate of the peer's segment size (Linux: `rcv_mss`, `tcp_measure_rcv_mss`).
 //!
-//! The peer's MSS option limits only the segments that the peer receives, so the size of its own full
-//! segments has to be measured. The ACK policy counts in this unit, and takes a shorter segment for the end
-//! of a write:
+//! The peer's MSS option limits only the segments that the peer receives, so this side must measure the size
+//! of the full segments that the peer sends. The ACK policy counts in units of this size, and treats a
+//! shorter segment as the end of a write:
 //!
 //! ```text
 //!   at least the estimate              a full segment; a longer one raises the estimate
@@ -10,15 +10,15 @@
 //!   shorter                            the end of a write
 //! ```
 //!
-//! A segment that ends a write may have any length. Two equal ones therefore lower the estimate only if they
-//! are as long as a full segment of some path.
+//! A segment that ends a write may have any length. Two equal segments therefore lower the estimate only if
+//! they are as long as a full segment of some path.
 
 use crate::wire::{Flags, Segment};
 
-/// Payload and options above which a segment may be full although it has PSH: the default MSS of RFC 9293
-/// (`TCP_MSS_DEFAULT`). It also limits the first estimate.
+/// Payload and options, in bytes, above which a segment may be full although it has PSH: the default MSS of
+/// RFC 9293 (`TCP_MSS_DEFAULT`). This value also limits the first estimate.
 const DEFAULT_MSS: u64 = 536;
-/// Payload and options above which a segment without PSH and FIN may be full (`TCP_MIN_MSS`).
+/// Payload and options, in bytes, above which a segment without PSH and FIN may be full (`TCP_MIN_MSS`).
 const MIN_MSS: u64 = 88;
 /// Length of the IPv4 and TCP headers without options, in bytes.
 const HEADERS: u32 = 40;
@@ -33,10 +33,10 @@ pub(crate) struct RcvMss {
     last: u64,
 }
 
-/// Sign that a segment is the last of a write of the peer.
+/// Sign that a segment is the last one of a write by the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EndOfWrite {
-    /// A full segment without PSH, or a segment of a size that the peer now uses: no sign.
+    /// No sign: a full segment without PSH, or a segment of a size that the peer now uses.
     No,
     /// PSH in a full segment.
     Pushed,
@@ -58,8 +58,8 @@ impl RcvMss {
     }
 
     /// Adjusts the estimate to an arriving segment with payload. A segment with more than `most` bytes counts
-    /// as one of `most` bytes, because it consists of several that were merged on arrival. `timestamps`
-    /// indicates whether both ends agreed on timestamps.
+    /// as a segment of `most` bytes, because it consists of several segments that were merged on arrival.
+    /// `timestamps` indicates whether both ends agreed on timestamps.
     #[inline(always)]
     pub(crate) fn measure(&mut self, segment: &Segment, most: u64, timestamps: bool) -> EndOfWrite {
         let last = std::mem::take(&mut self.last);
@@ -76,7 +76,7 @@ impl RcvMss {
         let with_options = len + u64::from(segment.header_len() - HEADERS);
         let ends_write = segment.flags.has(Flags::PSH) || segment.flags.has(Flags::FIN);
         if with_options >= DEFAULT_MSS || (with_options >= MIN_MSS && !ends_write) {
-            // SACK blocks take their room from the payload of a full segment, so they count as payload.
+            // SACK blocks reduce the payload of a full segment, so they count as payload.
             self.last = with_options - if timestamps { TIMESTAMPS } else { 0 };
             if self.last == last {
                 self.mss = last;
@@ -131,8 +131,8 @@ mod tests {
         }
     }
 
-    /// ACK-9: two equal short segments in a row lower the estimate if they are long enough to be full ones of
-    /// some path. Segments with PSH must be longer, because they may end a write.
+    /// ACK-9: two equal short segments in a row lower the estimate if they are long enough to be full
+    /// segments on some path. Segments with PSH must be longer, because they may end a write.
     #[test]
     fn two_equal_segments_lower_the_estimate() {
         let plain = |len| segment(len, Flags::ACK);
@@ -152,7 +152,7 @@ mod tests {
         }
     }
 
-    /// ACK-9: SACK blocks shorten the payload of a full segment, which does not make the segment short.
+    /// ACK-9: SACK blocks reduce the payload of a full segment, but such a segment does not count as short.
     #[test]
     fn sack_blocks_count_as_payload() {
         let mut with_block = segment(988, Flags::ACK);
@@ -160,8 +160,8 @@ mod tests {
         assert_eq!(after(&[segment(1000, Flags::ACK), with_block]), 1000);
     }
 
-    /// ACK-6: a short segment ends a write of the peer, and so does PSH in a full one. A segment that lowers
-    /// the estimate is a full one of the new size.
+    /// ACK-6: a short segment ends a write of the peer, and so does a full segment with PSH. A segment that
+    /// lowers the estimate is a full segment of the new size.
     #[test]
     fn signs_that_a_write_ends() {
         let mut mss = RcvMss::new(FULL);

@@ -22,7 +22,7 @@ pub(crate) struct Arrival {
 }
 
 impl Arrival {
-    /// Arrival of which nothing was accepted.
+    /// Effect of an arrival of which nothing was accepted.
     const NOTHING: Self =
         Self { new: 0, advanced: false, filled_last_hole: false, out_of_order: false, crowded: false };
 }
@@ -42,8 +42,8 @@ pub(crate) struct Reassembly {
 
 impl Reassembly {
     /// Creates a reassembly of up to `most` out-of-order ranges. A range beyond that number is neither
-    /// accepted nor reported, so the sender retransmits it. The limit bounds the memory that a peer can use
-    /// by sending every second octet. Segments of ordinary size stay below the limit.
+    /// accepted nor reported, so that the sender retransmits it. The limit bounds the memory that a peer can
+    /// make this side use by sending every second octet. Segments of ordinary size stay below the limit.
     pub(crate) fn new(most: usize) -> Self {
         Self { rcv_nxt: 0, most, held: RangeSet::default(), recent: Vec::new(), duplicate: None }
     }
@@ -132,7 +132,8 @@ impl Reassembly {
                 let changed = self.recent.iter().position(overlaps);
                 arrival.crowded = changed.unwrap_or(self.recent.len()) >= 2;
                 match &mut self.recent[..] {
-                    // The most recently changed range keeps growing: above a hole, each packet extends it.
+                    // The most recently changed range continues to grow, because each packet above a hole
+                    // extends it.
                     [newest, others @ ..] if overlaps(newest) && !others.iter().any(overlaps) => {
                         *newest = range;
                     }
@@ -152,7 +153,7 @@ impl Reassembly {
         self.duplicate.is_some() || !self.recent.is_empty()
     }
 
-    /// Returns the duplicate range to report. From then on it counts as reported.
+    /// Returns the duplicate range to report. From then on, the range counts as reported.
     pub(crate) fn take_duplicate(&mut self) -> Option<(u64, u64)> {
         self.duplicate.take()
     }
@@ -199,7 +200,7 @@ mod tests {
         assert_eq!((rx.rcv_nxt(), rx.held_bytes()), (300, 500));
     }
 
-    /// A segment that was received before is reported once, with exactly its range (RFC 2883; ACK-5).
+    /// A segment that was received before is reported once, with its exact range (RFC 2883; ACK-5).
     #[test]
     fn duplicates_are_reported_once() {
         let mut rx = Reassembly::new(100);
@@ -242,7 +243,7 @@ mod tests {
         assert!(rx.recent().is_empty());
     }
 
-    /// The number of ranges that a peer can create by sending every second octet is limited. Ranges beyond
+    /// The limit applies to the ranges that a peer can create by sending every second octet. Ranges beyond
     /// the limit are neither accepted nor reported. A segment adjacent to a held range is accepted, and so is
     /// a segment that fills a hole.
     #[test]

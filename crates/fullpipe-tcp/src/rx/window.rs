@@ -1,10 +1,10 @@
 //! The advertised window and the receive buffer.
 //!
 //! The free memory of the buffer determines the window, by Linux's window rule. The window never exceeds
-//! `rcv_ssthresh`, which grows with accepted data, and its right edge never moves left (RFC 9293 section
-//! 3.8.6, no shrinking). The buffer grows by dynamic right-sizing (DRS): once per receiver RTT, the buffer is
-//! set to hold twice the data that the application read in that time, so that a sender whose window doubles
-//! each round trip is not limited.
+//! `rcv_ssthresh`, which grows with accepted data, and the right edge of the window never moves left (RFC 9293 section
+//! 3.8.6, no shrinking). The buffer grows by dynamic right-sizing (DRS). Once per receiver RTT, DRS sets the buffer to
+//! hold twice the data that the application read in that time, so that the buffer does not limit a sender whose window
+//! doubles each round trip.
 
 use fullpipe_units::{Bytes, Duration, Instant};
 
@@ -17,7 +17,7 @@ const INITIAL_WINDOW: u64 = 65_160;
 /// Maximum receive buffer that an application may set, in bytes (`net.core.rmem_max`, since Linux 6.16). This
 /// maximum also determines the window scale.
 const RMEM_MAX: u64 = 4_194_304;
-/// Segments that the buffer holds in addition to twice the data read, until Linux 6.15.
+/// Number of segments that the buffer holds in addition to twice the data read, until Linux 6.15.
 const CUSHION: u64 = 16;
 /// Maximum window scale shift (RFC 7323 section 2.3).
 const MAX_WINDOW_SCALE: u8 = 14;
@@ -41,7 +41,7 @@ pub(crate) struct ReceiveWindow {
     /// Size of the most recently advertised window at that time, in bytes (Linux: `rcv_wnd`).
     offered: u64,
     scale: u8,
-    /// True until the peer's SYN arrives; then whether the SYN contained the window scale option.
+    /// Whether the peer's SYN contained the window scale option; true until that SYN arrives.
     peer_scales: bool,
     drs: RightSizing,
     /// Last result of `free`: the number of occupied bytes, and the resulting window. If the application
@@ -58,8 +58,8 @@ struct RightSizing {
     /// Number of bytes that the application read in the previous round.
     space: u64,
     copied_at_start: u64,
-    /// Measurement of the RTT from the window, until Linux 6.15: the end of the window at its start, and its
-    /// start.
+    /// RTT measurement that is in progress, until Linux 6.15: the stream offset at which it ends, and the time at which
+    /// it started.
     window_round: Option<(u64, Instant)>,
 }
 
@@ -109,16 +109,16 @@ impl ReceiveWindow {
         }
     }
 
-    /// Sets the initial window to whole segments of `mss` bytes, the payload that this host receives. In a
-    /// SYN, `mss` does not account for the timestamp option, which is not negotiated yet; in a SYN-ACK, it
-    /// accounts for the negotiated options.
+    /// Sets the initial window to whole segments of `mss` bytes, where `mss` is the payload of the segments that this
+    /// host receives. In a SYN, `mss` does not account for the timestamp option, which is not negotiated yet; in a
+    /// SYN-ACK, it accounts for the negotiated options.
     pub(crate) fn start_with(&mut self, mss: u64) {
         let first = self.full.min(INITIAL_WINDOW).min(self.clamp);
         self.rcv_ssthresh = if first > mss { first / mss * mss } else { first };
     }
 
-    /// Begins right-sizing at the passive end of a connection. Until Linux 6.15, the first round there has to
-    /// exceed ten segments without room for the timestamp option, 12 bytes.
+    /// Starts right-sizing at the passive end of a connection. Until Linux 6.15, the first round at that end must
+    /// exceed ten segments, each without the 12 bytes of the timestamp option.
     pub(crate) fn listen(&mut self, mss: u64) {
         if self.drs.rule == DrsRule::Until615 {
             self.drs.space = self.rcv_ssthresh.min(10 * (mss + 12));
@@ -131,14 +131,14 @@ impl ReceiveWindow {
         self.scale
     }
 
-    /// Disables window scaling because the peer does not scale. All windows then fit into 16 bits.
+    /// Disables window scaling, because the peer does not scale its windows. All windows then fit into 16 bits.
     pub(crate) fn disable_scaling(&mut self) {
         self.scale = 0;
         self.peer_scales = false;
     }
 
-    /// Returns the window scale option of a SYN or SYN-ACK. If the peer's SYN had no such option, the result
-    /// is `None`, because then the SYN-ACK must not have it either (RFC 7323 section 2.2).
+    /// Returns the window scale option of a SYN or SYN-ACK. Returns `None` if the peer's SYN had no such option,
+    /// because then the SYN-ACK must not have it either (RFC 7323 section 2.2).
     pub(crate) fn offered_scale(&self) -> Option<u8> {
         self.peer_scales.then_some(self.scale)
     }
@@ -151,11 +151,11 @@ impl ReceiveWindow {
         field
     }
 
-    /// Returns true if the window has opened enough for an ACK: at most half of the largest window remains,
-    /// and the new window would be at least twice as large (Linux: `tcp_cleanup_rbuf`).
+    /// Returns true if the window has opened enough for an ACK, because at most half of the largest window remains and
+    /// the new window would be at least twice as large (Linux: `tcp_cleanup_rbuf`).
     pub(crate) fn would_open(&self, rcv_nxt: u64, occupied: u64, mss: u64) -> bool {
         let remaining = self.remaining(rcv_nxt);
-        // Evaluated after each read. Usually most of the advertised window is unused.
+        // This function runs after each read, and most of the advertised window is usually unused.
         if 2 * remaining > self.full.min(self.clamp) {
             return false;
         }
@@ -194,8 +194,8 @@ impl ReceiveWindow {
             return 0;
         }
         let window = free.min(self.rcv_ssthresh).min(self.clamp);
-        // Without scaling, the window consists of whole segments; otherwise every byte read would cause an
-        // update. The window changes only by at least one segment, or if it exceeds the free space.
+        // Without scaling, the window consists of whole segments; otherwise every byte read would cause an update. The
+        // window changes only if the change is at least one segment, or if the window exceeds the free space.
         if self.scale > 0 || self.clamp != u64::MAX || mss == 0 {
             window
         } else if self.offered + mss <= window || self.offered > window {
@@ -229,18 +229,17 @@ impl ReceiveWindow {
         self.edge
     }
 
-    /// Updates the window rule for a segment larger than the peer's full segments so far. Only for such a
-    /// segment does Linux compare the payload with the memory that it occupies (`tcp_measure_rcv_mss`, since
-    /// 6.6).
+    /// Updates the window rule for a segment larger than the peer's full segments so far. Linux compares the payload
+    /// with the memory that it occupies only for such a segment (`tcp_measure_rcv_mss`, since 6.6).
     pub(crate) fn on_larger_segment(&mut self, len: u64) {
         let (rule, mss) = self.at_full_size;
         self.rule = rule.with_segments(len, mss);
         self.recount();
     }
 
-    /// Opens the window by twice the amount of accepted data, as far as the buffer allows. Returns whether
-    /// the window opened. Data above a hole counts, too; otherwise one loss in slow start would limit the
-    /// sender for many round trips.
+    /// Opens the window by twice the amount of accepted data, up to the limit of the buffer. Returns whether the window
+    /// opened. Data above a hole also counts; otherwise one loss in slow start would limit the sender for many round
+    /// trips.
     #[inline(always)]
     pub(crate) fn on_accepted(&mut self, len: u64, mss: u64, occupied: u64) -> bool {
         if self.free_with.0 != occupied {
@@ -254,8 +253,8 @@ impl ReceiveWindow {
         opens
     }
 
-    /// Returns whether, with `occupied` bytes in the buffer, the window would be smaller than the window last
-    /// advertised, at `acknowledged`.
+    /// Returns whether an ACK would now advertise a smaller window than the last one, with `occupied` bytes in the
+    /// buffer. `acknowledged` is the offset that the last ACK acknowledged.
     #[inline(always)]
     pub(crate) fn shrinks(&mut self, occupied: u64, acknowledged: u64) -> bool {
         if self.free_with.0 != occupied {
@@ -272,9 +271,9 @@ impl ReceiveWindow {
         echo != self.drs.last_echo
     }
 
-    /// Takes an RTT sample at the receiver from an echoed timestamp. A smaller sample replaces the estimate,
-    /// because a larger sample may include a pause of the sender. Since Linux 6.16, a larger sample does not
-    /// count if data is `unread`, because it may include a pause of this side's application.
+    /// Takes an RTT sample at the receiver from an echoed timestamp. A smaller sample replaces the estimate, because
+    /// only a larger sample can include a pause of the sender. Since Linux 6.16, a larger sample does not count while
+    /// data is `unread`, because it may include a pause of this side's application.
     pub(crate) fn on_echo(&mut self, echo: u32, clock: u32, unread: u64) {
         self.drs.last_echo = echo;
         let sample = Duration::from_millis(u64::from(clock.wrapping_sub(echo)).max(1));
@@ -286,9 +285,10 @@ impl ReceiveWindow {
         });
     }
 
-    /// Takes an RTT sample from the time in which the sender has used the advertised window (Linux:
-    /// `tcp_rcv_rtt_measure`). `rcv_nxt` includes the segment that has arrived. A full window takes at least one
-    /// round trip, so the sample can only lower the estimate. It counts microseconds, unlike timestamps.
+    /// Takes an RTT sample from the time in which the sender uses the advertised window once (Linux:
+    /// `tcp_rcv_rtt_measure`). `rcv_nxt` includes the segment that has arrived. A full window takes at least one round
+    /// trip, so the sample can only lower the estimate. Its unit is the microsecond, whereas timestamps count
+    /// milliseconds.
     #[inline(always)]
     pub(crate) fn on_in_order(&mut self, now: Instant, rcv_nxt: u64) {
         if self.drs.rule == DrsRule::Until615 {
@@ -367,8 +367,8 @@ impl ReceiveWindow {
     }
 }
 
-/// Returns the window that holds `steady` bytes, and more if the application has read more in this round
-/// (`taken`) than in the one before (`previous`).
+/// Returns a window that holds `steady` bytes, and more if the application has read more in this round (`taken`) than
+/// in the previous one (`previous`).
 fn drs_window(steady: u64, taken: u64, previous: u64) -> u64 {
     let growth = u128::from(steady) * 2 * u128::from(taken - previous) / u128::from(previous.max(1));
     steady.saturating_add(u64::try_from(growth).unwrap_or(u64::MAX))
@@ -395,17 +395,17 @@ mod tests {
         assert_eq!(scale_for(u64::MAX), 14);
     }
 
-    /// The window is twice the amount of data read, plus an allowance for growth and the out-of-order span
-    /// (DRS-1 to DRS-3).
+    /// The window is twice the amount of data read, plus allowances for growth and for the out-of-order span (DRS-1 to
+    /// DRS-3).
     #[test]
     fn right_sizing_doubles_and_anticipates_growth() {
         assert_eq!(drs_window(2 * 28_960, 28_960, 14_480), 6 * 28_960);
         assert_eq!(drs_window(2 * 11_000, 11_000, 10_000), 26_400);
     }
 
-    /// Linux 6.1 grows the buffer to twice the data read and 16 segments, and counts the memory of whole segments
-    /// (2920 bytes for 1448 bytes of payload); Linux 6.18 does without the 16 segments. Data above a hole counts
-    /// only in the newer rule.
+    /// Linux 6.1 grows the buffer to twice the data read plus 16 segments, and counts the memory of whole segments
+    /// (2920 bytes for 1448 bytes of payload). Linux 6.18 adds no segments. Data above a hole counts only in the newer
+    /// rule.
     #[test]
     fn older_kernels_leave_room_for_sixteen_segments() {
         const MSS: u64 = 1_448;
@@ -419,15 +419,16 @@ mod tests {
             (before, window.rcvbuf)
         };
         let (old, new) = (WindowRule::AdvWinScale(1), WindowRule::ScalingRatio(128));
-        // Twice the previous round of 10 segments: three times the steady window.
+        // The amount read has doubled since the previous round of 10 segments, so the window is three times the steady
+        // window.
         assert_eq!(grown(old, DrsRule::Until615), (INITIAL_BUFFER, (2 * 20 + 16) * 3 * 2_920));
         assert_eq!(grown(new, DrsRule::Until615), (INITIAL_BUFFER, (2 * 20 + 16) * 3 * 2 * MSS));
         let span = 2 * (2 * 10 + 100) * MSS;
         assert_eq!(grown(new, DrsRule::Since616), (span, span.max(2 * 20 * 3 * 2 * MSS)));
     }
 
-    /// At the passive end of a connection to Linux 6.1, a first round of 11 segments does not need a larger buffer;
-    /// at the active end, it does.
+    /// On Linux 6.1, a first round of 11 segments does not grow the buffer at the passive end of a connection, but does
+    /// at the active end.
     #[test]
     fn a_listener_expects_a_larger_first_round() {
         const MSS: u64 = 1_448;
@@ -445,8 +446,8 @@ mod tests {
         assert_eq!([true, false].map(grown), [false, true]);
     }
 
-    /// Both rules take a smaller sample at once, and average a larger one. Only the newer rule ignores a larger sample
-    /// while data is unread, and only the older one measures how long the sender takes for a window.
+    /// Both rules adopt a smaller sample at once, and average a larger one. Only the newer rule ignores a larger sample
+    /// while data is unread, and only the older rule measures how long the sender takes to use a window.
     #[test]
     fn the_receivers_rtt_follows_the_smaller_samples() {
         let buffer = Buffer::Auto { max: Bytes::from_mib(6) };
@@ -499,7 +500,7 @@ mod tests {
         assert!((1_000..19_000).contains(&opened), "{opened}");
     }
 
-    /// The right edge of the window never moves left, however much data is held (WS-4).
+    /// The right edge of the window never moves left, regardless of how much data is held (WS-4).
     #[test]
     fn the_edge_is_monotone() {
         let mut window = ReceiveWindow::new(RULES, Buffer::Fixed(Bytes::from_kib(256)), None, 1448);

@@ -7,8 +7,8 @@
 //!       ──Refused─► reset, as from a closed port
 //! ```
 //!
-//! A service whose server may be down decides about the server before a client sees a SYN-ACK. Connections
-//! that exist, half-open ones included, are not affected.
+//! A service whose server may be down checks the server before a client receives a SYN-ACK. The admission
+//! does not affect existing connections, including half-open ones.
 
 use std::net::SocketAddr;
 
@@ -19,12 +19,12 @@ use super::Stack;
 /// Reaction of a listener to a SYN.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Admission {
-    /// SYNs are answered.
+    /// The listener answers SYNs.
     #[default]
     Open,
-    /// SYNs wait until the admission changes.
+    /// The listener keeps SYNs until the admission changes.
     Held,
-    /// SYNs are answered with a reset.
+    /// The listener answers SYNs with a reset.
     Refused,
 }
 
@@ -37,14 +37,15 @@ impl Stack {
             return;
         }
         for (tuple, syn) in std::mem::take(&mut listener.held) {
-            // The client may have reused its port for a connection that was completed in the meantime.
+            // In the meantime, the client may have reused its port for a connection whose handshake has
+            // completed.
             if !self.by_tuple.contains_key(&tuple) {
                 self.without_connection(now, tuple, &syn, &[]);
             }
         }
     }
 
-    /// Returns the number of SYNs that wait for the admission of the listener on `local`.
+    /// Returns the number of SYNs that the listener on `local` keeps until its admission changes.
     pub fn held_syns(&self, local: SocketAddr) -> usize {
         self.listeners.get(&local).map_or(0, |listener| listener.held.len())
     }

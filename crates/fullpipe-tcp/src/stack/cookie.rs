@@ -19,7 +19,7 @@ use crate::wire::{Flags, Segment, SeqNum, SynOptions};
 
 /// Tick of the SYN cookie clock, in nanoseconds.
 const MINUTE_NANOS: u64 = 60_000_000_000;
-/// Age, in ticks, at which a SYN cookie expires: one to two minutes after it was sent.
+/// Age, in ticks, at which a SYN cookie expires, which is one to two minutes after it was sent.
 const MAX_AGE: u32 = 2;
 const COUNT_SHIFT: u32 = 24;
 const LOW_BITS: u32 = (1 << COUNT_SHIFT) - 1;
@@ -40,11 +40,11 @@ fn table(tuple: &FourTuple) -> &'static [u16; 4] {
 }
 
 fn minute(now: Instant) -> u32 {
-    // 2^32 minutes are eight thousand years, so truncation to 32 bits is harmless.
+    // 2^32 minutes are eight thousand years, so the truncation to 32 bits is harmless.
     (now.as_nanos() / MINUTE_NANOS) as u32
 }
 
-/// Reduces a peer's SYN to the options that [`decode`] can restore from a cookie.
+/// Reduces the SYN of a peer to the options that [`decode`] can restore from a cookie.
 pub(super) fn reduced(tuple: &FourTuple, syn: &Segment) -> Segment {
     let options = syn.syn.unwrap_or(SynOptions { mss: 0, window_scale: None, sack_permitted: false });
     // If the SYN has no MSS option, the protocol default applies, which is the lowest value in the table.
@@ -61,7 +61,7 @@ pub(super) fn reduced(tuple: &FourTuple, syn: &Segment) -> Segment {
     Segment { syn: Some(options), flags, len: 0, ..syn.clone() }
 }
 
-/// Returns the SYN cookie for a SYN that was simplified by [`reduced`].
+/// Returns the SYN cookie for a SYN that [`reduced`] has simplified.
 pub(super) fn encode(key: Key, now: Instant, tuple: &FourTuple, syn: &Segment) -> SeqNum {
     let mss = syn.syn.map_or(0, |options| options.mss);
     let index = table(tuple).iter().rposition(|&known| known <= mss).unwrap_or(0) as u32;

@@ -1,12 +1,12 @@
-//! What a stack counts.
+//! Packet and event counters of a stack.
 
 /// Packet and event counters of a TCP stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Number of TCP packets received for an address of the stack, from an address to which the stack may
-    /// reply.
+    /// Number of TCP packets received that are addressed to the stack and come from an address to which the
+    /// stack may reply.
     pub packets_in: u64,
-    /// Number of received SYNs that belong to no connection, for a local socket that listens.
+    /// Number of SYNs received for a listening socket that belong to no connection.
     pub syns_in: u64,
     /// Number of packets sent.
     pub packets_out: u64,
@@ -16,7 +16,7 @@ pub struct Counters {
     /// Number of ignored packets: packets for other addresses, packets from addresses to which the stack may
     /// not reply, and ICMP messages that were not accepted.
     pub ignored: u64,
-    /// Number of ICMP messages accepted by a connection.
+    /// Number of ICMP messages that a connection has accepted.
     pub complaints: u64,
     /// Number of resets sent in reply to packets that belong to no connection.
     pub resets: u64,

@@ -6,8 +6,8 @@
 //!                                       └────────────── still half-open ◄────────────────┘
 //! ```
 //!
-//! Unauthenticated peers can create as many half-open connections as the backlog permits. A folded one takes
-//! about an eighth of the memory of a connection.
+//! Unauthenticated peers can create as many half-open connections as the backlog permits. A folded half-open
+//! connection takes about an eighth of the memory of a connection.
 
 use std::sync::Arc;
 
@@ -18,21 +18,21 @@ use super::{ConnId, Entry, FourTuple, Owner, Stack};
 use crate::conn::{Connection, HandshakeProgress};
 use crate::wire::{Segment, SeqNum};
 
-/// What remains of a half-open connection between two events.
+/// State of a half-open connection that the stack keeps between two events.
 #[derive(Debug)]
 pub(super) struct HalfOpen {
     id: ConnId,
     tuple: FourTuple,
-    /// The peer's SYN, and the time at which the handshake has begun.
+    /// The peer's SYN, and the time at which the handshake began.
     syn: (Instant, Segment),
     iss: SeqNum,
-    /// Expiry time of the entry in the stack's timers.
+    /// Time at which the entry in the stack's timers expires.
     armed: Instant,
-    /// `None` while the connection exists as a whole.
+    /// Progress of the handshake if the connection is folded; `None` while the whole connection exists.
     progress: Option<HandshakeProgress>,
 }
 
-/// What a slot of the stack contains.
+/// Content of a slot of the stack.
 #[derive(Debug)]
 pub(super) enum Place {
     Free,
@@ -74,23 +74,23 @@ impl Stack {
         self.touched(slot);
     }
 
-    /// Replaces a half-open connection that has nothing to send by the progress of its handshake.
+    /// Replaces a half-open connection that has nothing to send with the progress of its handshake.
     pub(super) fn fold(&mut self, slot: u32) {
         let place = &mut self.slots[slot as usize].1;
         let Some(entry) = place.entry_mut() else { return };
-        // An event that is held back could not be restored.
+        // An event that is held back could not be restored, so such a connection is not folded.
         if entry.owner != Owner::HalfOpen || !entry.kept.is_empty() {
             return;
         }
         let Some(progress) = entry.connection.progress() else { return };
-        // A connection from a SYN cookie has no record, and is complete at once.
+        // A connection from a SYN cookie has no such record, and its handshake is complete at once.
         let Some(mut half_open) = entry.half_open.take() else { return };
         half_open.armed = entry.armed;
         half_open.progress = Some(progress);
         *place = Place::Folded(half_open);
     }
 
-    /// Makes the connection in this slot whole again if it is folded.
+    /// Restores the whole connection in this slot if it is folded.
     pub(super) fn unfold(&mut self, slot: u32) {
         let place = &mut self.slots[slot as usize].1;
         let Place::Folded(half_open) = place else { return };

@@ -6,8 +6,8 @@ use super::{FourTuple, MOST_UNCLAIMED, Stack};
 use crate::wire::{Checksums, IcmpMessage};
 
 impl Stack {
-    /// Handles a packet of a protocol other than TCP. An ICMP error message is passed to the connection whose
-    /// segment it quotes (RFC 9293 MUST-54).
+    /// Handles a packet of a protocol other than TCP. If the packet is an ICMP error message, the function
+    /// passes it to the connection whose segment it quotes (RFC 9293 MUST-54).
     #[cold]
     pub(super) fn handle_icmp(&mut self, now: Instant, bytes: &[u8], checksums: Checksums) {
         match IcmpMessage::parse(bytes, checksums) {
@@ -26,18 +26,18 @@ impl Stack {
     }
 
     /// Returns the next ICMP error about a segment that no connection of this stack has sent. A stack that
-    /// shares its address with another TCP passes such a message on.
+    /// shares its address with another TCP implementation passes such a message on.
     pub fn poll_unclaimed(&mut self) -> Option<Vec<u8>> {
         self.unclaimed.pop_front()
     }
 
-    /// Passes an error to its connection, and returns whether the connection believes it; `None` if there is
-    /// no connection.
+    /// Passes an error to its connection, and returns whether the connection accepts it. Returns `None` if
+    /// there is no connection.
     fn hear(&mut self, now: Instant, error: &IcmpMessage) -> Option<bool> {
         let tuple = FourTuple { local: error.from, remote: error.to };
         let slot = *self.by_tuple.get(&tuple)?;
         self.unfold(slot);
-        // A connection in TIME-WAIT has nothing left that an error could concern.
+        // An error has no effect on a connection in TIME-WAIT.
         let Some(entry) = self.slots[slot as usize].1.entry_mut() else { return Some(false) };
         let believed = entry.connection.on_icmp(now, error.error, error.seq);
         self.touched(slot);

@@ -4,8 +4,8 @@
 //!   ISN = M(now) + F(local, remote, key)        F: SipHash-2-4
 //! ```
 //!
-//! The clock keeps old duplicates out of the next connection between the same sockets. The hash prevents
-//! off-path attackers from guessing the numbers.
+//! The clock keeps old duplicates out of the next connection between two sockets. The hash prevents off-path
+//! attackers from guessing the sequence numbers.
 
 use std::net::SocketAddr;
 
@@ -15,8 +15,8 @@ use super::FourTuple;
 use super::siphash::Key;
 use crate::wire::SeqNum;
 
-/// Purpose of a hash. The purpose is an input to the hash, so that hashes for different purposes are
-/// unrelated.
+/// Purpose for which a hash is computed. The purpose is an input to the hash, so that hashes for different
+/// purposes are unrelated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     Isn = 0,
@@ -26,13 +26,13 @@ pub(super) enum Purpose {
     Chance = 3,
 }
 
-/// Clock for initial sequence numbers (ISNs), by the length of its tick.
+/// Clock for initial sequence numbers (ISNs), named after the source of its tick length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IsnClock {
     /// One tick per 4 us (RFC 9293 section 3.4.1). The numbers wrap around every 4.77 hours.
     Rfc,
-    /// One tick per 64 ns, as in Linux. The numbers wrap around every 275 seconds; a peer keeps the state of
-    /// the last connection for a much shorter time.
+    /// One tick per 64 ns, as in Linux. The numbers wrap around every 275 seconds, and a peer keeps the state
+    /// of the last connection for a much shorter time.
     #[default]
     Linux,
 }
@@ -43,7 +43,7 @@ impl IsnClock {
             Self::Rfc => 4_000,
             Self::Linux => 64,
         };
-        // Truncation to 32 bits reduces the number modulo 2^32.
+        // The truncation to 32 bits reduces the number modulo 2^32.
         (now.as_nanos() / tick) as u32
     }
 
@@ -62,7 +62,7 @@ pub(super) fn hash(key: Key, tuple: &FourTuple, purpose: Purpose, number: u32) -
     put(tuple.remote, remote);
     rest[0] = purpose as u8;
     rest[1..].copy_from_slice(&number.to_le_bytes());
-    // Truncation keeps the lower 32 bits.
+    // The truncation keeps the lower 32 bits.
     key.hash(&message) as u32
 }
 
@@ -112,7 +112,7 @@ mod tests {
         let deltas: BTreeSet<i32> =
             (0..1_000).map(|pair| isn(10_000 + 2 * pair + 1).distance_from(isn(10_000 + 2 * pair))).collect();
         assert_eq!(deltas.len(), 1_000, "a difference came twice");
-        // ISNs are uniformly distributed over the whole range: each eighth of the range contains 125 of them,
+        // ISNs are uniformly distributed over the whole range: each eighth of the range contains 125 ISNs, to
         // within five standard deviations.
         let mut eighths = [0; 8];
         for delta in &deltas {

@@ -15,7 +15,7 @@ use super::{ConnId, FourTuple};
 use crate::conn::Config;
 use crate::wire::Segment;
 
-/// Time after the last SYN cookie was sent during which a reply to a cookie may arrive.
+/// Time after the last SYN cookie during which a reply to a cookie may arrive.
 const COOKIES_COME_BACK: Duration = Duration::from_secs(120);
 
 /// State of a listening socket.
@@ -29,7 +29,7 @@ pub(super) struct Listener {
     pub(super) half_open: usize,
     pub(super) waiting: VecDeque<ConnId>,
     pub(super) admission: Admission,
-    /// SYNs that wait for a decision, at most `backlog`.
+    /// SYNs that wait until the admission changes, at most `backlog`.
     pub(super) held: VecDeque<(FourTuple, Segment)>,
     last_cookie: Option<Instant>,
 }
@@ -57,14 +57,14 @@ impl Listener {
         self.half_open >= self.backlog
     }
 
-    /// Returns whether a SYN can become a half-open connection without delay.
+    /// Returns whether a SYN can become a half-open connection at once.
     pub(super) fn opens_at_once(&self) -> bool {
         self.admission == Admission::Open && !self.is_full() && !self.is_flooded()
     }
 
-    /// Keeps a SYN until the admission is decided. A retransmitted SYN is kept only once.
+    /// Keeps a SYN until the admission changes. A retransmitted SYN is kept only once.
     pub(super) fn hold(&mut self, tuple: FourTuple, syn: &Segment) {
-        // During a flood, the queue is full, and is not searched for each SYN.
+        // During a flood, the queue is full, so it is not searched for each SYN.
         let full = self.held.len() >= self.backlog;
         if !full && !self.held.iter().any(|(held, _)| *held == tuple) {
             self.held.push_back((tuple, syn.clone()));
@@ -76,7 +76,7 @@ impl Listener {
     }
 
     /// Returns whether an ACK that belongs to no connection may be the reply to a SYN cookie. If no cookie
-    /// was sent recently, ACKs are not checked, which saves a hash per forged ACK.
+    /// was sent recently, the stack does not check ACKs, which saves a hash for each forged ACK.
     pub(super) fn expects_cookies(&self, now: Instant) -> bool {
         self.last_cookie.is_some_and(|sent| now.saturating_since(sent) <= COOKIES_COME_BACK)
     }

@@ -1,4 +1,4 @@
-//! TCP stack of a host with many connections: packets in, packets out, without I/O.
+//! TCP stack of a host with many connections: handles and returns packets, without I/O.
 //!
 //! ```text
 //!   handle_packet ─► parse ─► connection of its two sockets ─► payload into its ring ─► events
@@ -9,8 +9,8 @@
 //!   poll_packet  ◄─ headers, checksum, payload ◄─ cut ◄─ connections that are ready ◄─────┘
 //! ```
 //!
-//! A connection handles only offsets; its bytes are stored in two [`stream`] rings of the stack. The driver
-//! moves packets, supplies the time, and
+//! A connection handles only offsets; two [`stream`] rings of the stack store its bytes. The driver moves
+//! packets, supplies the time, and
 //!
 //! 1. calls `handle_packet` when a packet arrives, `handle_timeout` when the time of `poll_timeout` is
 //!    reached, and `read` or `write` when an event reports that they can proceed,
@@ -70,10 +70,10 @@ use timers::Timers;
 /// Maximum number of queued replies that belong to no connection (resets, SYN cookies). Further replies are
 /// dropped.
 pub const MOST_REPLIES: usize = 256;
-/// Maximum number of ICMP messages kept for [`Stack::poll_unclaimed`]. Further messages are dropped.
+/// Maximum number of ICMP messages that are kept for [`Stack::poll_unclaimed`]. Further messages are dropped.
 pub const MOST_UNCLAIMED: usize = 64;
-/// Capacity of a send ring beyond the send buffer, in bytes. This capacity is needed because the kernel still
-/// fills a partly filled skb when the send buffer is full.
+/// Capacity of a send ring beyond the send buffer, in bytes. The kernel needs it because it still fills a
+/// partly filled skb when the send buffer is full.
 const BEGUN: u64 = 64 << 10;
 
 /// Local and remote socket address of a connection.
@@ -101,7 +101,7 @@ pub struct StackConfig {
     /// Clock for initial sequence numbers.
     pub isn_clock: IsnClock,
     /// Maximum number of simultaneous connections, including those that are closing. Released connections in
-    /// TIME-WAIT are not among them; there are at most as many of these.
+    /// TIME-WAIT do not count; up to this many of them may exist in addition.
     pub max_connections: usize,
     /// Packetization of transmissions, with or without segmentation offload.
     pub cut: Cut,
@@ -110,13 +110,13 @@ pub struct StackConfig {
 /// Reason why a connection or listener could not be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectError {
-    /// The local address does not belong to the stack.
+    /// The local address is not an address of the stack.
     NotOurs,
     /// There is already a connection between the two sockets, or a listener on the local socket.
     InUse,
     /// The number of connections has reached its maximum.
     TooMany,
-    /// One of the addresses is an IPv4 address and the other an IPv6 address.
+    /// The local address and the remote address have different IP versions.
     MixedVersions,
     /// The remote address is not the address of a single host (RFC 9293 MUST-46).
     NotOneHost,
@@ -139,9 +139,9 @@ impl std::error::Error for ConnectError {}
 /// Owner of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
-    /// The connection is owned by the application.
+    /// The application owns the connection.
     Application,
-    /// The connection is half-open and is owned by the listener on its local address.
+    /// The listener on the local address of the connection owns it, because the connection is half-open.
     HalfOpen,
     /// The connection is established and waits in the accept queue of a listener.
     Waiting,
@@ -166,12 +166,12 @@ struct Entry {
     told: u16,
     /// Events held back until the connection is accepted, at most one of each kind.
     kept: Vec<Event>,
-    /// Whether path memory has got what the connection has measured.
+    /// Whether path memory has received the measurements of the connection.
     recorded: bool,
     /// Whether the connection has ended. The entry is removed after the last reset has been sent and the
     /// application has released the connection.
     over: bool,
-    /// What remains of the connection if it is folded; `None` once it is established.
+    /// State to which the connection can be folded; `None` once it is established.
     half_open: Option<Box<HalfOpen>>,
 }
 
@@ -190,11 +190,11 @@ pub struct Stack {
     ready: VecDeque<u32>,
     events: VecDeque<(ConnId, Event)>,
     replies: VecDeque<Reply>,
-    /// ICMP messages about segments of no connection.
+    /// ICMP messages about segments that belong to no connection.
     unclaimed: VecDeque<Vec<u8>>,
     cutting: Option<Cutting>,
     counters: Counters,
-    /// Memory of the paths to the clients of the listeners.
+    /// Path memory for the clients of the listeners.
     paths: Option<Box<dyn PathMemory>>,
     /// Sums over the connections that have ended.
     ended: SenderTotals,
@@ -223,14 +223,14 @@ impl Stack {
         }
     }
 
-    /// Lets the connections that listeners accept use and fill `paths`.
+    /// Sets the path memory that the connections accepted by listeners read and write.
     pub fn set_path_memory(&mut self, paths: Box<dyn PathMemory>) {
         self.paths = Some(paths);
     }
 
-    /// Passes the sums over all connections to the kill switch of the path memory, and returns the state of the
-    /// memory; `None` without a path memory. The driver calls this function about once per second; it takes time
-    /// for each connection.
+    /// Passes the sums over all connections to the kill switch of the path memory, and returns the state of
+    /// the path memory. Returns `None` if there is no path memory. The driver calls this function about once
+    /// per second, because its cost grows with the number of connections.
     pub fn observe_senders(&mut self, now: Instant) -> Option<MemorySummary> {
         let paths = self.paths.as_mut()?;
         let open = self.slots.iter().filter_map(|(_, place)| place.entry()).filter(|entry| !entry.recorded);
@@ -295,8 +295,8 @@ impl Stack {
         Ok(self.id(slot))
     }
 
-    /// Returns the next connection established on `local`. Events that were held back for it become available
-    /// from `poll_event`.
+    /// Returns the next connection established on `local`. Events that the stack has held back for it become
+    /// available from `poll_event`.
     pub fn accept(&mut self, local: SocketAddr) -> Option<ConnId> {
         let id = self.listeners.get_mut(&local)?.waiting.pop_front()?;
         let Self { slots, events, .. } = self;
@@ -345,8 +345,8 @@ impl Stack {
         self.took(now, id, len) as usize
     }
 
-    /// Frees memory that a connection needs only while data is under way. The next byte allocates it again, so
-    /// this is for connections that are idle.
+    /// Frees memory that a connection needs only while data is outstanding. The next byte allocates the
+    /// memory again, so call this function only for idle connections.
     pub fn free_idle_memory(&mut self, id: ConnId) {
         let Some(entry) = self.entry_mut(id) else { return };
         entry.connection.free_idle_memory();
@@ -370,7 +370,7 @@ impl Stack {
         taken
     }
 
-    /// Closes the sending direction of a connection. Data that is already written is still sent.
+    /// Closes the sending direction of a connection. Data already written is still sent.
     pub fn shutdown(&mut self, id: ConnId) {
         if let Some(entry) = self.entry_mut(id) {
             entry.connection.close();
@@ -378,8 +378,8 @@ impl Stack {
         }
     }
 
-    /// Releases a connection ([`Connection::detach`]). Data already written is still sent, arriving data is
-    /// answered with a reset, and no more events are reported.
+    /// Releases a connection ([`Connection::detach`]). The stack still sends data already written, answers
+    /// arriving data with a reset, and reports no more events.
     pub fn release(&mut self, now: Instant, id: ConnId) {
         if let Some(entry) = self.entry_mut(id) {
             entry.connection.detach(now);
@@ -398,7 +398,7 @@ impl Stack {
         }
     }
 
-    /// Returns the next event and the connection to which it belongs.
+    /// Returns the next event, and the connection to which it belongs.
     pub fn poll_event(&mut self) -> Option<(ConnId, Event)> {
         loop {
             let (id, event) = self.events.pop_front()?;
@@ -450,14 +450,14 @@ impl Stack {
             && completes(segment)
             && listeners.get(&entry.tuple.local).is_none_or(Listener::is_full)
         {
-            // The peer considers the connection established (SYN-6). The peer's segments are not answered
-            // until the accept queue has room. The retransmitted SYN-ACK makes the peer try again.
+            // The peer considers the connection established (SYN-6). The stack does not answer the peer's
+            // segments until the accept queue has room. The retransmitted SYN-ACK makes the peer try again.
             counters.accept_overflows += 1;
             self.fold(slot);
             return;
         }
-        // A SYN that certainly belongs to a new connection ends TIME-WAIT if a listener can accept it (RFC
-        // 6191; TW-3).
+        // A SYN that certainly belongs to a new connection ends TIME-WAIT if a listener can accept that
+        // connection (RFC 6191; TW-3).
         let least = entry.connection.time_wait().and_then(|wait| wait.reopened_by(segment));
         if let Some(least) = least
             && entry.owner == Owner::Nobody
@@ -470,14 +470,14 @@ impl Stack {
         }
         entry.take(now, segment, payload);
         if let (Owner::HalfOpen, Some(paths)) = (entry.owner, paths) {
-            // Unless the handshake has completed just now, this has no effect.
+            // This call has an effect only if the handshake has just completed.
             entry.connection.recall(now, paths.as_mut(), entry.tuple.remote.ip());
         }
         self.touched(slot);
         self.record(now, slot);
     }
 
-    /// Passes what a connection has measured to the path memory, once it has ended.
+    /// Passes the measurements of a connection to the path memory after the connection has ended.
     fn record(&mut self, now: Instant, slot: u32) {
         let Self { slots, paths, ended, .. } = self;
         let Some(entry) = slots[slot as usize].1.entry_mut() else { return };
@@ -538,7 +538,7 @@ impl Stack {
         self.half_open(now, tuple, segment, None);
     }
 
-    /// Replies to a SYN with a cookie and keeps no state.
+    /// Replies to a SYN with a cookie, and keeps no state.
     fn answer_with_cookie(&mut self, now: Instant, tuple: FourTuple, syn: &Segment) {
         let Some(listener) = self.listeners.get(&tuple.local) else { return };
         let syn = cookie::reduced(&tuple, syn);
@@ -555,7 +555,7 @@ impl Stack {
         self.reply(tuple, answer);
     }
 
-    /// Creates a connection from a returned SYN cookie, as if the state of the SYN had been kept.
+    /// Creates a connection from a returned SYN cookie, as if the stack had kept the state of the SYN.
     fn resume(&mut self, now: Instant, tuple: FourTuple, syn: &Segment, answer: &Segment, payload: &[u8]) {
         let Some(listener) = self.listeners.get_mut(&tuple.local) else { return };
         let config = listener.config.clone();
@@ -570,8 +570,8 @@ impl Stack {
         self.deliver(now, slot, answer, payload);
     }
 
-    /// Returns the time at which `handle_timeout` must be called, or [`Instant::FAR_FUTURE`] if it need not
-    /// be called.
+    /// Returns the time at which `handle_timeout` must be called, or [`Instant::FAR_FUTURE`] if no timer is
+    /// set.
     pub fn poll_timeout(&self) -> Instant {
         self.timers.first().map_or(Instant::FAR_FUTURE, |(at, _)| at)
     }
@@ -612,8 +612,8 @@ impl Stack {
         self.in_time_wait
     }
 
-    /// Updates the stack after a connection has changed: its owner, events, rings, place in the send queue,
-    /// and removal.
+    /// Updates the stack after a connection has changed. This covers its owner, its events, its rings and its
+    /// place in the send queue, and removes the connection if it has ended.
     fn touched(&mut self, slot: u32) {
         let Self { slots, listeners, events, ready, .. } = self;
         let Some(entry) = slots[slot as usize].1.entry_mut() else { return };
@@ -624,7 +624,7 @@ impl Stack {
             match state {
                 State::SynReceived => {}
                 // A connection whose passive open fails returns to LISTEN. The listener itself has never left
-                // that state (RFC 9293 MUST-11).
+                // LISTEN (RFC 9293 MUST-11).
                 State::Closed | State::Listen => {
                     listener.half_open -= 1;
                     entry.owner = Owner::Nobody;
@@ -652,12 +652,12 @@ impl Stack {
         }
     }
 
-    /// Adds a connection to the timers, with an expiry time no later than the connection's own timeout.
+    /// Sets the timer of a connection, to a time no later than the connection's own timeout.
     fn arm(&mut self, slot: u32) {
         let Some(entry) = self.slots[slot as usize].1.entry_mut() else { return };
         let due = entry.connection.poll_timeout();
-        // A timer that was moved to a later time still expires at the earlier time and is then checked. The
-        // check is cheaper than moving the timer for each packet.
+        // If the timeout moves to a later time, the timer still expires at the earlier time, and the stack
+        // then checks the timeout. This check is cheaper than moving the timer for each packet.
         if due < entry.armed {
             entry.armed = due;
             self.timers.set(slot, due);
@@ -676,7 +676,7 @@ impl Stack {
         }
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push((0, Place::Free));
-            // The number of slots is bounded by the maximum number of connections.
+            // The maximum number of connections bounds the number of slots.
             (self.slots.len() - 1) as u32
         });
         let (generation, place) = &mut self.slots[slot as usize];

@@ -1,4 +1,4 @@
-//! MTU of the device through which the packets of a listener's connections leave.
+//! MTU of the device through which the packets of a listener's connections leave the host.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use crate::conn::Config;
 
 impl Stack {
     /// Sets the MTU of the device of all connections on `local`, in bytes. New connections offer and use
-    /// segments of the new size. Existing connections shrink their segments if necessary; they never enlarge
-    /// them.
+    /// segments of the new size. Existing connections reduce their segment size if necessary, but never
+    /// increase it.
     pub fn set_mtu(&mut self, now: Instant, local: SocketAddr, mtu: u64) {
         if let Some(listener) = self.listeners.get_mut(&local) {
             listener.config = Arc::new(Config { mtu, ..Config::clone(&listener.config) });

@@ -11,12 +11,12 @@ use fullpipe_units::Instant;
 pub enum Cut {
     /// One packet per segment with a complete checksum, as on the wire.
     Segments,
-    /// Packets of several segments, for a device with segmentation offload, which splits the packets and
-    /// computes the checksums.
+    /// Packets of several segments, for a device with segmentation offload that splits them and computes the
+    /// checksums.
     SuperPackets,
 }
 
-/// Maximum payload of a super-packet, in bytes. Including its headers, the packet is shorter than 64 KiB.
+/// Maximum payload of a super-packet, in bytes. With its headers, such a packet is shorter than 64 KiB.
 const MOST_PAYLOAD: u64 = 65_400;
 
 /// Outgoing packet: headers, and payload in two parts as stored in the ring.
@@ -42,7 +42,7 @@ impl Outgoing<'_> {
     }
 }
 
-/// Transmission of which some packets have not been sent yet.
+/// Transmission of which some packets have not left yet.
 #[derive(Clone, Debug)]
 pub(super) struct Cutting {
     id: ConnId,

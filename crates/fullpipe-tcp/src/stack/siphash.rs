@@ -1,4 +1,4 @@
-//! SipHash-2-4, a keyed hash that cannot be predicted without the key (Aumasson, Bernstein: "SipHash: a fast
+//! SipHash-2-4, a keyed hash that nobody can predict without the key (Aumasson, Bernstein: "SipHash: a fast
 //! short-input PRF", 2012).
 //!
 //! ```text
@@ -13,7 +13,7 @@ pub struct Key([u64; 2]);
 
 impl core::fmt::Debug for Key {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        // The key is not printed, so that it stays secret.
+        // The key is secret, so it is not printed.
         f.write_str("Key(..)")
     }
 }
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     /// The hashes match the example in appendix A of the SipHash paper and the first vectors of its reference
-    /// code. The key is 00 01 .. 0f, and the message 00 01 .. of the given length.
+    /// code. The key is 00 01 .. 0f, and the message is 00 01 .. of the given length.
     #[test]
     fn published_vectors() {
         let key = Key::new(core::array::from_fn(|i| i as u8));

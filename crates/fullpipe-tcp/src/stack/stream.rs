@@ -1,17 +1,17 @@
-//! Payload storage by stream offset; connections handle only the offsets.
+//! Payload storage, addressed by stream offset; connections handle only the offsets.
 //!
 //! ```text
 //!   sending     base = snd_una                     receiving    base = next offset to read
 //!               end  = write offset                                  end  = highest octet that arrived
 //! ```
 //!
-//! The size of the ring is a power of two and doubles when the stored range needs more room. The range never
-//! exceeds `limit`, which is set by the connection's buffer or window.
+//! The size of the ring is a power of two and doubles when the stored range needs more room. The connection's
+//! buffer or window sets `limit`, and the range never exceeds it.
 
 /// Minimum size of a non-empty ring buffer, in bytes.
 const LEAST: usize = 4 << 10;
 
-/// Ring buffer of the bytes at stream offsets `base..end`. Some of the bytes may not have been written yet.
+/// Ring buffer of the bytes at stream offsets `base..end`. Some of these bytes may not have been written yet.
 #[derive(Clone, Debug, Default)]
 pub struct Ring {
     bytes: Vec<u8>,
@@ -111,7 +111,7 @@ impl Ring {
 
     /// Returns the ring index of stream offset `offset`. The ring must not be empty.
     fn index(&self, offset: u64) -> usize {
-        // The mask keeps the lower bits, so truncation to `usize` is harmless.
+        // The mask keeps the lower bits, so the truncation to `usize` is harmless.
         offset as usize & (self.bytes.len() - 1)
     }
 }
@@ -122,8 +122,8 @@ mod tests {
 
     use super::*;
 
-    /// The ring behaves like a plain vector that is never truncated, for writes at any offset, reads, growth
-    /// and wrap-around.
+    /// For writes at any offset, reads, growth and wrap-around, the ring behaves like a plain vector that is
+    /// never truncated.
     #[test]
     fn a_ring_keeps_what_lies_in_its_range() {
         let limit = 20_000;

@@ -4,8 +4,8 @@
 //!   last ACK sent, released by the application ──► rest ──► two segment lifetimes, a reset, a new SYN ──► free
 //! ```
 //!
-//! A server that closes first has each connection of the last minute in this state. At 2000 short connections per
-//! second, these are 120 000.
+//! On a server that closes first, each connection of the last minute is in this state. At 2000 short
+//! connections per second, these are 120 000.
 
 use fullpipe_units::Instant;
 
@@ -13,7 +13,7 @@ use super::{FourTuple, Listener, Owner, Place, Stack};
 use crate::conn::{State, TimeWait, TimeWaitVerdict};
 use crate::wire::Segment;
 
-/// What remains of a connection in TIME-WAIT.
+/// State that the stack keeps of a released connection in TIME-WAIT.
 #[derive(Debug)]
 pub(super) struct Rest {
     pub(super) tuple: FourTuple,
@@ -21,8 +21,8 @@ pub(super) struct Rest {
 }
 
 impl Stack {
-    /// Replaces a released connection in TIME-WAIT that has nothing to send by its state in TIME-WAIT. If there
-    /// are too many, the connection ends, as in Linux (`tcp_max_tw_buckets`).
+    /// Replaces a released connection that has nothing to send with its TIME-WAIT state. If there are too
+    /// many such states, the connection ends instead, as in Linux (`tcp_max_tw_buckets`).
     pub(super) fn keep_time_wait(&mut self, slot: u32) {
         let place = &mut self.slots[slot as usize].1;
         let Some(entry) = place.entry_mut() else { return };
@@ -60,7 +60,7 @@ impl Stack {
         }
     }
 
-    /// Handles the timer of a connection in TIME-WAIT. A segment may have prolonged the state since the timer
+    /// Handles the timer of a connection in TIME-WAIT. A segment may have restarted TIME-WAIT since the timer
     /// was set.
     pub(super) fn time_wait_expires(&mut self, now: Instant, slot: u32) {
         let Place::TimeWait(rest) = &mut self.slots[slot as usize].1 else { return };

@@ -5,8 +5,8 @@
 //!   positions  slot ─► i        to move or remove a timer without a search
 //! ```
 //!
-//! Setting and removing a timer allocates nothing once both vectors have reached their size. A balanced tree
-//! allocates a node about once per six insertions.
+//! Once both vectors have reached their size, setting and removing a timer allocates no memory. A balanced
+//! tree would allocate a node about once per six insertions.
 
 use fullpipe_units::Instant;
 
@@ -21,12 +21,12 @@ pub(super) struct Timers {
 }
 
 impl Timers {
-    /// Returns the earliest timer; of several at the same time, that of the lowest slot.
+    /// Returns the earliest timer. Of several timers at the same time, returns that of the lowest slot.
     pub(super) fn first(&self) -> Option<(Instant, u32)> {
         self.heap.first().copied()
     }
 
-    /// Sets the timer of `slot` to `at`, in place of its former time.
+    /// Sets the timer of `slot` to `at`, and replaces its earlier time.
     pub(super) fn set(&mut self, slot: u32, at: Instant) {
         let index = slot as usize;
         if index >= self.positions.len() {
@@ -61,7 +61,7 @@ impl Timers {
         }
     }
 
-    /// Moves a timer up as long as it is earlier than its parent, and returns its position.
+    /// Moves a timer up while it is earlier than its parent, and returns its position.
     fn rise(&mut self, mut position: usize) -> usize {
         let timer = self.heap[position];
         while position > 0 {
@@ -76,7 +76,7 @@ impl Timers {
         position
     }
 
-    /// Moves a timer down as long as a child is earlier.
+    /// Moves a timer down while a child is earlier.
     fn sink(&mut self, mut position: usize) {
         let timer = self.heap[position];
         loop {
@@ -97,7 +97,7 @@ impl Timers {
 
     fn put(&mut self, position: usize, timer: (Instant, u32)) {
         self.heap[position] = timer;
-        // There are fewer positions than slots, whose numbers have 32 bits.
+        // There are at most as many positions as slots, and slot numbers have 32 bits.
         self.positions[timer.1 as usize] = position as u32;
     }
 }

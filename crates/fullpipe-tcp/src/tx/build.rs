@@ -22,13 +22,13 @@ pub(crate) struct Room {
 }
 
 /// Returns the length of the next transmission of new data: whole segments, or one short segment. A short
-/// segment must contain all unsent data, or follow whole segments in a window that has room for it. A short
+/// segment must contain all unsent data, or follow whole segments into a window that has room for it. A short
 /// segment is sent only if no other short segment is outstanding; the last segment of the stream is never
 /// delayed. This is Minshall's variant of the Nagle algorithm (NAG-3): at most one short segment per round
 /// trip, whether the application or the window makes it short.
 ///
-/// Data that could fill a segment is not sent into a window smaller than a segment (RFC 9293 section
-/// 3.8.6.2.1): a sender with one segment in flight leaves the rest of such a window unused.
+/// The sender does not send data that could fill a segment into a window smaller than a segment (RFC 9293
+/// section 3.8.6.2.1). With one segment in flight, it leaves the rest of such a window unused.
 pub(crate) fn next_length(room: Room, mss: u64) -> u64 {
     let len = room.unsent.min(room.cwnd).min(room.rwnd).min(room.quantum.max(mss));
     if len < mss {
@@ -53,7 +53,8 @@ pub(crate) struct Release {
     pub(crate) quantum: u64,
 }
 
-/// Inputs of a [`Release`] other than the congestion control decision, taken at the time of that decision.
+/// Inputs of a [`Release`] other than the congestion control decision; their values date from the time of
+/// that decision.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Basis {
     srtt: Option<Duration>,
@@ -77,8 +78,8 @@ impl Basis {
         Release { rate, quantum: quantum(control, rate, self) }
     }
 
-    /// Returns the send quantum, exact as far as it affects a transmission of up to `len` bytes. The minimum
-    /// quantum of the decision is usually large enough, and then no division is needed.
+    /// Returns the send quantum. For a transmission of `len` bytes that fits into the minimum quantum of the
+    /// decision, as is usual, returns that minimum, which needs no division.
     pub(crate) fn quantum_for(&self, len: u64, control: &Control, max_pacing_rate: Option<Rate>) -> u64 {
         let least = match control.send_quantum {
             SendQuantum::Bytes(bytes) => bytes.max(self.mss),
@@ -119,8 +120,8 @@ fn quantum(control: &Control, rate: Option<Rate>, basis: &Basis) -> u64 {
 /// Limits `mss` to half of the peer's window, so that an ACK is always in flight. A window of 0 sets no
 /// limit, because it only means that the peer accepts no data now (Linux: `tcp_bound_to_half_wnd`).
 pub(crate) fn bound_to_half_window(mss: u64, window: u64) -> u64 {
-    /// Largest peer window that is not halved, because halving would do more harm than good: the default MSS
-    /// of RFC 9293.
+    /// Largest peer window that is not halved, because smaller segments would do more harm than good: the
+    /// default MSS of RFC 9293.
     const DEFAULT_MSS: u64 = 536;
     match window {
         0 => mss,

@@ -1,5 +1,5 @@
-//! Sending of new data: choice of the next range, limited by the windows and the send buffer, and its
-//! transmission.
+//! Transmission of new data: selects the next range, limited by the windows and the send buffer, and sends
+//! it.
 //!
 //! ```text
 //!   0 ........ snd_una ........ snd_nxt ........ written
@@ -79,21 +79,21 @@ impl NewData {
         queue.written().saturating_sub(self.snd_nxt)
     }
 
-    /// Returns whether the next `len` bytes are the last of a stream that the application has closed, so that
-    /// their last segment may carry the FIN.
+    /// Returns whether the next `len` bytes are the last of a stream that the application has closed. Their
+    /// last segment may then carry the FIN.
     #[inline(always)]
     pub(crate) fn ends_stream(&self, queue: &SendQueue, len: u64) -> bool {
         queue.is_closed() && self.snd_nxt + len == queue.written()
     }
 
-    /// Returns whether the FIN is the next octet to send. This is so if all data had left when the
-    /// application closed, or if the peer's window had room for the data but not for the FIN.
+    /// Returns whether the FIN is the next octet to send. This is the case if all data had left before the
+    /// application closed its side, or if the peer's window had room for the data but not for the FIN.
     #[inline(always)]
     pub(crate) fn fin_pending(&self, queue: &SendQueue) -> bool {
         queue.is_closed() && !self.fin_sent && self.unsent(queue) == 0
     }
 
-    /// Returns the length of the next range of new data, or the reason why nothing can be sent.
+    /// Returns the length of the next range of new data, or the reason why no new data can be sent.
     #[inline(always)]
     pub(crate) fn next(&self, queue: &SendQueue, allowance: Allowance) -> Result<u64, StopReason> {
         let Allowance { cwnd, at_once, rwnd, quantum, snd_una, mss } = allowance;
@@ -104,8 +104,8 @@ impl NewData {
         match build::next_length(room, mss) {
             0 if rwnd < mss.min(unsent) => Err(StopReason::Limit(SendLimit::Rwnd)),
             0 if cwnd < mss.min(unsent) => Err(StopReason::Cwnd),
-            // A short remainder waits for more data. If the writer is blocked, the reported limit is the send
-            // buffer, otherwise the application.
+            // A short remainder waits for more data. If the writer is blocked, the send buffer is the limit
+            // to report; otherwise it is the application.
             0 if queue.is_blocked() => Err(StopReason::Limit(SendLimit::Sndbuf)),
             0 => Err(StopReason::Limit(SendLimit::App)),
             len => Ok(len),

@@ -1,5 +1,5 @@
 //! Sending half: determines what to send next, and when. Congestion control, outside this module, determines
-//! how much the path can carry. Only this module can create a [`Transmit`] that carries data.
+//! the amount that the path can carry. Only this module can create a [`Transmit`] that carries data.
 
 pub(crate) mod build;
 pub(crate) mod fresh;

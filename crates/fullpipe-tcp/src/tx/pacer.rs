@@ -5,7 +5,8 @@
 
 use fullpipe_units::{Bytes, Instant, Rate};
 
-/// Number of segments that are not paced at the start of a connection: the initial window leaves at once.
+/// Number of segments at the start of a connection that are not paced, because the initial window leaves at
+/// once.
 const UNPACED_SEGMENTS: u64 = 10;
 
 /// Pacer of a connection, which keeps the earliest departure time of the next transmission.
@@ -21,8 +22,8 @@ impl Pacer {
         self.next_departure
     }
 
-    /// Records a transmission of `len` payload bytes in `segments` segments at `now`, paced at `rate` if a
-    /// rate is set.
+    /// Records that `len` payload bytes left in `segments` segments at `now`, paced at `rate` if a rate is
+    /// set.
     pub(crate) fn on_send(&mut self, now: Instant, len: u64, segments: u64, rate: Option<Rate>) {
         let paced = self.segments >= UNPACED_SEGMENTS;
         self.segments += segments;
@@ -66,8 +67,8 @@ mod tests {
         }
     }
 
-    /// A new pacing rate applies only to packets sent afterwards (PC-2). A wait already set at the old rate
-    /// does not change.
+    /// A new pacing rate applies only to packets sent afterwards (PC-2). It does not change a wait that the
+    /// old rate has already set.
     #[test]
     fn a_new_rate_counts_from_the_next_packet() {
         let mut pacer = warm();

@@ -1,23 +1,23 @@
-//! Send queue: data written by the application and not yet acknowledged.
+//! Send queue: data that the application has written and the peer has not yet acknowledged.
 //!
-//! Unacknowledged data stays in the buffer, so a buffer of B bytes limits the sender to about B bytes per
-//! round trip, even if the windows are larger. The actual amount may differ, because Linux checks the buffer
-//! only on two occasions:
+//! Unacknowledged data stays in the buffer. A buffer of B bytes therefore limits the sender to about B bytes
+//! per round trip, even if the windows are larger. The actual amount may differ, because Linux checks the
+//! buffer only on two occasions:
 //!
 //! ```text
 //!   wake a writer    when the queued data takes at most two thirds of the buffer
 //!   begin an skb     when the queued data takes less than the buffer; adding to an skb is always allowed
 //! ```
 //!
-//! An skb takes up to 64 KiB. While the application keeps writing, a full skb at the front is sent one
+//! An skb takes up to 64 KiB. While the application continues to write, a full skb at the front leaves one
 //! transmission at a time, and its remainder accepts more data. A single write therefore queues all data that
-//! the windows release, plus 64 KiB. The same applies if a remainder shorter than a segment waits for an ACK
+//! the windows release, plus 64 KiB. The same is true if a remainder shorter than a segment waits for an ACK
 //! (Minshall). A buffer of a few skbs therefore limits the sender much less than its size suggests, unless
 //! whole skbs leave at once (fast paths) or the pacer holds them (`docs/decisions/0011`).
 //!
-//! `TCP_NOTSENT_LOWAT` limits the unsent data on the same two occasions: a new skb is started only below the
-//! limit, and a writer is woken only below half the limit (`tcp_stream_memory_free`). Such a writer is woken
-//! by transmissions, because they reduce the unsent data; without the limit, only ACKs make room.
+//! `TCP_NOTSENT_LOWAT` limits the unsent data on the same two occasions: Linux starts a new skb only below
+//! the limit, and wakes a writer only below half of the limit (`tcp_stream_memory_free`). Transmissions wake
+//! such a writer, because they reduce the unsent data. Without the limit, only ACKs make room.
 
 use fullpipe_units::Bytes;
 
@@ -29,8 +29,8 @@ pub(crate) struct SendQueue {
     buffer: Buffer,
     /// Memory limit of the send queue, in bytes.
     sndbuf: u64,
-    /// Amount of unsent data at which no new skb is started (`TCP_NOTSENT_LOWAT`), in bytes; `u64::MAX` means
-    /// no limit.
+    /// Amount of unsent data at which the queue starts no new skb (`TCP_NOTSENT_LOWAT`), in bytes; `u64::MAX`
+    /// means no limit.
     lowat: u64,
     /// Stream offset after the last byte written.
     written: u64,
@@ -38,7 +38,7 @@ pub(crate) struct SendQueue {
     una: u64,
     /// Stream offset at which the last skb starts.
     back: u64,
-    /// Payload of an unsent skb, and payload of a sent skb (one transmission), in bytes.
+    /// Payload of an unsent skb, and payload of a sent skb (one transmission), in bytes, in this order.
     packet: [u64; 2],
     /// Whether the application has closed its side of the connection.
     closed: bool,
@@ -57,16 +57,17 @@ pub(crate) struct Outlet {
     pub(crate) quantum: u64,
     /// Payload of a full skb: up to 64 KiB of whole segments.
     pub(crate) goal: u64,
-    /// Amount of data written in one call after which all releasable data is sent: half of the peer's window.
+    /// Amount of data written in one call after which the sender sends all releasable data: half of the
+    /// peer's window.
     pub(crate) push_after: u64,
     /// Payload of a full segment, in bytes.
     pub(crate) mss: u64,
-    /// Whether a remainder shorter than a segment waits for more data.
+    /// Whether the sender holds back a remainder shorter than a segment until more data is written.
     pub(crate) short_waits: bool,
 }
 
 impl Outlet {
-    /// Returns the stream offset of the next byte to send, once all releasable data between `sent` and
+    /// Returns the stream offset of the next byte to send after all releasable data between `sent` and
     /// `written` has left.
     fn push(&self, sent: u64, written: u64) -> u64 {
         let left = self.room.saturating_sub(sent - self.nxt);
@@ -74,7 +75,7 @@ impl Outlet {
         if unsent <= left && !self.short_waits { written } else { sent + self.whole(unsent.min(left)) }
     }
 
-    /// Returns the stream offset of the next byte to send, once one more transmission has left.
+    /// Returns the stream offset of the next byte to send after one more transmission has left.
     fn push_one(&self, sent: u64, written: u64) -> u64 {
         let left = self.room.saturating_sub(sent - self.nxt);
         sent + self.whole(self.quantum.min(left).min(written - sent))
@@ -102,7 +103,7 @@ impl SendQueue {
             return 0;
         }
         self.packet = [outlet.goal, outlet.quantum.min(outlet.goal)];
-        // At the end of each write and each ACK, all releasable data is sent.
+        // At the end of each write and of each ACK, the sender sends all releasable data.
         let mut sent = outlet.push(outlet.nxt, self.written);
         let (mut accepted, mut pushed) = (0, 0);
         while accepted < len {
@@ -131,17 +132,18 @@ impl SendQueue {
     }
 
     /// Records that all data below `una` is acknowledged and all data below `nxt` is sent. Returns whether a
-    /// blocked writer can continue. With a limit on unsent data, [`Self::on_sent`] decides about the writer.
+    /// blocked writer can continue. With a limit on unsent data, [`Self::on_sent`] decides instead whether
+    /// the writer continues.
     #[inline]
     pub(crate) fn on_acked(&mut self, una: u64, nxt: u64) -> bool {
         self.una = self.una.max(una.min(self.written));
         self.lowat == u64::MAX && self.unblock(nxt)
     }
 
-    /// Returns whether a writer that a limit on unsent data has blocked can continue. The caller has sent all
-    /// data that may leave, up to `nxt`: Linux wakes the writer after each transmission of new data
-    /// (`tcp_event_new_data_sent`), and after an ACK only once the data that the ACK releases has been sent
-    /// (`tcp_data_snd_check`).
+    /// Returns whether a blocked writer can continue, on a socket that limits unsent data. The caller must
+    /// have sent all data that may leave, up to `nxt`. Linux wakes the writer after each transmission of new
+    /// data (`tcp_event_new_data_sent`), but after an ACK only once it has sent the data that the ACK
+    /// releases (`tcp_data_snd_check`).
     #[inline]
     pub(crate) fn on_sent(&mut self, nxt: u64) -> bool {
         self.lowat != u64::MAX && self.unblock(nxt)
@@ -163,11 +165,11 @@ impl SendQueue {
         !self.closed && !self.blocked
     }
 
-    /// Returns whether a third of the buffer is free (half of the queued data) and the unsent data is below
-    /// half of its limit.
+    /// Returns whether a third of the buffer is free (half as much as is in use), and the unsent data is
+    /// below half of its limit.
     fn has_room(&self, nxt: u64) -> bool {
         let fits = |memory: u64| memory + memory / 2 <= self.sndbuf;
-        // This function is called for every ACK, and the payload alone usually determines the result.
+        // Every ACK calls this function, and the payload alone usually determines the result.
         fits(self.written - self.una) && fits(self.memory(nxt)) && self.unsent(nxt) < self.lowat.div_ceil(2)
     }
 
@@ -176,7 +178,7 @@ impl SendQueue {
         self.written.saturating_sub(nxt)
     }
 
-    /// Returns whether no new skb can be started. Data can then be added only to an existing skb.
+    /// Returns whether no new skb can be started. Data can then only extend an existing skb.
     pub(crate) fn is_full(&self, nxt: u64) -> bool {
         self.memory(nxt) >= self.sndbuf || self.unsent(nxt) >= self.lowat
     }
@@ -189,7 +191,7 @@ impl SendQueue {
         queued + packets * PACKET_BUFFER_MEMORY
     }
 
-    /// Grows an autotuned send buffer with the congestion window, to the memory for `factor` windows.
+    /// Grows an autotuned send buffer with the congestion window, to the memory that `factor` windows occupy.
     pub(crate) fn autotune(&mut self, cwnd: u64, mss: u64, factor: u64) {
         if let Buffer::Auto { max } = self.buffer {
             let wanted = buffers::autotuned_sndbuf(cwnd, mss, factor).get().min(max.get());
@@ -245,8 +247,8 @@ mod tests {
         Outlet { nxt, room, quantum, goal: GOAL, push_after: PLENTY, mss: MSS, short_waits: false }
     }
 
-    /// If the buffer is full, the writer is woken when at most two thirds of the buffer are in use, rather
-    /// than at the first free byte.
+    /// A writer on a full buffer is woken when at most two thirds of the buffer are in use, rather than at
+    /// the first free byte.
     #[test]
     fn a_blocked_writer_is_woken_at_two_thirds() {
         let mut queue = queue(600_000);
@@ -259,7 +261,7 @@ mod tests {
         assert!(!queue.is_blocked());
     }
 
-    /// The buffer limit is exceeded by at most one skb, whether no skb leaves or whole skbs leave.
+    /// Memory use exceeds the buffer limit by at most one skb, whether no skb leaves or whole skbs leave.
     #[test]
     fn the_smallest_buffer_sends_a_packet_buffer_at_a_time() {
         for room in [0, PLENTY] {
@@ -269,22 +271,23 @@ mod tests {
         }
     }
 
-    /// An skb that is sent piece by piece accepts new data regardless of the buffer limit. A write is
-    /// accepted up to the amount that the window releases, plus one skb.
+    /// An skb that leaves piece by piece accepts new data regardless of the buffer limit. The write accepts
+    /// as much as the windows release, plus one skb.
     #[test]
     fn a_packet_that_is_being_sent_goes_on_taking_data() {
         let taken = queue(16_384).write(PLENTY, outlet(0, 100 * MSS, 2 * MSS));
         assert_eq!(taken, 100 * MSS + GOAL);
-        // If the pacer has released one piece, the write accepts no more than this number of bytes, as
-        // measured for iperf3 on a paced socket.
+        // If the pacer has released one piece, the write accepts exactly this number of bytes, as measured
+        // for iperf3 on a paced socket.
         assert_eq!(queue(16_384).write(PLENTY, outlet(0, 2 * MSS, 2 * MSS)), 68_056);
-        // After half of the peer's window, all data is sent, including an skb with room for more data.
+        // After a write of half of the peer's window, all data is sent, including an skb with room for more
+        // data.
         let small_window = Outlet { push_after: 65_535, ..outlet(0, 100 * MSS, 2 * MSS) };
         assert_eq!(queue(16_384).write(PLENTY, small_window), 68_056);
     }
 
-    /// A remainder that waits for more data is a partly filled skb. The next write therefore fills it without
-    /// a check of the buffer limit.
+    /// A remainder that waits for more data is a partly filled skb. The next write therefore fills this skb,
+    /// without a check of the buffer limit.
     #[test]
     fn a_short_rest_opens_a_full_buffer() {
         let sent = BLOCK / MSS * MSS;
@@ -297,8 +300,8 @@ mod tests {
         }
     }
 
-    /// A writer that wrote less than the free space is not blocked. The socket becomes writable again only
-    /// when a third of the buffer is free.
+    /// A write that fits into the free space does not block the writer. The socket becomes writable again
+    /// only when a third of the buffer is free.
     #[test]
     fn room_means_a_third_of_the_buffer() {
         let mut queue = queue(600_000);
@@ -309,8 +312,8 @@ mod tests {
         assert!(queue.wait_for_room(394_177));
     }
 
-    /// `TCP_NOTSENT_LOWAT` counts only unsent data. New skbs are started below the limit, and a writer is
-    /// woken below half of the limit.
+    /// `TCP_NOTSENT_LOWAT` counts only unsent data. The queue starts new skbs below the limit, and wakes a
+    /// writer below half of the limit.
     #[test]
     fn little_waits_unsent_where_that_is_asked_for() {
         let buffer = Buffer::Fixed(Bytes::from_mib(64));

@@ -1,9 +1,9 @@
-//! Retransmission: selects the next lost range and sends it, and copies of segments that are not marked lost.
-//! Only `recovery/` marks data lost.
+//! Retransmission: selects and sends the next lost range, and sends copies of segments that are not marked lost. Only
+//! `recovery/` marks data lost.
 //!
-//! A copy leaves the records of sent data as they are: RACK, the undo of reductions and the measurement of
-//! reordering see the transmission before it only. An RTT that a copy has ended is too long by the distance of
-//! the copy, at most [`LATEST_TAIL`].
+//! A copy leaves the record of the segment unchanged. RACK, the undo of reductions and the measurement of reordering
+//! therefore see only the transmission before the copy. If a copy causes the ACK, the measured RTT is too long by the
+//! delay of the copy, at most [`LATEST_TAIL`].
 
 use std::collections::VecDeque;
 
@@ -16,35 +16,36 @@ use crate::recovery::LossRecovery;
 use crate::recovery::scoreboard::{RecordNo, RecordState, Scoreboard, SentRecord};
 use crate::wire::Flags;
 
-/// Least time between a transmission and its copy. A burst of losses, in a queue that overflows or on a radio
-/// link, is over by then.
+/// Minimum time between a transmission and its copy. Within this time, a burst of losses in a full queue or on a radio
+/// link usually ends.
 const COPY_DELAY: Duration = Duration::from_millis(5);
 /// Time after a transmission until which a copy of the end of the data may be sent.
 const LATEST_TAIL: Duration = Duration::from_millis(20);
 /// Maximum amount of copies, in percent of the octets sent.
 const COPY_PERCENT: u64 = 3;
-/// Segments that may be copied in addition, so that the end of a short response has its copies.
+/// Number of segments that may be copied in addition to that share, so that even a short response has copies of its
+/// last segments.
 const FIRST_COPIES: u64 = 2;
-/// Largest number of unused copies, in segments: a long transfer does not save up for a burst of copies.
+/// Largest number of unused copies, in segments. The limit prevents a burst of copies late in a long transfer.
 const SAVED_COPIES: u64 = 64;
-/// Largest number of retransmissions that wait for their copy, and of copies that are remembered.
+/// Largest number of retransmissions that wait for their copy, and of copies whose D-SACK is still expected.
 const REMEMBERED: usize = 256;
 
-/// Copies: which are due, how many may be sent, and which a D-SACK may report.
+/// State of copies: which are due, how many may be sent, and which of them a D-SACK may report.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Copies {
     /// Retransmissions that may get a copy, in the order of their departure.
     waiting: VecDeque<(RecordNo, Instant)>,
-    /// Copies that no D-SACK has reported yet: begin and end in the stream, and departure.
+    /// Copies that no D-SACK has reported yet: first stream offset, end offset, and departure time.
     sent: VecDeque<(u64, u64, Instant)>,
-    /// Stream offset below which the end of the data has had its copies.
+    /// Stream offset below which the segments at the end of the data have already been copied.
     tail_done: u64,
-    /// Octets that were sent when the budget was last filled, and octets in the budget.
+    /// Number of octets sent when the budget was last increased; `budget` is the number of octets that may be copied.
     filled_at: u64,
     budget: u64,
-    /// Octets sent as copies since the start of the connection.
+    /// Number of octets sent as copies since the start of the connection.
     pub(crate) octets: u64,
-    /// Time at which the next copy is due; `None` if none waits for a time.
+    /// Time at which the next copy is due; `None` if no copy waits for a time.
     pub(crate) due: Option<Instant>,
 }
 
@@ -52,13 +53,13 @@ pub(crate) struct Copies {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CopyLimits {
     pub(crate) repair: Repair,
-    /// Octets by which the data in flight may grow within the congestion window.
+    /// Number of octets by which the data in flight may grow within the congestion window.
     pub(crate) cwnd_left: u64,
     /// Stream offset at which the peer's window ends.
     pub(crate) window_end: u64,
-    /// Whether everything that the application has written was sent.
+    /// Whether everything that the application has written has been sent.
     pub(crate) at_end: bool,
-    /// Octets sent since the start of the connection.
+    /// Number of octets sent since the start of the connection.
     pub(crate) sent: u64,
     pub(crate) srtt: Duration,
     pub(crate) mss: u64,
@@ -73,7 +74,7 @@ impl Copies {
         self.waiting.push_back((number, now));
     }
 
-    /// Returns the record of which a copy may be sent now. If one has to wait for a time, sets [`Self::due`].
+    /// Returns the record of which a copy may be sent now. If a copy is allowed only later, sets [`Self::due`].
     pub(crate) fn next(&mut self, now: Instant, board: &Scoreboard, limits: CopyLimits) -> Option<RecordNo> {
         let CopyLimits { repair, cwnd_left, window_end, sent, srtt, mss, .. } = limits;
         self.due = None;
@@ -84,7 +85,7 @@ impl Copies {
         if self.octets == 0 {
             self.budget = self.budget.max(FIRST_COPIES * mss);
         }
-        // The data in flight excludes copies, so those of the last round trip count in addition.
+        // The data in flight excludes copies, so add the copies of the last round trip.
         let in_network = self.sent.iter().rev().take_while(|(_, _, at)| *at + srtt > now);
         let in_network: u64 = in_network.map(|(start, end, _)| end - start).sum();
         let (number, from) =
@@ -101,8 +102,9 @@ impl Copies {
         Some(number)
     }
 
-    /// Returns the oldest retransmission that still is in the network and has no copy, and the time from which
-    /// its copy may be sent. After half a round trip, a copy would save less than half of one.
+    /// Returns the oldest retransmission that is still in the network and has no copy, and the time from which its copy
+    /// may be sent. A retransmission gets no copy after half a round trip, because such a copy would save less than
+    /// half a round trip.
     fn waiting(
         &mut self,
         now: Instant,
@@ -168,14 +170,14 @@ pub(crate) struct Retransmission {
     forced: bool,
 }
 
-/// Retransmission that is ready to be sent, and its range.
+/// Retransmission that is ready to be sent, and the range that it covers.
 pub(crate) struct Retransmitted {
     pub(crate) transmit: Transmit,
     /// Stream offset of the first retransmitted octet.
     pub(crate) offset: u64,
     /// Length of the retransmission in octets of sequence space.
     pub(crate) len: u64,
-    /// Number of segments: more than one if segments have become smaller since the first transmission.
+    /// Number of segments, which is more than one if segments have become smaller since the first transmission.
     pub(crate) segments: u64,
 }
 
@@ -190,14 +192,14 @@ impl Retransmission {
         self.forced = false;
     }
 
-    /// Returns the next lost record, and whether its retransmission may ignore the windows. The call clears
-    /// that permission.
+    /// Returns the next lost record, and whether its retransmission may ignore the windows. The permission is good for
+    /// one call.
     #[inline]
     pub(crate) fn next(&mut self, board: &mut Scoreboard) -> (Option<RecordNo>, bool) {
         (board.next_lost(), std::mem::take(&mut self.forced))
     }
 
-    /// Records the retransmission of record `number` at `now`, of which a copy may follow.
+    /// Records the retransmission of record `number` at `now`; a copy of it may follow.
     #[cold]
     pub(crate) fn await_copy(&mut self, number: RecordNo, now: Instant) {
         self.copies.on_retransmission(number, now);
@@ -231,7 +233,8 @@ pub(crate) fn retransmit(
     Some(Retransmitted { transmit, offset, len, segments })
 }
 
-/// Sends a copy of record `number`, which stays as it is. Returns `None` if the record is already acknowledged.
+/// Sends a copy of record `number` and leaves the record unchanged. Returns `None` if the record is already
+/// acknowledged.
 #[cold]
 pub(crate) fn copy(
     departure: Departure,

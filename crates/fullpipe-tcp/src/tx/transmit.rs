@@ -1,4 +1,4 @@
-//! Transmission: data that the connection passes to the driver at once, and its division into packets.
+//! Transmission: data that the connection passes to the driver in one unit, and its division into packets.
 //!
 //! ```text
 //!   Transmit   one header, up to 64 KiB of payload in segments of `gso_size`
@@ -116,7 +116,7 @@ impl Transmit {
         self.depart_at
     }
 
-    /// Returns whether all pieces of the transmission have been returned.
+    /// Returns whether the iterators have returned all pieces of the transmission.
     #[inline]
     pub fn is_cut_up(&self) -> bool {
         self.cut.is_none()
@@ -230,7 +230,7 @@ mod tests {
         );
     }
 
-    /// Pieces that were not taken are returned by the next call, within the limit of that call.
+    /// The next call returns the pieces that were not taken, within the limit of that call.
     #[test]
     fn cutting_can_be_resumed() {
         let (mut transmit, ack, first) = (transmit(450, Flags::ACK), Flags::ACK, u32::MAX - 99);

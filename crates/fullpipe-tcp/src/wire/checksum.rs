@@ -1,7 +1,7 @@
 //! Internet checksum (RFC 1071).
 
-/// Returns the sum of the 16-bit words of `bytes`, with an odd last octet padded with zero. Sums of parts
-/// that begin at even offsets can be added.
+/// Returns the sum of the 16-bit words of `bytes`; a zero octet pads an odd last octet. The sums of parts
+/// that begin at even offsets can be added up.
 pub fn sum(bytes: &[u8]) -> u64 {
     bytes.chunks(2).map(|pair| u64::from(u16::from_be_bytes([pair[0], *pair.get(1).unwrap_or(&0)]))).sum()
 }

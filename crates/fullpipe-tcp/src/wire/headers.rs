@@ -14,7 +14,7 @@ use super::options::{MSS, NOP, SACK, SACK_PERMITTED, TIMESTAMPS, WINDOW_SCALE};
 use super::packet::{IPV4_HEADER, IPV6_HEADER, TCP};
 use super::{Flags, Segment};
 
-/// Maximum length of a TCP header in octets: the data offset has four bits and counts 32-bit words.
+/// Maximum length of a TCP header in octets, because the data offset has four bits and counts 32-bit words.
 const MOST_TCP: usize = 60;
 const MOST: usize = IPV6_HEADER + MOST_TCP;
 /// Offset of the checksum field within a TCP header, in octets.
@@ -24,8 +24,8 @@ const VERSION_4_AND_LENGTH: u8 = 0x45;
 const VERSION_6: u8 = 0x60;
 const DONT_FRAGMENT: u8 = 0x40;
 const HOPS: u8 = IpChoices::DEFAULT.hop_limit;
-/// Offsets of the TTL and checksum fields within an IPv4 header, and of the hop limit within an IPv6 header,
-/// in octets.
+/// Offset of the TTL field within an IPv4 header, in octets. The next constants are the offsets of the
+/// checksum, and of the hop limit within an IPv6 header.
 const TIME_TO_LIVE: usize = 8;
 const IPV4_CHECKSUM: usize = 10;
 const HOP_LIMIT: usize = 7;
@@ -82,7 +82,8 @@ impl Headers {
     /// Returns the IPv4 and TCP headers of `segment`.
     ///
     /// Both checksums are correct for a payload of zeros. The identification is zero, which RFC 6864 allows
-    /// for a packet that must not be fragmented. SACK blocks that do not fit into the options are dropped.
+    /// for a packet that must not be fragmented. The function drops SACK blocks that do not fit into the
+    /// options.
     pub fn of(segment: &Segment, from: SocketAddrV4, to: SocketAddrV4) -> Self {
         let mut headers = Self { bytes: [0; MOST], len: 0, tcp: IPV4_HEADER };
         let ecn = segment.ecn.bits();
@@ -123,7 +124,7 @@ impl Headers {
         }
     }
 
-    /// Sets the IP header fields that the application has chosen.
+    /// Returns the headers with the IP header fields that the application has chosen.
     pub fn choosing(mut self, choices: IpChoices) -> Self {
         if choices == IpChoices::DEFAULT {
             return self;
@@ -198,7 +199,7 @@ impl Headers {
         let sack_permitted = segment.syn.is_some_and(|syn| syn.sack_permitted);
         match segment.timestamps {
             Some(timestamps) => {
-                // SACK permitted takes the place of the padding.
+                // The SACK-permitted option takes the place of the padding.
                 self.put(if sack_permitted { &[SACK_PERMITTED, 2] } else { &[NOP, NOP] });
                 self.put(&[TIMESTAMPS, 10]);
                 self.put(&timestamps.value.to_be_bytes());
@@ -221,7 +222,7 @@ impl Headers {
         }
     }
 
-    /// Fills in the data offset and the checksum, which depend on the other fields. `addresses` is the sum of
+    /// Writes the data offset and the checksum, which depend on the other fields. `addresses` is the sum of
     /// both addresses, and `length` is the total length of header and payload.
     fn tcp_checksum(&mut self, addresses: u64, length: usize) {
         let tcp = &mut self.bytes[self.tcp..self.len];
@@ -262,8 +263,8 @@ mod tests {
         Headers::of(&segment, end, end).as_bytes()[IPV4_HEADER + 20..].to_vec()
     }
 
-    /// Order and padding of the options are those of Linux (`tcp_options_write`). A SYN-ACK leaves out the
-    /// options that the SYN did not offer.
+    /// Order and padding of the options are those of Linux (`tcp_options_write`). A SYN-ACK omits the options
+    /// that the SYN did not offer.
     #[test]
     fn options_are_laid_out_as_in_linux() {
         const TIMES: [u8; 10] = [8, 10, 1, 2, 3, 4, 5, 6, 7, 8];

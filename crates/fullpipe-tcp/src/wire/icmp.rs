@@ -18,7 +18,8 @@ use super::packet::{
 /// IP protocol numbers of ICMP and ICMPv6.
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
-/// Length of an ICMP header in octets: type, code, checksum, and a word whose meaning depends on the type.
+/// Length of an ICMP header in octets: the type, the code, the checksum, and a word whose meaning depends on
+/// the type.
 const HEADER: usize = 8;
 /// Number of octets of the TCP header that every ICMP message quotes: the ports and the sequence number.
 const QUOTED_TCP: usize = 8;
@@ -28,7 +29,7 @@ const QUOTED_TCP: usize = 8;
 pub enum IcmpError {
     /// The segment exceeds the MTU of the next link. The value is the MTU in bytes, including the IP header.
     TooBig(u64),
-    /// The segment cannot be delivered at present: a soft error (RFC 9293 section 3.9.2.2).
+    /// The segment cannot be delivered now: a soft error (RFC 9293 section 3.9.2.2).
     Unreachable,
     /// No process at the destination accepts the segment (port or protocol unreachable): a hard error.
     Refused,
@@ -96,8 +97,8 @@ fn error_v6(head: &[u8]) -> Option<IcmpError> {
     }
 }
 
-/// Returns the largest common MTU below `length`, for routers that predate RFC 1191 and do not report their
-/// MTU (RFC 1191 section 7.1).
+/// Returns the largest common MTU below `length`. It replaces the MTU that routers from before RFC 1191 do
+/// not report (RFC 1191 section 7.1).
 fn plateau_below(length: u64) -> u64 {
     const PLATEAUS: [u64; 10] = [32_000, 17_914, 8_166, 4_352, 2_002, 1_492, 1_006, 508, 296, 68];
     PLATEAUS.into_iter().find(|&mtu| mtu < length).unwrap_or(68)

@@ -1,5 +1,5 @@
-//! Parser for TCP options (RFC 9293 section 3.1). The engine supports five options and skips others by their
-//! length.
+//! Parser for TCP options (RFC 9293 section 3.1). The engine supports five options, and skips other options
+//! by their length.
 //!
 //! ```text
 //!   kind 0              end of the list          kind 4, length 2       SACK permitted (RFC 2018)
@@ -9,8 +9,8 @@
 //! ```
 //!
 //! A segment with an impossible option length is rejected. If the parser guessed the start of the next
-//! option, an attacker could make it read option bodies as options. RFC 9293 MUST-7 requires only that such a
-//! length does no harm.
+//! option, an attacker could make it interpret the body of an option as an option. RFC 9293 MUST-7 requires
+//! only that such a length does no harm.
 
 use core::fmt;
 
@@ -34,7 +34,7 @@ const BLOCK: usize = 8;
 pub struct Options {
     /// Maximum segment size that the sender accepts, in bytes.
     pub mss: Option<u16>,
-    /// Window scale shift of the sender, as in the header. Values above 14 are not yet reduced to 14.
+    /// Window scale shift of the sender, as in the header. The parser does not limit values above 14.
     pub window_scale: Option<u8>,
     /// Whether the sender accepts selective acknowledgements.
     pub sack_permitted: bool,
@@ -66,7 +66,7 @@ impl std::error::Error for OptionError {}
 
 impl Options {
     /// Parses the octets between the fixed 20-octet TCP header and the payload. If an option occurs twice,
-    /// the last occurrence is used.
+    /// the last occurrence counts.
     ///
     /// # Errors
     /// Fails if a length is below two, exceeds the options, or differs from the fixed length of its kind.
@@ -102,7 +102,7 @@ impl Options {
                 self.sack = SackBlocks::default();
                 for block in blocks {
                     let (start, end) = halves(block);
-                    // 40 octets of options can hold at most four SACK blocks.
+                    // The 40 octets of options can hold at most four SACK blocks.
                     self.sack.push(SeqNum(start), SeqNum(end)).then_some(())?;
                 }
                 (!self.sack.is_empty()).then_some(())?;

@@ -1,4 +1,4 @@
-//! Parser for IPv4 (RFC 791) and IPv6 (RFC 8200) packets with TCP (RFC 9293); the result is a segment between
+//! Parser for IPv4 (RFC 791) and IPv6 (RFC 8200) packets with TCP (RFC 9293), which returns a segment between
 //! two sockets.
 //!
 //! ```text
@@ -7,9 +7,9 @@
 //!   version 6: length, next header chain ──┘
 //! ```
 //!
-//! The parser does not repair or guess. The parser rejects packets that are truncated, are fragments or have
-//! a wrong checksum, and returns the reason. The parser ignores octets beyond the packet's own length
-//! (Ethernet padding). The parser drops the urgent pointer, because the engine treats urgent data like other
+//! The parser neither repairs a packet nor guesses missing values. It rejects packets that are truncated, are
+//! fragments or have a wrong checksum, and returns the reason. It ignores octets beyond the packet's own
+//! length (Ethernet padding). It drops the urgent pointer, because the engine treats urgent data like other
 //! data.
 
 use core::fmt;
@@ -28,22 +28,22 @@ pub(super) const TCP_HEADER: usize = 20;
 /// IPv4 protocol number and IPv6 next header value of TCP.
 pub(super) const TCP: u8 = 6;
 
-/// IPv6 extension headers that are skipped: hop-by-hop options, routing, and destination options (RFC 8200
-/// section 4.1). The second octet of each header is its length in units of eight octets, not counting the
-/// first eight.
+/// IPv6 extension headers that the parser skips: hop-by-hop options, routing, and destination options (RFC
+/// 8200 section 4.1). The second octet of each header is its length in units of eight octets, not counting
+/// the first eight.
 const EXTENSIONS: [u8; 3] = [0, 43, 60];
 const FRAGMENT: u8 = 44;
 /// Bits of the IPv4 header that identify a fragment: the more-fragments flag and the fragment offset.
 const FRAGMENT_BITS: u16 = 0x3fff;
 pub(super) const FRAGMENT_OFFSET: u16 = 0x1fff;
 
-/// Whether checksums are verified. Packets captured on the sending host have no valid checksum if the network
-/// card computes it.
+/// Whether the parser verifies checksums. In a capture on the sending host, packets have no valid checksum if
+/// the network card computes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checksums {
-    /// Packets with a wrong checksum are rejected.
+    /// The parser rejects packets with a wrong checksum.
     Verify,
-    /// Checksums are ignored.
+    /// The parser ignores checksums.
     Skip,
 }
 
@@ -133,8 +133,8 @@ impl Packet {
     }
 
     /// Parses a truncated packet, as found in captures. `bytes` contains the first octets of a packet of
-    /// `len` octets. All headers must be present; checksums are ignored. If a super-segment is too long for
-    /// the length field (Linux BIG TCP), the field is zero, and `len` is used instead.
+    /// `len` octets. All headers must be present; the function ignores checksums. If a super-segment is too
+    /// long for the length field (Linux BIG TCP), the field is zero, and `len` is used instead.
     ///
     /// # Errors
     /// Fails as [`Packet::parse`] does.
@@ -225,7 +225,7 @@ fn ipv6(bytes: &[u8], len: usize) -> Result<Ip, PacketError> {
     if bytes.len() < IPV6_HEADER {
         return Err(PacketError::Truncated);
     }
-    // The length of a jumbogram (RFC 2675) does not fit into the field: the field is zero.
+    // The length of a jumbogram (RFC 2675) does not fit into the field, which is then zero.
     let total = match usize::from(word(bytes, 4)) {
         0 if len > IPV6_HEADER + usize::from(u16::MAX) => len,
         payload => IPV6_HEADER + payload,

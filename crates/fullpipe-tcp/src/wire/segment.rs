@@ -1,5 +1,5 @@
-//! Segment headers as values. The payload is represented only by its length, because the engine does not
-//! handle payload bytes.
+//! Segment headers as values. Only a length represents the payload, because the engine does not handle
+//! payload bytes.
 
 use fullpipe_units::{Ecn, Instant};
 
@@ -36,8 +36,8 @@ impl Flags {
         self.0 & (Self::SYN.0 | Self::FIN.0 | Self::RST.0) == 0
     }
 
-    /// Returns whether ACK, RST or SYN is set. In a synchronised state, other segments are dropped (RFC 9293
-    /// section 3.10.7.4).
+    /// Returns whether ACK, RST or SYN is set. In a synchronised state, the connection drops other segments
+    /// (RFC 9293 section 3.10.7.4).
     pub(crate) const fn may_be_handled(self) -> bool {
         self.0 & (Self::ACK.0 | Self::RST.0 | Self::SYN.0) != 0
     }
@@ -76,7 +76,7 @@ pub struct Timestamps {
 impl Timestamps {
     /// Returns this side's timestamp clock at `now`, in milliseconds. The clock starts at 1.
     pub(crate) fn clock(now: Instant) -> u32 {
-        // Truncation to 32 bits makes the clock wrap around, as RFC 7323 expects.
+        // The truncation to 32 bits makes the clock wrap around, as RFC 7323 expects.
         (now.as_nanos() / 1_000_000) as u32 + 1
     }
 }
@@ -126,8 +126,8 @@ impl SackBlocks {
     }
 }
 
-/// Returns the first of some SACK blocks if it reports a duplicate (D-SACK, RFC 2883 section 4): it lies
-/// below the cumulative acknowledgement `ack`, or inside the second block.
+/// Returns the first of some SACK blocks if it reports a duplicate, because it lies below the cumulative
+/// acknowledgement `ack` or inside the second block (D-SACK, RFC 2883 section 4).
 #[inline]
 pub fn reported_duplicate<T: Copy + Ord>(blocks: &[(T, T)], ack: T) -> Option<(T, T)> {
     match *blocks {
@@ -166,9 +166,8 @@ impl Segment {
         u64::from(self.len) + u64::from(self.flags.has(Flags::SYN)) + u64::from(self.flags.has(Flags::FIN))
     }
 
-    /// Returns [`Self::syn`], but reads the field only if the segment is a SYN. In a newly created segment,
-    /// `None` was written as a single byte, so a copy of the whole field would stall until that store
-    /// completes.
+    /// Returns [`Self::syn`], but reads the field only if the segment is a SYN. A newly created segment
+    /// stores `None` as a single byte, and a copy of the whole field would stall until that store completes.
     #[inline]
     pub fn syn_options(&self) -> Option<SynOptions> {
         if self.flags.has(Flags::SYN) { self.syn } else { None }

@@ -2,15 +2,15 @@
 
 /// Sequence number on the wire.
 ///
-/// Inside the engine, positions are 64-bit offsets that never wrap. At the interface, a sequence number is
-/// converted to an offset by its distance from a known sequence number.
+/// Inside the engine, positions are 64-bit offsets that never wrap. At the interface, the engine converts a
+/// sequence number to an offset by its distance from a known sequence number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SeqNum(pub u32);
 
 impl SeqNum {
     /// Returns the sequence number `distance` octets after this one.
     pub const fn plus(self, distance: u64) -> Self {
-        // Truncation to 32 bits reduces the distance modulo 2^32.
+        // The truncation to 32 bits reduces the distance modulo 2^32.
         Self(self.0.wrapping_add(distance as u32))
     }
 

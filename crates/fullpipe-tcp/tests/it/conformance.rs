@@ -1,4 +1,4 @@
-//! Tests that `docs/evidence/conformance.md` agrees with the tests and scripts that it names.
+//! Tests that compare `docs/evidence/conformance.md` with the tests and scripts that the page names.
 //!
 //! A row is `| labels | what | tests | status |`. Each label counts as one check, and a range (`A-29 to
 //! A-31`) counts as all labels in it.
@@ -87,7 +87,7 @@ fn claims(text: &str) -> (Vec<String>, bool) {
     (checks.split_whitespace().map(Into::into).collect(), deviates)
 }
 
-/// Returns the errors found in the table of `docs/evidence/conformance.md`.
+/// Returns the errors found in `table`, the table of `docs/evidence/conformance.md`.
 fn faults(table: &str, sources: &[(String, String)], scripts: &BTreeMap<String, String>) -> Vec<String> {
     let mut faults = Vec::new();
     let mut seen = BTreeSet::new();
@@ -193,7 +193,7 @@ fn drift_is_noticed() {
     const DEVIATION: &str = "| deviates: off by default; smaller packets after three timeouts in a row, \
                              as in Linux; the MTU is never probed upwards |";
     let (table, sources, scripts) = (table(), all_sources(), scripts());
-    // Select any open table row that has no test.
+    // Select any open row of the table that has no test.
     let open = table.lines().find_map(|line| line.split_once(" |  | open: "));
     let open = format!("|  | open: {}", open.expect("not everything is met").1);
     for (from, to, why) in [

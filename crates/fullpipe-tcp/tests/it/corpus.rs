@@ -1,7 +1,7 @@
-//! Tests that run the fuzz targets with a stable toolchain, on the committed corpus and on random inputs.
+//! Tests that run the fuzz targets with a stable toolchain, on the committed corpus and on random input.
 //!
 //! The targets in `fuzz/src` are also compiled as part of these tests. `fuzz/README.md` explains how to run
-//! them under cargo-fuzz, which searches for inputs by code coverage.
+//! them under cargo-fuzz, which uses code coverage to search for inputs.
 
 use std::fs;
 use std::path::Path;

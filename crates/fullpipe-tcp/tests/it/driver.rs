@@ -1,4 +1,4 @@
-//! Driver for connections in virtual time, which performs all duties of the owner of a [`Connection`]. The
+//! Driver for connections in virtual time, which performs all tasks of the owner of a [`Connection`]. The
 //! unit tests include this module by its path.
 //!
 //! ```text
@@ -12,10 +12,10 @@ use fullpipe_tcp::wire::Segment;
 use fullpipe_tcp::{Connection, Snapshot};
 use fullpipe_units::Instant;
 
-/// Maximum number of transmissions of one connection at one time. A larger number indicates an endless loop.
+/// Maximum number of transmissions of a connection at one instant. A larger number indicates an endless loop.
 const ENDLESS: usize = 100_000;
-/// Flight size in bytes up to which invariants are checked at every step. With a larger flight size, the
-/// invariants are checked at one step in [`SAMPLED`].
+/// Flight size in bytes up to which the driver checks the invariants at every step. With more in flight, it
+/// checks them at one step in [`SAMPLED`].
 const SMALL_FLIGHT: u64 = 100_000;
 const SAMPLED: u64 = 64;
 
@@ -30,8 +30,8 @@ pub(crate) struct Transmission {
 }
 
 impl Transmission {
-    /// Checks that the whole payload is sent, and that new data stays within the congestion window. One
-    /// segment of a probe or of F-RTO may exceed the window.
+    /// Checks that the connection sends the whole payload, and that new data stays within the congestion
+    /// window. A probe, or a segment that F-RTO sends, may exceed the window by one segment.
     fn check(&self, after: &Connection) {
         let Self { before, whole, pieces } = self;
         let len = pieces.iter().map(|piece| u64::from(piece.len)).sum::<u64>();
@@ -62,7 +62,7 @@ pub(crate) fn transmissions(conn: &mut Connection, now: Instant) -> Vec<Transmis
     all
 }
 
-/// Returns the same transmissions as [`transmissions`], but each segment separately, as on the wire.
+/// Returns the same transmissions as [`transmissions`], but split into segments, as on the wire.
 pub(crate) fn segments(conn: &mut Connection, now: Instant) -> impl Iterator<Item = Segment> + use<> {
     transmissions(conn, now).into_iter().flat_map(|transmission| transmission.pieces)
 }
@@ -87,15 +87,15 @@ pub(crate) fn run_timer(conn: &mut Connection, now: &mut Instant, until: Instant
     true
 }
 
-/// Advances the clock to the next event. Checks that there is an event and that it is not in the past.
+/// Advances the clock to the next event. Checks that there is a next event, and that it is not in the past.
 pub(crate) fn jump(now: &mut Instant, next: Instant) {
     assert!(!next.is_never(), "stalled: nothing will ever happen");
     assert!(next >= *now, "time runs backwards: an event in the past");
     *now = next;
 }
 
-/// Checks the invariants of the connection. If little data is in flight, the invariants are checked at every
-/// step, otherwise at one step in [`SAMPLED`].
+/// Checks the invariants of the connection. The function does so at every step if little data is in flight,
+/// and otherwise at one step in [`SAMPLED`].
 pub(crate) fn recount(conn: &Connection, step: u64) {
     if step.is_multiple_of(SAMPLED) || conn.snapshot().flight_size <= SMALL_FLIGHT {
         conn.check();

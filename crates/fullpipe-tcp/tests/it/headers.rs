@@ -1,4 +1,5 @@
-//! Tests that another implementation reads the encoded headers correctly: all fields, options and checksums.
+//! Tests that another implementation reads the encoded headers correctly, with all fields, options and
+//! checksums.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
 
@@ -105,8 +106,8 @@ fn wanted(segment: &Segment) -> Vec<TcpOptionElement> {
     options
 }
 
-/// Four SACK blocks do not fit into the header together with timestamps. The last block is therefore dropped,
-/// and the header remains valid. A kernel never sends four blocks with timestamps.
+/// Together with timestamps, four SACK blocks do not fit into the header. The encoder therefore drops the
+/// last block, and the header remains valid. A kernel never sends four blocks with timestamps.
 #[test]
 fn blocks_without_room_are_left_out() {
     let timestamps = Some(Timestamps { value: 1, echo: 2 });
@@ -118,7 +119,8 @@ fn blocks_without_room_are_left_out() {
 }
 
 /// RFC 2675 section 3: the length field of a jumbogram is zero. Captures of Linux BIG TCP contain such
-/// packets, with the option or (newer kernels) without it, and were read as headers without payload.
+/// packets, with the option or, from newer kernels, without it. The parser once read them as headers without
+/// payload.
 #[test]
 fn the_length_of_a_jumbogram_is_that_on_the_wire() {
     const PAYLOAD: usize = 180_000;

@@ -1,13 +1,13 @@
-//! Tests of one sender against misbehaving peers. The peers shrink windows, renege on SACKed data,
-//! acknowledge in pieces or in bursts, and acknowledge data that never arrived. The peer is a minimal
-//! receiver: a byte map without a TCP implementation.
+//! Tests of a sender against misbehaving peers. The peers shrink windows, renege on SACKed data, acknowledge
+//! in pieces or in bursts, and acknowledge data that never arrived. The peer is a minimal receiver, a byte
+//! map without a TCP implementation.
 //!
-//! Behaviour that the protocol permits, however unusual, must neither stall a transfer nor distort the
-//! sender's windows. A peer that acknowledges data before it arrives receives no more data than both windows
-//! allow.
+//! Unusual behaviour that the protocol permits must neither stall a transfer nor distort the sender's
+//! windows. If a peer acknowledges data before it arrives, the sender must still send no more data than both
+//! windows allow.
 //!
-//! Proptest generates the same cases on every machine, and reduces a failure to the simplest peer that causes
-//! it.
+//! Proptest generates the same cases on every machine, and reduces a failing case to the simplest peer that
+//! causes the failure.
 
 use fullpipe_tcp::buffers::{Buffer, WindowRule};
 use fullpipe_tcp::cc::Algorithm;
@@ -25,9 +25,9 @@ use crate::settings::{any_launch, any_tunables};
 #[derive(Clone, Copy, Debug)]
 enum Acks {
     Each,
-    /// One ACK after every n segments, and further ACKs at random in between.
+    /// The peer sends one ACK after every n segments, and further ACKs at random in between.
     Every(u32),
-    /// Each range is acknowledged in n pieces, which may end within a segment.
+    /// The peer acknowledges each range in n pieces, which may end within a segment.
     Pieces(u64),
 }
 
@@ -41,8 +41,8 @@ enum Optimism {
     UnderWay,
 }
 
-/// All parameters of a test case. The first choice of each parameter is the harmless one, and failing cases
-/// are reduced towards it.
+/// All parameters of a test case. The first choice of each parameter is harmless, and proptest reduces
+/// failing cases towards it.
 #[derive(Clone, Debug)]
 struct Peer {
     seed: u64,
@@ -114,14 +114,14 @@ fn peers() -> impl Strategy<Value = Peer> {
 }
 
 impl Peer {
-    /// Returns whether the peer acknowledges only data that it holds.
+    /// Returns whether the peer is honest: it holds all data whose acknowledgement the sender accepts.
     fn is_honest(&self) -> bool {
         self.optimism != Optimism::UnderWay
     }
 
-    /// Returns whether the peer appears to keep all data that it has SACKed. On a lossy path with SACK, a
-    /// peer that acknowledges in pieces does not count: if the last piece of an ACK is lost, the peer appears
-    /// to have reneged.
+    /// Returns whether the sender sees the peer keep all data that it has SACKed. A peer that acknowledges in
+    /// pieces is an exception on a lossy path with SACK, because it appears to have reneged if the last piece
+    /// of an ACK is lost.
     fn keeps(&self) -> bool {
         let in_pieces = matches!(self.acks, Acks::Pieces(_)) && self.sack && self.loss > 0;
         self.is_honest() && self.renege == 0 && self.lying_sacks == 0 && !in_pieces
@@ -130,9 +130,9 @@ impl Peer {
 
 const PEER_ISS: SeqNum = SeqNum(u32::MAX - 20_000);
 const SHIFT: u8 = 2;
-/// Maximum virtual duration of a run with an honest peer.
+/// Maximum virtual duration of a run with an honest peer; the sender may back off for minutes.
 const LIMIT: Duration = Duration::from_secs(40_000);
-/// Virtual duration of a run with a dishonest peer, for which no outcome can be expected.
+/// Virtual duration of a run with a dishonest peer, whose outcome the test cannot predict.
 const WITH_LIARS: Duration = Duration::from_secs(30);
 
 struct World {
@@ -144,10 +144,11 @@ struct World {
     to_write: u64,
     finished: bool,
     iss: SeqNum,
-    /// Offset of the highest octet sent so far, and highest right edge of the advertised window.
+    /// Offset of the highest octet that the sender has sent so far. `edge` is the highest right edge that the
+    /// peer has advertised.
     sent_to: u64,
     edge: u64,
-    /// For each octet of the stream including the FIN, whether the peer holds it.
+    /// For each octet of the stream, including the FIN, whether the peer holds it.
     have: Vec<bool>,
     got: u64,
     /// Total growth of the congestion window outside recovery.
@@ -166,8 +167,9 @@ impl World {
         Self::with(peer, Config::default())
     }
 
-    /// Creates a world in which the sender has random settings. Only the number of retransmissions is that of
-    /// Linux, because some of these peers answer so rarely that a lower number ends the connection.
+    /// Creates a world in which the sender has random settings. The number of retransmissions is always that
+    /// of Linux, because some of these peers answer so rarely that the connection would give up with a lower
+    /// number.
     fn with_any_settings(peer: Peer) -> Self {
         let tunables = Tunables { retries: Tunables::LINUX.retries, ..any_tunables(peer.seed) };
         let launch = any_launch(peer.seed);
@@ -257,8 +259,8 @@ impl World {
             let offset = u64::from(segment.seq.0.wrapping_sub(self.iss.0).wrapping_sub(1));
             let end = offset + u64::from(segment.len);
             if segment.len > 0 && end > self.sent_to {
-                // New data stays within the congestion window and the peer's window, except for a probe of
-                // one segment (INV-5).
+                // New data must stay within the congestion window and the peer's window, except for a probe
+                // of one segment (INV-5).
                 assert!(offset <= self.sent_to, "new data leaves a gap");
                 assert!(end <= self.edge, "beyond every window: {end} of {}", self.edge);
                 assert!(before.flight_size + segment.seq_len() <= before.rwnd, "beyond the present window");
@@ -337,8 +339,7 @@ impl World {
         }
         self.told = self.told.max(ack.min(self.rcv_nxt));
         let window = self.peer.moody_window.map_or(200_000, |most| self.draw(most + 1));
-        // With a fixed window, the right edge never moves left. With a random window, the right edge may move
-        // left.
+        // With a fixed window, the right edge never moves left. With a random window, it may move left.
         let mut segment = self.segment(ack, (window >> SHIFT) as u16, self.peer.timestamps.then_some(ECHO));
         if ack <= self.rcv_nxt {
             self.edge = self.edge.max(ack + (u64::from(segment.window) << SHIFT));
@@ -351,7 +352,7 @@ impl World {
         }
     }
 
-    /// Returns a SACK block for the out-of-order data around the newest arrival, or sometimes a false block.
+    /// Returns SACK blocks for the out-of-order data around the newest arrival, or sometimes a false block.
     fn blocks(&mut self) -> SackBlocks {
         let mut blocks = SackBlocks::default();
         let has = |at: u64| self.have.get(at as usize) == Some(&true);
@@ -399,9 +400,9 @@ impl World {
         if segment.flags.has(Flags::SYN) || !self.peer.keeps() {
             return;
         }
-        // Data that was retransmitted spuriously and reported as a duplicate also counts as delivered (UN-5).
-        // Without SACK, the ACK of such a copy looks like the ACK of a segment above a hole, even to the
-        // kernel.
+        // Data that was retransmitted needlessly and reported as a duplicate also counts as delivered (UN-5).
+        // Without SACK, the ACK of such a retransmission looks like the ACK of a segment above a hole, even
+        // to the kernel.
         let again = after.stats.retransmits * after.mss;
         if self.peer.sack {
             assert!(after.delivered <= self.got + again, "more is delivered than the peer has");
@@ -409,8 +410,8 @@ impl World {
         if !before.recovering && !after.recovering {
             self.grown += after.cwnd.saturating_sub(before.cwnd);
         }
-        // Windows grow with the amount of delivered data, not with the number of ACKs. A few short segments
-        // and the FIN count as whole segments.
+        // Windows must grow with the amount of delivered data, not with the number of ACKs. A few short
+        // segments and the FIN count as whole segments.
         if !self.peer.cc.is_rate_based() && self.peer.moody_window.is_none() {
             let most = self.got + again + 4 * after.mss;
             assert!(self.grown <= most, "{} bytes grow the window by {}", self.got, self.grown);
@@ -474,7 +475,7 @@ proptest! {
         ..Default::default()
     })]
 
-    /// Every byte arrives at a peer that acknowledges only data that it holds, whatever its other behaviour.
+    /// Every byte arrives at an honest peer, regardless of its other behaviour.
     #[test]
     fn no_peer_stalls_or_bends_the_sender(peer in peers()) {
         let mut world = World::new(peer);
@@ -492,7 +493,7 @@ proptest! {
         ..Default::default()
     })]
 
-    /// The same holds for any settings of the sender within their ranges.
+    /// Every byte arrives at an honest peer, for any settings of the sender within their ranges.
     #[test]
     fn no_settings_let_a_peer_stall_or_bend_the_sender(peer in peers()) {
         let mut world = World::with_any_settings(peer);

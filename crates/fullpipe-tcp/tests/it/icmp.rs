@@ -1,4 +1,4 @@
-//! Tests of the response to ICMP error messages that were encoded by another implementation.
+//! Tests of the response to ICMP error messages that another implementation has encoded.
 
 use crate::pair::Pair;
 use etherparse::{Icmpv4Type, Icmpv6Type, PacketBuilder, icmpv4, icmpv6};
@@ -43,7 +43,7 @@ fn refused(packet: &[u8]) -> Vec<u8> {
 }
 
 /// RFC 9293 MUST-54: over either IP version, an ICMP message reaches the connection whose segment it quotes,
-/// and that connection's segments become smaller.
+/// and that connection reduces its segment size.
 #[test]
 fn a_router_makes_segments_smaller() {
     for (v6, mss) in [(false, 1348), (true, 1328)] {
@@ -72,7 +72,7 @@ fn a_router_makes_segments_smaller() {
         let again = pair.sent(0);
         assert_eq!(again[0].len(), 1_400);
         assert_eq!(pair.ends[0].connection(id).map(|c| c.mss()), Some(mss));
-        // Segments that were small enough have passed through the router.
+        // Segments that were small enough have passed the router.
         for packet in packets.into_iter().filter(|packet| packet.len() <= 1_400).chain(again) {
             pair.ends[1].handle_packet(pair.now, &packet, Checksums::Verify);
         }
@@ -105,8 +105,8 @@ fn a_host_refuses_a_connection() {
     }
 }
 
-/// RFC 9293 MUST-55: source quench messages, and messages that are not errors, are ignored, whatever packet
-/// they quote. Truncated messages are rejected.
+/// RFC 9293 MUST-55: the stack ignores source quench messages, and messages that are not errors, regardless
+/// of the packet that they quote. It rejects truncated messages.
 #[test]
 fn other_messages_mean_nothing() {
     let mut pair = Pair::new(false);
@@ -128,7 +128,8 @@ fn other_messages_mean_nothing() {
     assert_eq!(IcmpMessage::parse(&syn, Checksums::Verify), Err(PacketError::Protocol(6)));
 }
 
-/// RFC 1191 section 7.1: if an old router does not report the MTU, the next smaller common MTU is used.
+/// RFC 1191 section 7.1: if an old router does not report the MTU, the connection uses the next smaller
+/// common MTU.
 #[test]
 fn an_old_router_names_no_mtu() {
     let mut pair = Pair::new(false);

@@ -1,5 +1,5 @@
-//! Integration tests of the public interface: scripts, wire formats, and connections between two endpoints or
-//! with misbehaving peers.
+//! Integration tests of the public interface: scripts, wire formats, pairs of endpoints, and misbehaving
+//! peers.
 
 mod conformance;
 mod corpus;

@@ -1,10 +1,10 @@
-//! Tests of two connections over a hostile path against a model of TCP's guarantees: every byte arrives once
-//! and in order, the sender stays within both windows, and the connection never stalls.
+//! Tests that compare two connections over a hostile path with a model of TCP's guarantees: every byte
+//! arrives once and in order, the sender stays within both windows, and the connection never stalls.
 //!
 //! Each seed selects a path (loss, duplication, reordering, jitter, copies that arrive weeks later, damage),
-//! buffers, and the timing of both applications, which may pause for weeks. For about half of the seeds,
-//! segments are carried as octets with their payload, and every byte is checked when it is read. A failure
-//! reports its seed.
+//! buffers, and the times at which both applications act. The applications may pause for weeks. For about
+//! half of the seeds, the path carries segments as octets with their payload, and the test checks every byte
+//! when the application reads it. A failure reports its seed.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
@@ -18,15 +18,15 @@ use crate::driver::{self, InFlight, Transmission};
 use crate::settings::{any_launch, any_tunables};
 
 const SEEDS: u64 = 4000;
-/// Maximum virtual duration of a run; the slowest runs back off for minutes.
+/// Maximum virtual duration of a run; in the slowest runs, connections back off for minutes.
 const LIMIT: Duration = Duration::from_secs(200_000);
 /// Maximum virtual duration of a run in which the applications pause.
 const LIMIT_WITH_PAUSES: Duration = Duration::from_secs(900 * DAY);
-/// Virtual duration of a run with undetected header damage, for which no outcome can be expected.
+/// Virtual duration of a run with undetected header damage, whose outcome the test cannot predict.
 const BLIND: Duration = Duration::from_secs(600);
 const DAY: u64 = 86_400;
-/// Maximum delay of a late copy of a packet, in seconds. With a 32-bit millisecond clock, old and new
-/// timestamps can be distinguished for 24.8 days.
+/// Maximum delay of a late copy of a packet, in seconds. With a 32-bit millisecond clock, a receiver can
+/// distinguish old and new timestamps for 24.8 days.
 const OLDEST_COPY: u64 = 21 * DAY;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,19 +46,19 @@ struct Weather {
     delay_us: u64,
     bytes: u64,
     reply: u64,
-    /// Maximum number of bytes per read, and the time between two reads.
+    /// Maximum number of bytes per read; `read_every` is the time between two reads.
     read: u64,
     read_every: Duration,
     write: u64,
-    /// Encoding of segments as octets; `None` means that segments are passed as values.
+    /// Encoding of segments as octets; `None` passes segments as values.
     wire: Option<Wire>,
     /// Whether the path clears the ECN bits of every packet (ECN-6).
     bleached: bool,
-    /// Percentage of packets that are followed by a copy up to three weeks later.
+    /// Percentage of packets of which the path delivers a copy up to three weeks later.
     straggler_percent: u64,
     /// Pause of the writing application after each fifth of its data.
     pause: Duration,
-    /// Settings of both connections; `None` means one of the two predefined sets.
+    /// Settings of both connections; `None` selects one of the two predefined sets.
     tunables: Option<Tunables>,
     launch: Option<Launch>,
 }
@@ -66,7 +66,7 @@ struct Weather {
 #[derive(Debug)]
 struct Wire {
     v6: bool,
-    /// Percentage of packets with one wrong bit, and whether checksums are verified.
+    /// Percentage of packets with one wrong bit; `checksums` indicates whether the hosts verify checksums.
     damage_percent: u64,
     checksums: Checksums,
 }
@@ -99,7 +99,7 @@ impl Weather {
         }
     }
 
-    /// Returns the path of `seed`, with random settings of both connections.
+    /// Returns the path of `seed`, with random settings for both connections.
     fn with_any_settings(seed: u64) -> Self {
         Self { tunables: Some(any_tunables(seed)), launch: any_launch(seed), ..Self::of(seed) }
     }
@@ -182,7 +182,7 @@ struct Host {
     finished: bool,
     peer_closed: bool,
     aborted: bool,
-    /// Highest octet of the sequence space sent so far, and the highest right edge that the peer has
+    /// Highest octet of the sequence space sent so far; `edge` is the highest right edge that the peer has
     /// advertised.
     sent_to: u64,
     edge: u64,
@@ -307,7 +307,8 @@ impl World {
         }
     }
 
-    /// New data never exceeds the peer's window (INV-5). The driver checks the congestion window.
+    /// Checks that new data does not exceed the peer's window (INV-5). The driver checks it against the
+    /// congestion window.
     fn check_new_data(&mut self, side: Side, segment: &Segment) {
         let host = &mut self.hosts[side as usize];
         let offset = u64::from(segment.seq.0.wrapping_sub(self.isn[side as usize]).wrapping_sub(1));
@@ -369,8 +370,7 @@ impl World {
         let mut octets = headers.as_bytes().to_vec();
         let first = u64::from(segment.seq.0.wrapping_sub(self.isn[side as usize]).wrapping_sub(1));
         octets.extend((first..first + u64::from(segment.len)).map(|offset| octet(side, offset)));
-        // The checksum in the headers covers a payload of zeros, so the sum of the real payload is
-        // subtracted.
+        // The checksum in the headers covers a payload of zeros, so subtract the sum of the real payload.
         let tcp = if v6 { 40 } else { 20 };
         let sum = octets[headers.as_bytes().len()..].chunks(2).fold(0u64, |sum, pair| {
             sum + u64::from(pair[0]) * 256 + pair.get(1).map_or(0, |low| u64::from(*low))
@@ -415,7 +415,7 @@ impl World {
     fn arrive(&mut self, from: Side, segment: &Segment) {
         let to = if from == Side::Client { Side::Server } else { Side::Client };
         let (sender, receiver) = (from as usize, to as usize);
-        // This segment advances the right edge of the window in which its receiver may send.
+        // This segment advances the right edge of the window in which the host that receives it may send.
         if segment.flags.has(Flags::ACK) {
             let ack = u64::from(segment.ack.0.wrapping_sub(self.isn[receiver]).wrapping_sub(1));
             let both = self.scale[0].is_some() && self.scale[1].is_some();
@@ -504,8 +504,8 @@ fn every_byte_arrives_once_and_in_order() {
         }
         let [client, server] = &world.hosts;
         if client.aborted || server.aborted {
-            // At such loss rates, a connection may give up. A handshake may exhaust its retries. The last
-            // ACKs may also be lost, so that the other end has left TIME-WAIT when the FIN is retransmitted.
+            // At such loss rates, a connection may give up. A handshake may exhaust its retries. If the last
+            // ACKs are also lost, the other end may have left TIME-WAIT when the FIN is retransmitted.
             given_up += 1;
             assert!(world.weather.lost_percent() >= 15, "seed {seed} gave up: {:?}", world.weather);
             continue;
@@ -517,7 +517,7 @@ fn every_byte_arrives_once_and_in_order() {
     assert!(given_up <= SEEDS / 50, "{given_up} gave up");
 }
 
-/// Any combination of settings within their ranges keeps the guarantees. With fewer retransmissions than in
+/// The guarantees hold for any combination of settings within their ranges. With fewer retransmissions than
 /// Linux, a connection gives up sooner, but only on a path that loses packets.
 #[test]
 fn any_settings_keep_the_guarantees() {

@@ -1,5 +1,5 @@
-//! Tests of a stack against the requirements of RFC 9293 for its upper and lower interfaces. The scripts test
-//! individual connections.
+//! Tests of a stack against the requirements of RFC 9293 for the interfaces to the application and to IP. The
+//! scripts test single connections.
 
 use std::net::SocketAddr;
 
@@ -33,7 +33,7 @@ fn socket(text: &str) -> SocketAddr {
 }
 
 /// RFC 9293 MUST-41 and MUST-42: a second listener on a socket is an error and leaves the first listener
-/// unchanged. A stack may listen on a port that is the local port of a connection that is being opened.
+/// unchanged. A stack may listen on the local port of a connection that is being opened.
 #[test]
 fn listening_disturbs_nobody() {
     let mut pair = Pair::new(false);
@@ -74,7 +74,7 @@ fn the_local_address_stays() {
     }
 }
 
-/// RFC 9293 MUST-46: connecting to a multicast or broadcast address is an error.
+/// RFC 9293 MUST-46: an attempt to connect to a multicast or broadcast address is an error.
 #[test]
 fn a_group_is_no_peer() {
     let mut pair = Pair::new(false);
@@ -110,7 +110,8 @@ fn the_application_chooses_class_and_hops() {
     assert_eq!(Dscp::new(64), None);
 }
 
-/// RFC 9293 MUST-30 to MUST-33 and MUST-62, in part: urgent data is delivered in order, like other data.
+/// RFC 9293 MUST-30 to MUST-33 and MUST-62, in part: the stack delivers urgent data in order, like other
+/// data.
 #[test]
 fn urgent_data_is_data() {
     let mut pair = Pair::new(false);
@@ -138,8 +139,8 @@ fn urgent_data_is_data() {
     assert_eq!(&read[..6], b"urgent");
 }
 
-/// RFC 9293 MUST-57 and MUST-63: the stack does not reply to segments from or to an address that is not a
-/// single host.
+/// RFC 9293 MUST-57 and MUST-63: the stack does not reply to a segment whose source or destination is not the
+/// address of a single host.
 #[test]
 fn nothing_is_answered_but_one_host() {
     for (v6, from, to) in [
@@ -156,7 +157,7 @@ fn nothing_is_answered_but_one_host() {
         let mut pair = Pair::new(v6);
         let there = pair.addresses[1];
         pair.ends[1].listen(there, Config::default(), 4).expect("free");
-        // Port 80 has a listener. Port 81 has no listener and would reply with a reset.
+        // Port 80 has a listener. Port 81 has none, and the stack would reply with a reset.
         for port in [80, 81] {
             let to = SocketAddr::new(socket(to).ip(), port);
             pair.ends[1].handle_packet(pair.now, &packet(&syn(), socket(from), to), Checksums::Verify);
@@ -166,8 +167,8 @@ fn nothing_is_answered_but_one_host() {
     }
 }
 
-/// RFC 9293 MUST-58 and MUST-59: all segments that have arrived are handled before a reply is sent, and one
-/// ACK covers all of them.
+/// RFC 9293 MUST-58 and MUST-59: the stack handles all segments that have arrived before it sends a reply,
+/// and one ACK covers all of them.
 #[test]
 fn one_ack_for_what_has_arrived() {
     let mut pair = Pair::new(false);
@@ -189,14 +190,14 @@ fn one_ack_for_what_has_arrived() {
     assert_eq!(pair.ends[0].connection(id).expect("there").acknowledged(), 14_480);
 }
 
-/// RFC 9293 MUST-50 to MUST-53: IP options, including source routes, are skipped. Replies go to the source
-/// address.
+/// RFC 9293 MUST-50 to MUST-53: the parser skips IP options, including source routes. Replies go to the
+/// source address.
 #[test]
 fn ip_options_are_skipped() {
     let mut pair = Pair::new(false);
     let [here, there] = pair.addresses;
     pair.ends[1].listen(there, Config::default(), 4).expect("free");
-    // The IP options are a completed source route, an unknown option, and the end of the option list.
+    // The IP options are a completed source route, an unknown option and the end of the option list.
     let route = [131, 7, 8, 203, 0, 113, 9, 158, 4, 0, 0, 0];
     let plain = packet(&syn(), here, there);
     let mut header =

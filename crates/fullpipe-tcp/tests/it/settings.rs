@@ -4,7 +4,7 @@ use fullpipe_tcp::cc::Launch;
 use fullpipe_tcp::{ProbeTimeout, ReoWnd, Retries, RtoRule, Tunables};
 use fullpipe_units::{Duration, Rate, draw};
 
-/// Returns tunables that `seed` draws from the whole range of each.
+/// Returns tunables that `seed` selects, each from its whole range.
 pub(crate) fn any_tunables(seed: u64) -> Tunables {
     let pick = |what: u64, least: u64, most: u64| least + draw(seed, 6, what) % (most - least + 1);
     let ms = |what: u64, least: u64, most: u64| Duration::from_millis(pick(what, least, most));
@@ -41,7 +41,7 @@ pub(crate) fn any_tunables(seed: u64) -> Tunables {
     tunables
 }
 
-/// Returns a launch that `seed` draws; a quarter of the seeds have none.
+/// Returns a launch that `seed` selects, or `None` for a quarter of the seeds.
 pub(crate) fn any_launch(seed: u64) -> Option<Launch> {
     let pick = |what: u64, least: u64, most: u64| least + draw(seed, 7, what) % (most - least + 1);
     let rate = Rate::from_bps(pick(0, 1_000_000, 200_000_000));

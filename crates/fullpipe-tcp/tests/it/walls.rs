@@ -1,9 +1,9 @@
-//! Tests of the module boundaries inside the crate: operations reserved to one folder do not compile in
+//! Tests of the module boundaries inside the crate: an operation reserved to one folder does not compile in
 //! another.
 //!
-//! The tests add one module to `conn/` in a copy of the sources. The module attempts such an operation, and
-//! the compiler must reject it. A module with allowed operations compiles, so every error is due to the
-//! boundary.
+//! Each test adds one module to `conn/` in a copy of the sources. If the module attempts a reserved
+//! operation, the compiler must reject it. A module with only allowed operations compiles, so every error is
+//! due to a boundary.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -46,8 +46,8 @@ pub(super) fn fill(segment: Segment, departure: Departure, now: Instant) {
 }
 ";
 
-/// Another forbidden operation. The compiler reports its error only if there are no errors of the kinds
-/// above.
+/// Source of a module with another forbidden operation. The compiler reports this error only if there are no
+/// errors of the kinds above.
 const MADE_BY_HAND: &str = "
 use fullpipe_units::Instant;
 use crate::tx::Transmit;
@@ -71,7 +71,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Type-checks the library at `root`. Returns the compiler errors as printed, one per line.
+/// Type-checks the library at `root`. Returns the compiler errors as the compiler prints them, one per line.
 fn check(name: &str, root: &Path, out: &Path, dependency: Option<&Path>) -> Vec<String> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let mut command = Command::new(rustc);
@@ -120,7 +120,7 @@ fn errors_of(source: &str, name: &str) -> Vec<(usize, String)> {
     places
 }
 
-/// Allowed operations compile in a module under `conn/`.
+/// A module under `conn/` that contains only allowed operations compiles.
 #[test]
 fn what_is_allowed_compiles() {
     assert_eq!(errors_of(ALLOWED, "allowed"), []);

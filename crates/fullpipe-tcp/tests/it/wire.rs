@@ -1,5 +1,5 @@
 //! Tests that this crate and another parser (etherparse) agree on random packets. Each parser reads the
-//! packets encoded by the other, and both accept and reject the same damaged packets. This crate never
+//! packets that the other has encoded, and both accept and reject the same damaged packets. This crate never
 //! panics.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -50,7 +50,7 @@ fn segments() -> impl Strategy<Value = Segment> {
             let flags = Flags::from_bits(flags).without(Flags::SYN);
             Segment {
                 seq: SeqNum(seq),
-                // Without the ACK flag, the acknowledgement field is written as zero.
+                // Without the ACK flag, the encoder writes zero into the acknowledgement field.
                 ack: SeqNum(if flags.has(Flags::ACK) { ack } else { 0 }),
                 len,
                 window,
@@ -136,7 +136,8 @@ fn options_of_another(tcp: &TcpHeader) -> Option<Options> {
     Some(options)
 }
 
-/// Returns the octets of a TCP option as another host may write it: one of the five known options, or a NOP.
+/// Returns the octets of a TCP option as another host may write it, either one of the five known options or a
+/// NOP.
 fn foreign_option() -> impl Strategy<Value = Vec<u8>> {
     let blocks = vec(any::<[u8; 8]>(), 1..=4).prop_map(|blocks| {
         let mut bytes = vec![5, 2 + 8 * blocks.len() as u8];
@@ -154,8 +155,8 @@ fn foreign_option() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// Returns as many of the TCP options as fit into a header, padded to 32-bit words with an end-of-list option
-/// and zeros (RFC 9293 section 3.1).
+/// Returns the options field of a header, with as many of the TCP options as fit into it. An end-of-list
+/// option and zeros pad the field to 32-bit words (RFC 9293 section 3.1).
 fn options_field(options: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes: Vec<u8> = Vec::new();
     for option in options {
@@ -167,7 +168,7 @@ fn options_field(options: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// Returns a packet as encoded by another TCP implementation.
+/// Returns a packet that another TCP implementation has encoded.
 fn foreign(
     (from, to): (SocketAddr, SocketAddr),
     numbers: (u32, u32, u16, u8),
@@ -194,8 +195,8 @@ fn foreign(
 proptest! {
     #![proptest_config(config())]
 
-    /// Both parsers read back every field and option, over IPv4 and IPv6. Checksums are correct, and one
-    /// flipped bit in the data that they cover is detected.
+    /// Both parsers read back every field and option, over IPv4 and IPv6. Checksums are correct, and the
+    /// parsers detect one flipped bit in the data that the checksums cover.
     #[test]
     fn what_is_written_is_read(segment in segments(), (from, to) in sockets(), flip in any::<prop::sample::Index>()) {
         let bytes = written(&segment, from, to);
@@ -222,7 +223,7 @@ proptest! {
             prop_assert_eq!(bytes.len(), (segment.header_len() + segment.len) as usize);
         }
 
-        // Only bits after the IP header are flipped, because IPv6 has no header checksum.
+        // Flip only bits after the IP header, because IPv6 has no header checksum.
         let start = if from.is_ipv4() { 20 } else { 40 };
         let bit = flip.index((bytes.len() - start) * 8);
         let mut damaged = bytes;
@@ -251,8 +252,8 @@ proptest! {
         prop_assert_eq!(packet.segment.syn.is_some(), numbers.3 & 2 != 0);
     }
 
-    /// With random octets as TCP options, both parsers reject the same octets. (The other parser stops at
-    /// unknown options; this crate skips them by their length.)
+    /// If the TCP options are random octets, both parsers reject the same octets. (The other parser stops at
+    /// unknown options, whereas this crate skips them by their length.)
     #[test]
     fn random_options(options in vec(prop_oneof![0..10u8, any::<u8>()], 0..=10usize)) {
         let mut options = options;
@@ -267,9 +268,9 @@ proptest! {
         }
     }
 
-    /// Packets are truncated and altered at random, and checksums are ignored. The parser of this crate never
-    /// panics, accepts no packet that the other parser rejects, and reads the same values from accepted
-    /// packets.
+    /// The test truncates and alters packets at random, and both parsers ignore checksums. The parser of this
+    /// crate never panics, accepts no packet that the other parser rejects, and reads the same values from
+    /// accepted packets.
     #[test]
     fn damaged_packets(
         sockets in sockets(),
@@ -310,7 +311,7 @@ fn data() -> Segment {
     }
 }
 
-/// Every reason for rejecting a packet is reported for the smallest change that causes it.
+/// For every reason to reject a packet, the smallest change that causes it is reported with that reason.
 #[test]
 fn refusals_name_their_reason() {
     let good = written(&data(), FROM.into(), TO.into());
@@ -337,7 +338,7 @@ fn refusals_name_their_reason() {
     );
 }
 
-/// IPv6 extension headers before TCP are skipped. A packet with a fragment header is rejected.
+/// The parser skips IPv6 extension headers before TCP. It rejects a packet with a fragment header.
 #[test]
 fn ipv6_extension_headers() {
     let socket = |last| SocketAddrV6::new(Ipv6Addr::new(0x2001, 0x2, 0, 0, 0, 0, 0, last), 5_201, 0, 0);

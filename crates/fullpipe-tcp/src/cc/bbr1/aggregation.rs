@@ -1,8 +1,8 @@
-//! ACK aggregation: how far ACKs run ahead of the estimated bandwidth.
+//! ACK aggregation: the amount by which ACKs run ahead of the estimated bandwidth.
 //!
-//! Wireless links, cable modems and GRO receivers hold ACKs back and send them in bursts. Between two bursts
-//! the sender needs additional data in flight: as much as the next burst will acknowledge beyond `bw x time`.
-//! Without that data, transmission stops in every gap.
+//! Wireless links, cable modems and GRO receivers hold ACKs back and send them in bursts. To continue to send
+//! between two bursts, the sender needs additional data in flight: as much as the next burst will acknowledge
+//! beyond `bw x time`. Without that data, transmission stops after every burst.
 //!
 //! ```text
 //!   acked                    ┌────   burst
@@ -25,8 +25,8 @@ const WINDOW_ROUNDS: u64 = 5;
 /// changes.
 const EPOCH_SEGMENTS: u64 = 1 << 20;
 
-/// Upper limit of the excess of ACKed data, expressed as its transmission time at the estimated bandwidth.
-/// Longer ACK gaps are outages, not aggregation.
+/// Upper limit of the excess of ACKed data, expressed as its transmission time at the estimated bandwidth. A
+/// longer gap between ACKs is an outage, not aggregation.
 const MAX_EXTRA_TIME: Duration = Duration::from_millis(100);
 
 /// ACK aggregation filter of one connection, in segments.
@@ -46,8 +46,8 @@ impl Aggregation {
         Self { epoch_start: now, epoch_acked: 0, excess: [0; 2], present: 0, rounds: 0 }
     }
 
-    /// Starts a new aggregation epoch after an idle period: a gap in transmission is not a gap between two
-    /// bursts of ACKs.
+    /// Starts a new aggregation epoch after an idle period, because a gap in transmission is not a gap
+    /// between two bursts of ACKs.
     pub(super) fn restart(&mut self, now: Instant) {
         self.epoch_start = now;
         self.epoch_acked = 0;

@@ -1,8 +1,9 @@
-//! Detection of a full pipe: Startup ends when the bandwidth has stopped growing.
+//! Detection of a full pipe, which ends Startup when the bandwidth has stopped growing.
 //!
-//! While the pipe has room, Startup doubles the delivery rate every round trip. Three rounds that each grow
-//! by less than a quarter mean that the pipe is full: one round for the receiver's window to follow, one for
-//! the congestion window to grow into it, and one for the higher rate to appear in the measurements.
+//! While the pipe has room, Startup doubles the delivery rate every round trip. If the bandwidth grows by
+//! less than a quarter in each of three rounds, the pipe is full. One round allows the receiver's window to
+//! follow, one allows the congestion window to grow into it, and in the last one the higher rate appears in
+//! the measurements.
 
 use fullpipe_units::Rate;
 
@@ -27,7 +28,7 @@ impl FullPipe {
         self.reached
     }
 
-    /// Ends the detection: the pipe is known to be full.
+    /// Ends the detection, because the pipe is known to be full.
     pub(super) fn declare(&mut self) {
         self.reached = true;
     }
@@ -46,7 +47,7 @@ impl FullPipe {
         self.reached = self.rounds >= ROUNDS;
     }
 
-    /// Restarts the detection of bandwidth growth. A pipe that was found full still counts as full.
+    /// Restarts the detection of bandwidth growth. A pipe that was found full continues to count as full.
     pub(super) fn forget_growth(&mut self) {
         self.bw = Rate::ZERO;
         self.rounds = 0;

@@ -1,8 +1,9 @@
 //! BBR version 1 (Cardwell et al., "BBR: congestion-based congestion control", 2016), as in Linux.
 //!
 //! BBR models a path by two quantities: the highest delivery rate (`bw`) and the round-trip time with an
-//! empty queue (`min_rtt`). Loss is not part of the model. Only one quantity can be measured at a time, so
-//! BBR alternates between them by varying two gains: `pacing = gain x bw`, `cwnd = gain x bw x min_rtt`.
+//! empty queue (`min_rtt`). Loss is not part of the model. A sender can measure only one of these quantities
+//! at a time, so BBR alternates between them by varying two gains: `pacing = gain x bw`, `cwnd = gain x bw x
+//! min_rtt`.
 //!
 //! ```text
 //!            ┌─────────┐ bw stopped growing ┌───────┐
@@ -18,8 +19,8 @@
 //!            └──────────┘   200 ms later   └─────────┘
 //! ```
 //!
-//! Further parts: [`full_pipe`] (detects that `bw` has stopped growing), [`aggregation`] (enlarges the window
-//! for aggregated ACKs), and [`policer`] (detects token buckets, which must not be probed).
+//! Other parts are [`full_pipe`] (detects that `bw` has stopped growing), [`aggregation`] (enlarges the
+//! window for aggregated ACKs), and [`policer`] (detects token buckets, at which BBR must not probe).
 //! [`Bbr1::update_cwnd`] adjusts the window during and after loss recovery. Windows are in whole segments, as
 //! in Linux.
 
@@ -48,15 +49,15 @@ type Gain = gain::Gain<256>;
 /// every round trip.
 const HIGH_GAIN: Gain = Gain::of(2_885, 1_000, 1);
 
-/// Pacing gain of Drain: the inverse of the Startup gain, so that the queue drains in about the time it took
-/// to build.
+/// Pacing gain of Drain: the inverse of the Startup gain, so that the queue drains in about the time in which
+/// it was built.
 const DRAIN_GAIN: Gain = Gain::of(1_000, 2_885, 0);
 
 /// Window gain in ProbeBW: twice the BDP, so that delayed and aggregated ACKs do not stop transmission.
 const CWND_GAIN: Gain = Gain::of(2, 1, 0);
 
-/// Pacing gains of ProbeBW: one phase above the bandwidth to probe for more, one phase below it to drain the
-/// queue built by the probe, and six cruising phases. The mean of the gains is 1.
+/// Pacing gains of ProbeBW: one phase paces above the bandwidth to probe for more, the next one paces below
+/// it to drain the queue that the probe has built, and six phases cruise. The mean of the gains is 1.
 const CYCLE: [Gain; 8] = [
     Gain::of(5, 4, 0),
     Gain::of(3, 4, 0),
@@ -71,20 +72,20 @@ const CYCLE: [Gain; 8] = [
 /// Length, in round trips, of the maximum filter for `bw`: one gain cycle plus two spare rounds.
 const BW_ROUNDS: u64 = CYCLE.len() as u64 + 2;
 
-/// Age at which `min_rtt` expires and is measured again. The queue of a competing flow rarely lasts that
+/// Age at which `min_rtt` expires and must be measured again. The queue of a competing flow rarely lasts that
 /// long.
 const MIN_RTT_WINDOW: Duration = Duration::from_secs(10);
 
-/// Time for which ProbeRTT keeps the pipe nearly empty: long enough for the ProbeRTT phases of several flows
-/// to overlap, and only 2 % of [`MIN_RTT_WINDOW`].
+/// Time for which ProbeRTT keeps the pipe nearly empty. This is long enough for the ProbeRTT phases of
+/// several flows to overlap, and only 2 % of [`MIN_RTT_WINDOW`].
 const PROBE_RTT_TIME: Duration = Duration::from_millis(200);
 
 /// Congestion window in ProbeRTT, and lower bound of the window in all other states, in segments. Four
 /// segments keep the ACK clock running despite delayed ACKs.
 const MIN_CWND: u64 = 4;
 
-/// Pacing rate below which the pacer releases single segments. At this rate one segment takes 10 ms or more,
-/// so two segments at once would be a noticeable burst.
+/// Pacing rate below which the pacer releases single segments. At this rate, one segment takes 10 ms or more,
+/// so a burst of two segments would be noticeable.
 const ONE_SEGMENT_RATE: Rate = Rate::from_bps(1_200_000);
 
 /// Largest number of segments in a super-segment.
@@ -152,24 +153,25 @@ pub struct Bbr1 {
 
     /// Congestion window to restore after recovery or ProbeRTT.
     prior_cwnd: u64,
-    /// Segments that may be in flight in addition after the first timeout for the outstanding data.
+    /// Number of segments by which the window may exceed the data in flight after the first timeout for the
+    /// outstanding data.
     loss_window: u64,
     repair: Repair,
-    /// Whether packet conservation applies: in the first round of recovery, the sender sends no more than was
-    /// delivered.
+    /// Whether packet conservation applies, which limits transmission in the first round of recovery to the
+    /// amount delivered.
     conserving: bool,
-    /// Whether recovery begins with packet conservation; always set in BBRv1 ([`startup`]).
+    /// Whether recovery begins with packet conservation; always true in BBRv1 itself ([`startup`]).
     conserves: bool,
-    /// Whether the current recovery, or the next one, has not conserved packets yet.
+    /// Whether packet conservation is still to come in the current recovery, or in the next one.
     conservation_due: bool,
 
     /// Whether the first pacing rate was computed from a measured RTT.
     has_seen_rtt: bool,
-    /// Whether the flow restarts from idle. The queue was empty during the idle time, so ProbeRTT is not
-    /// needed.
+    /// Whether the flow has resumed after an idle period. The queue was empty during that period, so ProbeRTT
+    /// is not needed.
     idle_restart: bool,
-    /// Whether the last ACK arrived in ProbeRTT. Segments sent after such an ACK give rate samples below the
-    /// bandwidth of the path.
+    /// Whether the last ACK arrived in ProbeRTT. Rate samples of segments sent after such an ACK are below
+    /// the bandwidth of the path.
     window_is_low: bool,
     /// Number of random numbers drawn so far.
     draws: u64,
@@ -201,7 +203,7 @@ impl Bbr1 {
             conserving: false,
             conserves: true,
             conservation_due: false,
-            // The rate of a launch applies whether or not the handshake measured an RTT.
+            // The rate of a launch applies regardless of whether the handshake measured an RTT.
             has_seen_rtt: rtt.is_some() || hints.launch.is_some(),
             idle_restart: false,
             window_is_low: false,
@@ -218,7 +220,7 @@ impl Bbr1 {
         match self.mode {
             Mode::Startup => HIGH_GAIN,
             Mode::Drain => DRAIN_GAIN,
-            // Probing above the policer's rate would only empty its token bucket.
+            // Probing above the policer's rate would only empty the policer's token bucket.
             Mode::ProbeBw(_) if self.policer.rate_in_use().is_some() => Gain::UNIT,
             Mode::ProbeBw(cycle) => CYCLE[cycle.phase],
             Mode::ProbeRtt(_) => Gain::UNIT,
@@ -235,8 +237,8 @@ impl Bbr1 {
 
     // ---- amounts in flight, in segments ----
 
-    /// Returns `gain` times the bandwidth-delay product, rounded up: rounding down would leave the path idle
-    /// for a fraction of a segment.
+    /// Returns `gain` times the bandwidth-delay product, rounded up, because rounding down would leave the
+    /// path idle for a fraction of a segment.
     fn bdp(&self, bw: Rate, gain: Gain) -> u64 {
         match self.min_rtt {
             Some(min_rtt) => gain.times(amount(bw, min_rtt)).div_ceil(self.mss),
@@ -245,7 +247,7 @@ impl Bbr1 {
     }
 
     /// Adds the offload allowance to `segments`: one super-segment each for the pacer, the sender's network
-    /// card and the receiver's GRO. The result is even because receivers acknowledge every other segment.
+    /// card and the receiver's GRO. The result is even, because receivers acknowledge every other segment.
     fn with_lumps(&self, segments: u64) -> u64 {
         let even = (segments + 3 * self.tso_goal()).next_multiple_of(2);
         // With few segments in flight, rounding would otherwise cancel the gain of 1.25.
@@ -289,7 +291,8 @@ impl Bbr1 {
             self.conserving = false;
         }
         self.update_policer(cx, sample.newly_lost > 0, sample.app_limited);
-        // An application-limited sample may be too low, but no sample exceeds the bandwidth of the path.
+        // An application-limited sample may be too low, but never too high, so it counts only if it is not
+        // below the estimate.
         let bw = rate_of(sample.delivered, interval);
         if !sample.app_limited || bw >= self.bw.get() {
             self.bw.update(self.round, bw);
@@ -340,7 +343,7 @@ impl Bbr1 {
     }
 
     /// Enters ProbeBW in a random phase, so that flows that start together do not probe together. The
-    /// draining phase is excluded, as there is no queue to drain yet.
+    /// draining phase is excluded, because there is no queue to drain yet.
     fn enter_probe_bw(&mut self, cx: &Context) {
         let draw = cx.rng.at(self.draws) >> 32;
         self.draws += 1;
@@ -365,12 +368,12 @@ impl Bbr1 {
         let inflight = || self.in_network_at_next_departure(cx, sample.prior_inflight);
         let bw = self.bw.get();
         if gain > Gain::UNIT {
-            // A higher bandwidth can be measured only with more data in flight, so the phase lasts until then
-            // or until the queue overflows.
+            // Only more data in flight can reveal a higher bandwidth, so the phase lasts until that data is
+            // in flight or the queue overflows.
             full_length && (sample.newly_lost > 0 || inflight() >= self.target_inflight(bw, gain))
         } else if gain < Gain::UNIT {
-            // The draining phase ends as soon as the queue is empty: with less than the BDP in flight, the
-            // path would idle.
+            // The draining phase ends as soon as the queue is empty, because with less than the BDP in flight
+            // the path would idle.
             full_length || inflight() <= self.target_inflight(bw, Gain::UNIT)
         } else {
             full_length
@@ -433,7 +436,7 @@ impl Bbr1 {
             self.pacing_rate = first_pacing_rate(self.cwnd * self.mss, cx.srtt);
         }
         let rate = gain.pacing(bw);
-        // Until the pipe is full, low bandwidth samples result from a window that is still small.
+        // Before the pipe is full, low bandwidth samples result from a window that is still small.
         if self.full_pipe.is_reached() || rate > self.pacing_rate {
             self.pacing_rate = rate;
         }
@@ -459,9 +462,9 @@ impl Bbr1 {
     /// Adjusts the window during and after loss recovery. Returns true while packet conservation alone sets
     /// the window.
     ///
-    /// Lost segments are subtracted from the window at once. In the first round of recovery the state of the
-    /// path is unknown, so the sender sends only as much as was delivered. From the second round on, the
-    /// model sets the window again. After recovery the window returns to its earlier size, because BBR does
+    /// BBR subtracts lost segments from the window at once. In the first round of recovery, the state of the
+    /// path is unknown, so the sender sends only as much as the ACKs deliver. From the second round on, the
+    /// model sets the window again. After recovery, the window returns to its earlier size, because BBR does
     /// not slow down for loss alone.
     fn recover_or_restore(&mut self, cx: &Context, sample: &AckSample) -> bool {
         let acked = sample.acked_segments;
@@ -508,7 +511,7 @@ impl CongestionControl for Bbr1 {
         if !(sent.first_after_idle && cx.app_limited) {
             return;
         }
-        // The queue is empty and the bandwidth is known: resume at that bandwidth, without probing or
+        // The queue is empty and the bandwidth is known, so BBR resumes at that bandwidth, without probing or
         // draining.
         self.idle_restart = true;
         self.aggregation.restart(cx.now);
@@ -536,8 +539,8 @@ impl CongestionControl for Bbr1 {
                 self.update_policer(cx, true, false);
             }
             Signal::SpuriousRecovery | Signal::SpuriousTimeout => {
-                // The rounds without bandwidth growth did not measure the path, so growth detection restarts.
-                // The window itself is restored when recovery ends.
+                // The rounds without bandwidth growth did not measure the path, so the detection of growth
+                // restarts. The end of recovery restores the window itself.
                 self.full_pipe.forget_growth();
                 self.policer.reset(cx);
             }

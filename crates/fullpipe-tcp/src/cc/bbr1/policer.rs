@@ -1,9 +1,9 @@
-//! Detection of token-bucket policers.
+//! Detection of policers, which enforce a rate with a token bucket.
 //!
 //! A policer passes a burst at full speed and then drops everything beyond its rate. The `bw` maximum filter
-//! retains the rate of the burst, and each probe empties the bucket again. The probes cause heavy loss
-//! without higher throughput. Two consecutive intervals with heavy loss and nearly equal mean rates identify
-//! a policer. BBR then sends at that mean rate, without probing, for 48 rounds.
+//! retains the rate of the burst, and each probe empties the bucket again. The probes cause heavy loss but no
+//! higher throughput. Two consecutive intervals with heavy loss and nearly equal mean rates identify a
+//! policer. BBR then sends at that mean rate, without probing, for 48 rounds.
 //!
 //! ```text
 //!   rate   ▄▄ burst
@@ -16,8 +16,8 @@ use fullpipe_units::{Duration, Instant, Rate};
 use crate::cc::Context;
 use crate::cc::gain::rate_of;
 
-/// Limits on the length of a sampling interval, in rounds. A shorter interval gives no meaningful mean rate;
-/// in a longer one, loss occurred only at the two ends.
+/// Limits on the length of a sampling interval, in rounds. A shorter interval gives no meaningful mean rate.
+/// In a longer interval, losses occurred only at its two ends.
 const MIN_ROUNDS: u64 = 4;
 const MAX_ROUNDS: u64 = 4 * MIN_ROUNDS;
 
@@ -28,11 +28,11 @@ const HEAVY_LOSS: u64 = 50;
 const EQUAL_SHARE: u64 = 8;
 const EQUAL_RATE: Rate = Rate::from_bps(4_000);
 
-/// Number of rounds for which the detected policer rate is used. After that, the policer may no longer be on
-/// the path.
+/// Number of rounds for which BBR uses the detected policer rate. After that, the policer may no longer be on
+/// the path, so BBR probes again.
 const USE_ROUNDS: u64 = 48;
 
-/// Shortest interval from which a rate is computed.
+/// Shortest interval from which the detector computes a rate.
 const MIN_TIME: Duration = Duration::from_millis(1);
 
 /// Policer detector; holds the policer's rate after detection.
@@ -94,8 +94,8 @@ impl Policer {
             }
             return over;
         }
-        // Wait for the first loss: until then the token bucket is not empty, and the measured rate is that of
-        // the burst.
+        // Wait for the first loss. Until then, the token bucket is not empty, and the measured rate is that
+        // of the burst.
         if !self.sampling {
             if !lost {
                 return false;

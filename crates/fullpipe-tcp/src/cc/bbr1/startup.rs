@@ -1,5 +1,5 @@
-//! Interface to BBRv1's model for a controller that replaces Startup, packet conservation and an outdated
-//! bandwidth (`cc/surge`).
+//! Interface to BBRv1's model for a controller with its own rules for Startup, packet conservation and an
+//! outdated bandwidth (`cc/surge`).
 //!
 //! BBRv1 itself calls none of these functions, so its behaviour does not depend on them.
 
@@ -20,8 +20,8 @@ impl Bbr1 {
         self.conserving
     }
 
-    /// Sets whether recovery begins with packet conservation. If the current recovery has begun without it,
-    /// conservation begins with the next ACK after this is set.
+    /// Sets whether recovery begins with packet conservation. If the current recovery has begun without
+    /// packet conservation, conservation begins with the next ACK.
     pub(in crate::cc) fn set_conserves(&mut self, conserves: bool) {
         self.conserves = conserves;
     }
@@ -62,17 +62,17 @@ impl Bbr1 {
         self.pacing_rate = rate;
     }
 
-    /// Restarts the detection of a full pipe: the path did not limit the rate.
+    /// Restarts the detection of a full pipe, because the path did not limit the rate.
     pub(in crate::cc) fn forget_growth(&mut self) {
         self.full_pipe.forget_growth();
     }
 
-    /// Ends Startup with the next ACK: the bandwidth has been measured by other means.
+    /// Ends Startup with the next ACK, because the bandwidth has been measured by other means.
     pub(in crate::cc) fn end_startup(&mut self) {
         self.full_pipe.declare();
     }
 
-    /// Replaces the bandwidth estimate, and what was measured with it: the path has changed.
+    /// Replaces the bandwidth estimate, and everything measured with it, because the path has changed.
     pub(in crate::cc) fn restart_bandwidth(&mut self, cx: &Context, bw: Rate) {
         self.bw = WindowedMax::new(BW_ROUNDS);
         self.bw.update(self.round, bw);

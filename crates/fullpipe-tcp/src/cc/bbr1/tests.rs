@@ -123,7 +123,7 @@ fn b1_2_startup_doubles() {
     }
 }
 
-/// Startup and Drain end on time, and Drain ends with little more than the BDP in flight (B1-3 and B1-5).
+/// Startup and Drain end in time, and Drain ends with little more than the BDP in flight (B1-3 and B1-5).
 #[test]
 fn b1_3_and_5_startup_and_drain_end() {
     let mut run = run("10mbit", ms(40));
@@ -149,7 +149,7 @@ fn b1_3_and_5_startup_and_drain_end() {
     assert!(inflight as f64 <= run.bdp_segments().ceil() + 6.0 + 1.0, "{inflight} in flight");
 }
 
-/// Startup never has more in flight than 2.887 BDP plus the allowance for super-segments (B1-4).
+/// The data in flight in Startup never exceeds 2.887 BDP plus the allowance for super-segments (B1-4).
 #[test]
 fn b1_4_startup_is_bounded() {
     let mut run = run("100mbit", ms(40));
@@ -208,8 +208,8 @@ fn b1_7_probe_rtt() {
     assert_eq!(run.value("min_rtt"), path.as_millis_f64());
 }
 
-/// Samples taken in ProbeRTT, with four segments in flight, do not lower the bandwidth, and the window is
-/// restored at once.
+/// Samples taken in ProbeRTT, with four segments in flight, do not lower the bandwidth, and the window
+/// returns to its earlier size at once.
 #[test]
 fn b1_7_probe_rtt_leaves_bandwidth_and_window_alone() {
     let mut run = run("10mbit", ms(100));
@@ -243,10 +243,10 @@ fn b1_8_a_tenth_of_the_bandwidth_is_noticed_after_ten_rounds() {
     assert!(close(run.value("bw"), 1e6, 0.03), "{}", run.value("bw"));
 }
 
-/// A tenfold increase of the bandwidth is found (B1-9). Growth by a quarter per cycle would take 10.3 cycles.
-/// Without noise on the path, the search takes less time: the probing phase lasts until 1.25 times the
-/// *current* BDP is in flight. While the bandwidth estimate grows, this target stays slightly above the
-/// amount in flight, so the estimate grows by a quarter every one or two round trips.
+/// BBR finds a tenfold increase of the bandwidth (B1-9). With growth by a quarter per cycle, the search would
+/// take 10.3 cycles. Without noise on the path, it takes less time, because the probing phase lasts until
+/// 1.25 times the *current* BDP is in flight. While the bandwidth estimate grows, this target stays slightly
+/// above the amount in flight. The estimate therefore grows by a quarter every one or two round trips.
 #[test]
 fn b1_9_ten_times_the_bandwidth_is_found() {
     let mut run = run("10mbit", ms(40));
@@ -288,7 +288,7 @@ fn b1_12_a_policer_is_found_and_obeyed() {
         tokens: 50_000,
         filled: Instant::ZERO,
     });
-    // This time covers Startup's burst and its losses, and two sampling intervals after them.
+    // This time covers the burst of Startup and its losses, and then two sampling intervals.
     run.until(at_ms(1_000), |_| ());
     let (lost, delivered) = (run.cx.lost, run.cx.delivered);
     // The flow paces at the mean rate for 48 rounds.
@@ -302,7 +302,7 @@ fn b1_12_a_policer_is_found_and_obeyed() {
 fn b1_12_two_equal_lossy_intervals_make_a_policer() {
     let mut cx = context();
     let mut policer = Policer::new(&cx);
-    // In each round of 40 ms, 5 Mbit/s is delivered, and about a third of that amount is lost.
+    // Each round of 40 ms delivers 5 Mbit/s, and loses about a third of that amount.
     let mut round = |policer: &mut Policer| {
         cx.now += ms(40);
         cx.delivered_time = cx.now;
@@ -319,9 +319,9 @@ fn b1_12_two_equal_lossy_intervals_make_a_policer() {
     assert_eq!(given_up, Some(48));
 }
 
-/// Startup takes one round for the first sample, one round for pacing to follow it, `log2(D / 10)` rounds to
-/// reach the full bandwidth and three to detect a full pipe. On this path, the deep queue lengthens
-/// the last rounds.
+/// Startup takes one round for the first sample, one round until pacing follows this sample, `log2(D / 10)`
+/// rounds until the full bandwidth, and three rounds to detect a full pipe. On this path, the deep
+/// queue lengthens the last rounds.
 #[test]
 fn a_16_startup_of_long_paths() {
     for (rate, rounds, secs) in [("1gbit", 11 + 3, 2.9), ("105mbit", 8 + 3, 2.3)] {
@@ -459,7 +459,7 @@ fn lumps_of_acks_widen_the_window() {
     let mut cx = context();
     let mut aggregation = Aggregation::new(cx.now);
     let bw = Rate::from_bps(10_000_000);
-    // 20 segments every 23 ms are a rate of about 10 Mbit/s.
+    // 20 segments every 23 ms correspond to a rate of about 10 Mbit/s.
     for _ in 0..20 {
         cx.now += ms(23);
         cx.delivered_time = cx.now;
@@ -507,7 +507,7 @@ fn slow_links_are_measured_exactly() {
 }
 
 /// The rate of a launch replaces the first pacing rate, and a measured RTT does not change it. In Startup,
-/// the bandwidth raises the rate, but does not lower it.
+/// the bandwidth can raise the rate but not lower it.
 #[test]
 fn a_launch_sets_the_first_pacing_rate() {
     let rate = Launch::DEFAULT.rate;
@@ -520,8 +520,8 @@ fn a_launch_sets_the_first_pacing_rate() {
     assert!(bench.cc.pacing_rate > Rate::from_bps(80_000_000));
 }
 
-/// The first timeout may leave several segments in addition to those in flight, but not more than the window
-/// before. A repeated timeout leaves one.
+/// After the first timeout, the window may exceed the data in flight by several segments, but not the
+/// previous window. After a repeated timeout, it exceeds the data in flight by one segment.
 #[test]
 fn a_loss_window_is_for_the_first_timeout() {
     for (inflight, after) in [(0, 4), (8, 10), (10, 11)] {

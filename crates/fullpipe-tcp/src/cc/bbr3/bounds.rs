@@ -31,8 +31,8 @@ impl Bounds {
         (self.bw_shortterm, self.inflight_shortterm) = (None, None);
     }
 
-    /// Restores each bound to at least its value `before` the losses, after they have proved spurious (draft
-    /// section 5.5.11.2).
+    /// Raises each bound to at least its value `before` the losses, after the losses have proved spurious
+    /// (draft section 5.5.11.2).
     pub(super) fn undo(&mut self, before: Self) {
         fn larger<T: Ord>(a: Option<T>, b: Option<T>) -> Option<T> {
             Some(a?.max(b?))
@@ -43,8 +43,8 @@ impl Bounds {
     }
 
     /// Implements `LossLowerBounds()`: lowers the short-term bounds at the end of a round with loss. Each
-    /// bound falls to the amount delivered in that round, but to no less than 0.7 times its value, so a round
-    /// with 1 % loss lowers the bounds by 1 %.
+    /// bound falls to the amount that the round delivered, but to no less than 0.7 times its value. A round
+    /// with 1 % loss therefore lowers the bounds by 1 %.
     pub(super) fn lower(&mut self, latest: &Latest, max_bw: Rate, cwnd: u64) {
         let bw = self.bw_shortterm.unwrap_or(max_bw);
         let inflight = self.inflight_shortterm.unwrap_or(cwnd);
@@ -62,7 +62,7 @@ impl Bounds {
 }
 
 /// Maximum delivery rate and delivered volume of the latest round, and whether a loss occurred in that round
-/// (draft section 5.5.10.3). The first loss begins a new round.
+/// (draft section 5.5.10.3). The first loss begins a new round, which is then measured as a whole.
 #[derive(Debug, Default)]
 pub(super) struct Latest {
     /// `BBR.bw_latest`: maximum delivery rate of the latest round.
@@ -78,8 +78,8 @@ pub(super) struct Latest {
 }
 
 impl Latest {
-    /// Implements `NoteLoss()` of the BBR draft, but does not save the state. The first loss starts a new
-    /// round, so that a full round is measured.
+    /// Implements `NoteLoss()` of the BBR draft, but does not save the state. The first loss begins a new
+    /// round, so that the measurement covers a full round.
     pub(super) fn note_loss(&mut self, cx: &Context) {
         if !self.is_loss_in_round {
             self.round_delivered = cx.delivered;
@@ -112,27 +112,26 @@ impl Latest {
 }
 
 /// Implements `IsInflightTooHigh()`: returns whether more than 2 % of the bytes in flight were lost. Without
-/// SACK the sender detects at most one loss per round trip, so any loss is too much.
+/// SACK, the sender detects at most one loss per round trip, so any loss counts as too much.
 pub(super) fn is_too_high(lost: u64, tx_in_flight: u64, has_sack: bool) -> bool {
     // The product saturates instead of overflowing; no real window is that large.
     lost.saturating_mul(100) > tx_in_flight.saturating_mul(LOSS_THRESH_PERCENT) || (lost > 0 && !has_sack)
 }
 
 /// Implements `InflightAtLoss()`: returns the bytes in flight when the loss ratio crossed 2 %. The result is
-/// the volume sent before `lost` plus the part of `lost` at which the ratio reaches 2 %: `(2 % x before -
-/// lost before) / (1 - 2 %)`.
+/// the volume sent before `lost`, plus the part of `lost` at whose end the ratio reaches 2 %: `(2 % x before
+/// - lost before) / (1 - 2 %)`.
 pub(super) fn inflight_at_loss(lost: &Lost) -> u64 {
     let before = lost.tx_in_flight.saturating_sub(lost.len);
     let lost_before = lost.lost_since_sent.saturating_sub(lost.len);
-    // If the loss ratio was already above 2 % before, the part of `lost` would be negative and is set to
-    // zero.
+    // If the loss ratio exceeded 2 % even before `lost`, the part would be negative and is set to zero.
     let prefix =
         (LOSS_THRESH_PERCENT * before).saturating_sub(100 * lost_before) / (100 - LOSS_THRESH_PERCENT);
     before + prefix
 }
 
-/// Detector for the exit from Startup on loss (draft section 5.3.1.3). The loss must be spread over a whole
-/// round trip.
+/// Detector for the exit from Startup on loss (draft section 5.3.1.3). The detector requires that the loss is
+/// spread over a whole round trip.
 #[derive(Debug, Default)]
 pub(super) struct StartupLoss {
     ranges: u64,
@@ -148,8 +147,8 @@ impl StartupLoss {
         self.end = lost.offset + lost.len;
     }
 
-    /// Returns whether this ACK ends a round of fast recovery with too much loss. If the ACK ends a round,
-    /// the count of lost ranges restarts.
+    /// Returns whether this ACK ends a round of fast recovery with too much loss. At the end of a round, the
+    /// count of lost ranges restarts.
     pub(super) fn check(&mut self, cx: &Context, latest: &Latest, rs: &Sample) -> bool {
         let too_high = if cx.has_sack {
             latest.round_start

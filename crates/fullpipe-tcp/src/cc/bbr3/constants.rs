@@ -11,8 +11,8 @@ pub(super) type Gain = gain::Gain<10_000>;
 /// twice the BDP doubles its rate every round trip.
 pub(super) const STARTUP_PACING_GAIN: Gain = Gain::of(27_726, 10_000, 0);
 
-/// `BBR.DrainPacingGain` (draft section 2.4): one round trip of Drain removes the queue built by one round
-/// trip of Startup.
+/// `BBR.DrainPacingGain` (draft section 2.4): with this gain, one round trip of Drain removes the queue that
+/// one round trip of Startup has built.
 pub(super) const DRAIN_PACING_GAIN: Gain = Gain::of(1, 2, 0);
 
 /// Pacing gain in ProbeBW_DOWN (draft section 5.3.3.1): the smallest gain with which flows that probe at 1.25
@@ -26,19 +26,19 @@ pub(super) const UP_PACING_GAIN: Gain = Gain::of(5, 4, 0);
 /// and aggregated ACKs.
 pub(super) const DEFAULT_CWND_GAIN: Gain = Gain::of(2, 1, 0);
 
-/// Window gain in ProbeBW_UP (draft section 5.3.3.4): allows the higher pacing rate even if the window was
-/// the limit before.
+/// Window gain in ProbeBW_UP (draft section 5.3.3.4): allows the higher pacing rate even if the window
+/// limited the flow before.
 pub(super) const UP_CWND_GAIN: Gain = Gain::of(9, 4, 0);
 
 /// `BBR.ProbeRTTCwndGain` (draft section 2.13.2): window gain in ProbeRTT, half the BDP.
 pub(super) const PROBE_RTT_CWND_GAIN: Gain = Gain::of(1, 2, 0);
 
-/// `BBR.LossThresh` (draft section 2.7): maximum loss per round trip, 2 %. If the loss is higher, too much
-/// was in flight.
+/// `BBR.LossThresh` (draft section 2.7): maximum loss per round trip, 2 %. With more loss, too much was in
+/// flight.
 pub(super) const LOSS_THRESH_PERCENT: u64 = 2;
 
 /// `BBR.Beta` (draft section 2.7): smallest factor by which a round trip with loss multiplies the short-term
-/// bounds; the same as in CUBIC.
+/// bounds. CUBIC uses the same factor.
 pub(super) const BETA: Gain = Gain::of(7, 10, 0);
 
 /// `BBR.Headroom` (draft section 2.7): share of the long-term bound that ProbeBW_CRUISE leaves to other
@@ -64,17 +64,17 @@ pub(super) const FULL_BW_GROWTH: Gain = Gain::of(5, 4, 0);
 /// ends Startup.
 pub(super) const STARTUP_FULL_LOSS_COUNT: u64 = 6;
 
-/// Number of rounds after which Drain ends even if a queue remains because the bandwidth was overestimated
-/// (draft section 5.3.2).
+/// Number of rounds after which Drain ends even if a queue remains, which happens if the bandwidth was
+/// overestimated (draft section 5.3.2).
 pub(super) const DRAIN_ROUNDS: u64 = 3;
 
-/// `T_bbr` (draft section 5.3.3.8): shortest time between two bandwidth probes, and the maximum of its random
-/// extension.
+/// `T_bbr` (draft section 5.3.3.8): minimum time between two bandwidth probes; the next constant is the
+/// maximum of its random extension.
 pub(super) const PROBE_WAIT: Duration = Duration::from_secs(2);
 pub(super) const PROBE_WAIT_SPREAD: Duration = Duration::from_secs(1);
 
-/// `T_reno_bound` (draft section 5.3.3.8): upper limit of the time between two probes, in round trips; about
-/// the number between two losses of a Reno flow at 25 Mbit/s with an RTT of 30 ms.
+/// `T_reno_bound` (draft section 5.3.3.8): upper limit of the time between two probes, in round trips. A Reno
+/// flow at 25 Mbit/s with an RTT of 30 ms has about this number of round trips between two losses.
 pub(super) const MAX_RENO_ROUNDS: u64 = 63;
 
 /// Maximum number of times that ProbeBW_UP doubles the growth of the long-term bound (draft section 5.3.3.9).
@@ -103,6 +103,6 @@ pub(super) const MIN_QUANTUM_SEGMENTS: u64 = 2;
 /// sender's network card and the receiver's GRO.
 pub(super) const OFFLOAD_QUANTA: u64 = 3;
 
-/// Additional segments in ProbeBW_UP (draft section 5.6.4.2): with few segments in flight, rounding would
-/// otherwise cancel the gain of 1.25.
+/// Additional segments in ProbeBW_UP (draft section 5.6.4.2). Without them, rounding would cancel the gain of
+/// 1.25 with few segments in flight.
 pub(super) const UP_EXTRA_SEGMENTS: u64 = 2;

@@ -1,11 +1,11 @@
-//! BBR version 3 (draft-ietf-ccwg-bbr, source of 3 August 2026). Names and section numbers are those of the
+//! BBR version 3 (draft-ietf-ccwg-bbr, source of 3 August 2026). Names and section numbers are taken from the
 //! draft.
 //!
 //! Like BBRv1, BBRv3 models the path by the highest delivery rate (`max_bw`) and the round-trip time with an
 //! empty queue (`min_rtt`), and alternates between measuring them. Unlike BBRv1, it also derives bounds from
-//! loss. More than 2 % loss in a round trip bounds the long-term volume in flight (`inflight_longterm`). Any
-//! loss outside a probe lowers the short-term bounds to the capacity that other flows currently leave
-//! (`bw_shortterm`, `inflight_shortterm`).
+//! loss. If a round trip loses more than 2 %, BBRv3 bounds the long-term volume in flight
+//! (`inflight_longterm`). Any loss outside a probe lowers the short-term bounds to the capacity that other
+//! flows currently leave (`bw_shortterm`, `inflight_shortterm`).
 //!
 //! ```text
 //!                 │                                             pacing   cwnd   bounds
@@ -33,10 +33,11 @@
 //!            └──────────┘
 //! ```
 //!
-//! Further parts: [`constants`], [`signals`] (rounds, `max_bw`, full pipe, ACK aggregation), [`bounds`]
-//! (long-term and short-term bounds), [`probe`] (schedule and growth of probes), [`min_rtt`].
+//! Other parts are [`constants`], [`signals`] (rounds, `max_bw`, full pipe, ACK aggregation), [`bounds`]
+//! (long-term and short-term bounds), [`probe`] (schedule and growth of probes) and [`min_rtt`].
 //!
-//! `docs/explanation/algorithms/bbr3.md` lists where the draft leaves a choice or contradicts itself.
+//! `docs/explanation/algorithms/bbr3.md` lists the points at which the draft leaves a choice or contradicts
+//! itself.
 
 use fullpipe_units::{Duration, Rate};
 
@@ -76,7 +77,7 @@ impl State {
         matches!(self, Self::Down | Self::Cruise | Self::Refill | Self::Up)
     }
 
-    /// Implements `IsProbingBW()`: in these states the probe itself may cause losses.
+    /// Implements `IsProbingBW()`: returns whether the probe of the current state may itself cause losses.
     fn is_probing(self) -> bool {
         matches!(self, Self::Startup | Self::Refill | Self::Up)
     }
@@ -149,7 +150,8 @@ pub struct Bbr3 {
     // Control parameters derived from the path model.
     cwnd: u64,
     initial_cwnd: u64,
-    /// Segments that may be in flight in addition after the first timeout for the outstanding data.
+    /// Number of segments by which the window may exceed the data in flight after the first timeout for the
+    /// outstanding data.
     loss_window: u64,
     /// Congestion window to restore after recovery or ProbeRTT.
     prior_cwnd: u64,
@@ -190,7 +192,7 @@ impl Bbr3 {
             ssthresh: None,
             pacing_rate: hints.launch_rate(cx).unwrap_or_else(|| first_pacing_rate(cwnd, rtt)),
             send_quantum: 0,
-            // The rate of a launch applies whether or not the handshake measured an RTT.
+            // The rate of a launch applies regardless of whether the handshake measured an RTT.
             has_seen_rtt: rtt.is_some() || hints.launch.is_some(),
         };
         this.set_send_quantum();
@@ -224,8 +226,8 @@ impl Bbr3 {
         self.with_quanta(self.bdp_multiple(bw, gain))
     }
 
-    /// Implements `TargetInflight()`: returns the BDP, or the congestion window if congestion has reduced it
-    /// below the BDP.
+    /// Implements `TargetInflight()`: returns the BDP, or the congestion window if congestion has reduced the
+    /// window below the BDP.
     fn target_inflight(&self) -> u64 {
         self.bdp().min(self.cwnd)
     }
@@ -318,8 +320,8 @@ impl Bbr3 {
                     self.max_bw.advance();
                 }
                 if in_probe_bw && self.probe.prev_precautionary && !self.probe.prev_too_high {
-                    // The precautionary probe caused no excessive loss, so a full probe starts without
-                    // cruising first.
+                    // The precautionary probe caused no excessive loss, so a full probe starts at once,
+                    // without a cruise phase.
                     self.start_refill(cx);
                     return true;
                 }
@@ -340,14 +342,14 @@ impl Bbr3 {
     }
 
     /// Implements `IsTimeToProbeBW()`: returns whether the wait between two probes is over. To coexist with
-    /// Reno, the wait also ends after a number of round trips equal to the number of segments in the target
-    /// volume in flight (at most 63).
+    /// Reno, the wait also ends after a number of round trips that equals the target volume in flight in
+    /// segments (at most 63).
     fn is_time_to_probe(&self, cx: &Context) -> bool {
         let reno_rounds = (self.target_inflight() / self.mss).min(MAX_RENO_ROUNDS);
         cx.now > self.probe.cycle_stamp + self.probe.wait || self.probe.rounds_since_up >= reno_rounds
     }
 
-    /// Implements `IsTimeToCruise()`: returns true when there is headroom and no queue.
+    /// Implements `IsTimeToCruise()`: returns true if there is headroom and no queue.
     fn is_time_to_cruise(&self, cx: &Context) -> bool {
         self.bounds.with_headroom(self.mss).is_none_or(|bound| cx.inflight <= bound)
             && cx.inflight <= self.inflight(self.max_bw.get(), Gain::UNIT)
@@ -357,13 +359,13 @@ impl Bbr3 {
     fn is_time_to_go_down(&mut self, cx: &Context, rs: &Sample, prior_inflight: u64) -> bool {
         let bound = self.bounds.inflight_longterm.unwrap_or(u64::MAX);
         // The comparison with the volume in flight before this ACK has a tolerance of one segment, because a
-        // window limited by `bound` never exceeds `bound`.
+        // flow limited by `bound` never exceeds `bound`.
         if self.probe.prev_too_high && prior_inflight.saturating_add(self.mss) > bound {
             self.probe.prev_precautionary = true;
             return true;
         }
         if cx.cwnd_limited && self.cwnd >= bound {
-            // In this case, the bound limits the flow and the path does not.
+            // In this case, the bound limits the flow, not the path.
             self.full_pipe.reset(rs.delivery_rate);
             return false;
         }
@@ -374,7 +376,7 @@ impl Bbr3 {
     /// flight.
     fn on_inflight_too_high(&mut self, cx: &Context, inflight: u64, is_app_limited: bool) {
         self.probe.prev_too_high = true;
-        // React to loss only once per probe.
+        // BBR reacts to loss only once per probe.
         self.probe.is_sample = false;
         if !is_app_limited {
             self.bounds.inflight_longterm = Some(inflight.max(BETA.times(self.target_inflight())));
@@ -421,7 +423,7 @@ impl Bbr3 {
         self.restore_cwnd();
         self.bounds.reset_short_term();
         if self.full_pipe.reached {
-            // The queue has already drained, so DOWN has nothing left to do.
+            // The queue has already drained, so the flow skips DOWN.
             self.start_down(cx);
             self.state = State::Cruise;
         } else {
@@ -443,7 +445,7 @@ impl Bbr3 {
         }
     }
 
-    /// Implements `HandleSpuriousLossDetection()`: nothing was lost, so the volume in flight was not too
+    /// Implements `HandleSpuriousLossDetection()`. Nothing was lost, so the volume in flight was not too
     /// high.
     fn undo(&mut self, cx: &Context) {
         self.restore_cwnd();
@@ -487,7 +489,7 @@ impl Bbr3 {
             self.pacing_rate = first_pacing_rate(self.initial_cwnd, cx.srtt);
         }
         let rate = gain.pacing(self.bw);
-        // Until the pipe is full, low bandwidth samples result from a window that is still small.
+        // Before the pipe is full, low bandwidth samples result from a window that is still small.
         if self.full_pipe.reached || rate > self.pacing_rate {
             self.pacing_rate = rate;
         }
@@ -528,7 +530,7 @@ impl CongestionControl for Bbr3 {
         if !(sent.first_after_idle && cx.app_limited) {
             return;
         }
-        // The queue is empty and the bandwidth is known: resume at that bandwidth, without probing or
+        // The queue is empty and the bandwidth is known, so BBR resumes at that bandwidth, without probing or
         // draining.
         self.idle_restart = true;
         self.aggregation.restart(cx.now);
@@ -574,7 +576,7 @@ impl CongestionControl for Bbr3 {
                 }
             }
             Signal::MssChanged => self.mss = cx.mss,
-            // The segment repaired by the tail loss probe was lost, although it was never marked lost.
+            // The segment that the tail loss probe repaired was lost, although it was never marked lost.
             Signal::TlpRepaired => self.latest.note_loss(cx),
             Signal::LossBatchEnd | Signal::Idle { .. } => {}
         }

@@ -6,8 +6,8 @@ use fullpipe_units::{Duration, Instant};
 use super::constants::*;
 use crate::cc::Context;
 
-/// Probe phase in which the newly acknowledged segments were sent (`BBR.ack_phase`). The ACK phase lags one
-/// round trip behind the sending phase.
+/// Probe phase in which the newly acknowledged segments were sent (`BBR.ack_phase`). The ACK phase follows
+/// the sending phase one round trip later.
 ///
 /// ```text
 ///   sending   DOWN, CRUISE │ REFILL │ UP                     │ DOWN
@@ -32,15 +32,15 @@ pub(super) enum AckPhase {
 #[derive(Debug, Default)]
 pub(super) struct Probe {
     pub(super) ack_phase: AckPhase,
-    /// `BBR.is_bw_probe_sample`: whether a loss may have been caused by the probe, and BBR has not reacted to
-    /// such a loss yet.
+    /// `BBR.is_bw_probe_sample`: whether the probe may have caused a loss to which BBR has not reacted yet.
     pub(super) is_sample: bool,
     /// `BBR.prev_probe_too_high`: whether the previous probe caused too much loss.
     pub(super) prev_too_high: bool,
-    /// `BBR.prev_probe_precautionary`: whether the previous probe stopped at the bound because the one before
-    /// it had caused too much loss.
+    /// `BBR.prev_probe_precautionary`: whether the previous probe stopped at the bound, because the probe
+    /// before it had caused too much loss.
     pub(super) prev_precautionary: bool,
-    /// `BBR.rounds_since_probe_up`: number of rounds since the last probe; starts at zero or one, at random.
+    /// `BBR.rounds_since_probe_up`: number of rounds since the last probe, which starts at zero or one at
+    /// random.
     pub(super) rounds_since_up: u64,
     /// `BBR.bw_probe_wait`: time until the next probe, counted from `cycle_stamp`.
     pub(super) wait: Duration,
@@ -80,8 +80,8 @@ impl Probe {
     }
 
     /// Implements `ProbeInflightLongtermUpward()`: returns the growth of the long-term bound in segments. The
-    /// bound grows by one segment in the first round, and by twice as much in each following round. The
-    /// growth is spread evenly over the round.
+    /// bound grows by one segment in the first round, and twice as fast in each following round. The growth
+    /// is spread evenly over the round.
     pub(super) fn growth(&mut self, newly_acked: u64, round_start: bool, cwnd: u64, mss: u64) -> u64 {
         self.acked += newly_acked;
         let segments = self.acked / self.acked_per_inc;

@@ -42,7 +42,7 @@ impl Sample {
 }
 
 /// Packet-timed round trips (draft section 5.5.1). The draft starts a new round at some state changes, so
-/// this count differs from the connection's.
+/// this count differs from the round count of the connection.
 #[derive(Debug, Default)]
 pub(super) struct Rounds {
     pub(super) count: u64,
@@ -59,7 +59,7 @@ impl Rounds {
         }
     }
 
-    /// Implements `StartRound()`: segments sent from now on belong to the next round.
+    /// Implements `StartRound()`: segments that leave from now on belong to the next round.
     pub(super) fn begin(&mut self, cx: &Context) {
         self.next_round_delivered = cx.delivered;
     }
@@ -77,8 +77,8 @@ impl MaxBw {
         self.present.max(self.previous)
     }
 
-    /// Records a bandwidth sample. An application-limited sample may be too low, but no sample exceeds the
-    /// bandwidth of the path.
+    /// Records a bandwidth sample. An application-limited sample may be too low, but never too high, so it
+    /// counts only if it is not below the maximum.
     pub(super) fn update(&mut self, rs: &Sample) {
         if rs.delivery_rate >= self.get() || !rs.is_app_limited {
             self.present = self.present.max(rs.delivery_rate);
@@ -94,11 +94,11 @@ impl MaxBw {
     }
 }
 
-/// Detection of a full pipe: the delivery rate has stopped growing (draft section 5.3.1.2).
+/// Detector of a full pipe: checks whether the delivery rate has stopped growing (draft section 5.3.1.2).
 ///
-/// While the pipe has room, faster sending raises the delivery rate. Three rounds that each grow by less than
-/// a quarter mean that the pipe is full: this leaves time for the receive window to follow, and for one more
-/// measurement.
+/// While the pipe has room, a higher sending rate raises the delivery rate. If the rate grows by less than a
+/// quarter in each of three rounds, the pipe is full. Three rounds leave time for the receive window to
+/// follow, and for one more measurement.
 #[derive(Debug, Default)]
 pub(super) struct FullPipe {
     /// `BBR.full_bw`: delivery rate when growth was last detected.
@@ -139,8 +139,9 @@ impl FullPipe {
 
 /// ACK aggregation: the amount by which ACKs run ahead of the bandwidth estimate (draft section 5.5.9).
 ///
-/// Wireless links and GRO receivers hold ACKs back and send them in bursts. Between two bursts the sender
-/// needs additional data in flight: as much as the next burst will acknowledge beyond the bandwidth estimate.
+/// Wireless links and GRO receivers hold ACKs back and send them in bursts. To continue to send between two
+/// bursts, the sender needs additional data in flight: as much as the next burst will acknowledge beyond the
+/// bandwidth estimate.
 #[derive(Debug)]
 pub(super) struct Aggregation {
     interval_start: Instant,
@@ -153,8 +154,8 @@ impl Aggregation {
         Self { interval_start: now, delivered: 0, filter: WindowedMax::new(EXTRA_ACKED_STARTUP_LEN) }
     }
 
-    /// Starts a new aggregation interval after an idle period: a gap in transmission is not a gap between two
-    /// bursts of ACKs.
+    /// Starts a new aggregation interval after an idle period, because a gap in transmission is not a gap
+    /// between two bursts of ACKs.
     pub(super) fn restart(&mut self, now: Instant) {
         self.interval_start = now;
     }
@@ -170,7 +171,7 @@ impl Aggregation {
     ) {
         let mut expected = amount(bw, now.saturating_since(self.interval_start));
         if self.delivered <= expected {
-            // ACKs no longer run ahead of the bandwidth: the burst is over.
+            // The ACKs no longer run ahead of the bandwidth, so the burst is over.
             self.delivered = 0;
             self.interval_start = now;
             expected = 0;

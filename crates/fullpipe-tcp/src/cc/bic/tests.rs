@@ -21,8 +21,8 @@ fn after_loss(last_max: u64) -> Bench<Bic> {
     bench
 }
 
-/// Runs a round trip of 100 ms in which the whole window is acknowledged segment by segment. Returns the
-/// window growth.
+/// Runs a round trip of 100 ms in which the peer acknowledges the whole window segment by segment. Returns
+/// the window growth.
 fn round(bench: &mut Bench<Bic>) -> u64 {
     let before = bench.cwnd();
     bench.pass(ms(100));
@@ -45,8 +45,8 @@ fn bic_1_and_2_cuts_and_fast_convergence() {
     assert_eq!((search.cut(71), search.last_max), (56, 71), "at the maximum nobody asks for room");
 }
 
-/// Segments per ACK are estimated only while nothing is missing: the ACK that ends a recovery covers the
-/// segments that waited for the hole (Linux: `bictcp_acked`).
+/// The estimate of segments per ACK changes only while nothing is missing, because the ACK that ends a
+/// recovery covers the segments that waited for the hole (Linux: `bictcp_acked`).
 #[test]
 fn only_acks_without_disorder_count() {
     let mut bench = at(100);
@@ -84,7 +84,7 @@ fn bic_5_to_7_around_and_beyond_the_plateau() {
     assert_eq!(counts, [485, 490, 500, 510, 515, 78, 28, 9, 9, 10]);
 }
 
-/// Up to a window of 14 segments, BIC behaves as Reno (BIC-8).
+/// Up to a window of 14 segments, BIC behaves like Reno (BIC-8).
 #[test]
 fn bic_8_reno_while_small() {
     let mut bench = after_loss(24);
@@ -102,8 +102,8 @@ fn bic_8_reno_while_small() {
 }
 
 /// With ACKs of two segments, the count halves and growth doubles (BIC-9). With ACKs of one segment, the
-/// estimate begins at two segments and stops at 31/16: the average moves in whole sixteenths, and 31 >> 4 is
-/// 1.
+/// estimate begins at two segments and stops at 31/16, because the average moves in whole sixteenths, and 31
+/// >> 4 is 1.
 #[test]
 fn bic_9_segments_per_ack() {
     let mut two = search(100);
@@ -137,8 +137,8 @@ fn bic_11_undo() {
     assert_eq!(bench.cwnd(), 100);
 }
 
-/// Growth is fast at first, slow near the last maximum, and fast again beyond (BIC-12). Between two losses at
-/// the same window, the window is above nine tenths of that value for more than half of the time.
+/// Growth is fast at first, slow near the last maximum, and fast again above it (BIC-12). Between two losses
+/// at the same window, the window is above nine tenths of that value for more than half of the time.
 #[test]
 fn bic_12_shape() {
     let mut bench = after_loss(200);
@@ -151,16 +151,17 @@ fn bic_12_shape() {
     assert!(steps.windows(2).all(|pair| pair[1] <= pair[0].max(1)), "concave up to the maximum: {steps:?}");
     let near = windows.iter().filter(|window| 10 * **window >= 9 * 200).count();
     assert!(2 * near > windows.len(), "{near} of {} rounds", windows.len());
-    // Beyond the maximum the curve is convex: growth rises from round trip to round trip.
+    // Above the maximum, the curve is convex: growth increases from one round trip to the next.
     let beyond: Vec<u64> = (0..30).map(|_| round(&mut bench)).collect();
     let (first, last) = (beyond.iter().take(15).sum::<u64>(), beyond.iter().skip(15).sum::<u64>());
     assert!(last > 4 * first, "{beyond:?}");
     assert!(beyond.iter().all(|step| *step <= MAX_INCREMENT + 1));
 }
 
-/// The distance to the maximum shrinks by a quarter per round trip, continuously. From four fifths of the
-/// maximum to eight segments below it, where the plateau begins, the search takes 4 ln(0.2 W / 8) round
-/// trips. The quarter is rounded down to whole segments, which subtracts 1.5 from both sides of the division.
+/// In theory, the distance to the maximum shrinks continuously, by a quarter per round trip. From four fifths
+/// of the maximum to eight segments below it, where the plateau begins, the search takes 4 ln(0.2 W / 8)
+/// round trips. The quarter is rounded down to whole segments, which subtracts 1.5 from both sides of the
+/// division.
 #[test]
 fn the_search_takes_the_logarithm_of_the_loss() {
     for w_max in [100, 200, 300] {

@@ -51,7 +51,7 @@ fn cube_roots_are_the_nearest_integers() {
     numbers.extend((0..64).flat_map(|bit| [1 << bit, (1 << bit) + 1, (1 << bit) - 1]));
     numbers.push(u64::MAX);
     for n in numbers {
-        // Eight times the cube of (root +- 1/2) is compared, so that all numbers are integers.
+        // The test compares eight times the cube of (root +- 1/2), so that all numbers are integers.
         let twice = 2 * u128::from(cube_root(n));
         let n8 = 8 * u128::from(n);
         assert!(n8 < (twice + 1).pow(3), "cbrt({n}) > {}", twice / 2);
@@ -66,7 +66,7 @@ fn cub_4_fast_convergence() {
     assert_eq!((curve.cut(80), curve.w_max), (56, 68));
 }
 
-/// There is no fast convergence if the loss occurs at or above the last plateau (RFC 9438 section 4.7;
+/// If the loss occurs at or above the last plateau, there is no fast convergence (RFC 9438 section 4.7;
 /// CUB-5).
 #[test]
 fn cub_5_no_fast_convergence_above_the_plateau() {
@@ -146,7 +146,7 @@ fn cub_11_idle_time_does_not_count() {
     assert!(grown(&mut bench) <= before + 3);
 }
 
-/// An ECN mark reduces the window as a loss does (CUB-12). Linux keeps at least two segments in both cases.
+/// An ECN mark reduces the window like a loss (CUB-12). Linux keeps at least two segments in both cases.
 #[test]
 fn cub_12_a_mark_cuts_like_a_loss() {
     let mut bench = at(100);
@@ -164,7 +164,7 @@ fn growth_before_the_first_loss_is_five_percent_a_round_trip() {
     assert_eq!(curve.count, MAX_COUNT_WITHOUT_LOSS);
 }
 
-/// After HyStart ends slow start without a loss, the plateau is the current window (HS-6).
+/// If HyStart ends slow start without a loss, the plateau is the current window (HS-6).
 #[test]
 fn hs_6_after_hystart_the_plateau_is_here() {
     let mut bench = at(100);
@@ -189,7 +189,7 @@ fn hystart_leaves_before_the_loss() {
     assert_ne!(run.control().ssthresh, u64::MAX);
 }
 
-/// Returns the mean congestion window with one loss per `segments` segments delivered.
+/// Returns the mean congestion window if one segment is lost for every `segments` segments delivered.
 fn mean_window(rtt: Duration, segments: u64) -> f64 {
     let mut bench = at(200);
     bench.lose();
@@ -211,7 +211,7 @@ fn mean_window(rtt: Duration, segments: u64) -> f64 {
     area as f64 / f64::from(rounds)
 }
 
-/// On a short path the mean window is that of AIMD(0.53, 0.7), not the 5.9 segments of the cubic function
+/// On a short path, the mean window is that of AIMD(0.53, 0.7), not the 5.9 segments of the cubic function
 /// (RFC 9438 section 4.3; CUB-7).
 #[test]
 fn cub_7_reno_region() {
@@ -219,7 +219,7 @@ fn cub_7_reno_region() {
     assert!((mean / 38.7 - 1.0).abs() < 0.08, "mean window {mean}");
 }
 
-/// On a long path the mean window is that of the cubic function.
+/// On a long path, the mean window is that of the cubic function.
 #[test]
 fn a_20_deterministic_loss() {
     let mean = mean_window(ms(100), 10_000);

@@ -55,8 +55,8 @@ fn reno_3_stale_credit_is_applied_once() {
     assert_eq!(bench.cwnd(), 5, "a cut takes the credit away");
 }
 
-/// If a loss occurs whenever `W` reaches 40, the window grows from 20 segments by one segment per round trip
-/// (RENO-4).
+/// If a loss occurs whenever `W` reaches 40 segments, the window grows from 20 segments, by one segment per
+/// round trip (RENO-4).
 #[test]
 fn reno_4_sawtooth() {
     let mut bench = avoiding(20);
@@ -97,8 +97,8 @@ fn reno_5_deterministic_loss() {
     assert!((28..=31).contains(&(area / rounds)), "mean {}", area / rounds);
 }
 
-/// In slow start, Reno doubles the window every round trip if the path is fast enough not to limit it (RFC
-/// 5681 section 3.1; SS-1).
+/// In slow start, Reno doubles the window every round trip if the path does not limit it (RFC 5681 section
+/// 3.1; SS-1).
 #[test]
 fn ss_1_doubles_every_round_trip() {
     let mut run = Run::new(Algorithm::Reno, "100gbit", ms(100), u64::MAX);
@@ -246,8 +246,8 @@ fn control_asks_for_what_linux_does() {
     assert_eq!(control.recovery, Recovery::Prr);
 }
 
-/// The first timeout may leave a window of several segments, but no more than the threshold. A repeated
-/// timeout leaves one segment.
+/// After the first timeout, the window may be several segments, but no more than the threshold. After a
+/// repeated timeout, it is one segment.
 #[test]
 fn a_loss_window_is_for_the_first_timeout() {
     for (segments, after) in [(20, 4), (3, 2)] {
@@ -260,8 +260,8 @@ fn a_loss_window_is_for_the_first_timeout() {
     }
 }
 
-/// Until the first flight has been sent, it is paced at the rate of the launch, or at the rate of slow start
-/// if ACKs show that this rate is higher. A loss ends the pacing.
+/// Until the first flight has left, the sender paces it at the rate of the launch, or at the rate of slow
+/// start if ACKs show that this rate is higher. A loss ends the pacing.
 #[test]
 fn a_launch_paces_the_first_flight() {
     const UNPACED: Pacing = Pacing::SrttRatio { slow_start: 200, avoidance: 120 };
@@ -285,7 +285,7 @@ fn a_launch_paces_the_first_flight() {
         bench.signal(signal);
         assert_eq!(bench.cc.control().pacing, UNPACED, "{signal:?}");
     }
-    // After an idle time, nothing paces the flight, so the window decays to ten segments.
+    // After an idle period, nothing paces the flight, so the window decays to ten segments.
     let mut bench = launched();
     bench.signal(Signal::Idle { idle: ms(10_000), rto: ms(300) });
     assert_eq!(bench.cwnd(), 10);

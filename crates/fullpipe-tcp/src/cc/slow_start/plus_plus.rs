@@ -1,8 +1,8 @@
-//! HyStart++ (RFC 9406): exit from slow start by way of Conservative Slow Start (CSS).
+//! HyStart++ (RFC 9406), which leaves slow start through Conservative Slow Start (CSS).
 //!
-//! Like HyStart, HyStart++ interprets a growing RTT as a sign of a queue. HyStart++ compares the RTT with
-//! that of the previous round instead of the overall minimum, and confirms the sign before it leaves slow
-//! start:
+//! Like HyStart, HyStart++ interprets a growing RTT as a sign of a queue. Unlike HyStart, it compares the RTT
+//! with that of the previous round instead of the overall minimum, and confirms the sign before it leaves
+//! slow start:
 //!
 //! ```text
 //!               round's minimum RTT >= last round's + clamp(1/8, 4 ms, 16 ms)
@@ -32,7 +32,7 @@ const CSS_GROWTH_DIVISOR: u64 = 4;
 /// 9406).
 const CSS_ROUNDS: u32 = 5;
 
-/// Maximum window growth per ACK without pacing, in segments (`L`). With pacing there is no limit, because
+/// Maximum window growth per ACK without pacing, in segments (`L`). With pacing, there is no limit, because
 /// pacing prevents the burst.
 const UNPACED_LIMIT: u64 = 8;
 
@@ -46,7 +46,7 @@ struct Conservative {
     /// Minimum RTT of the round in which Conservative Slow Start began (`cssBaselineMinRtt`).
     baseline: Duration,
     rounds: u32,
-    /// ACKed segments that have not yet added up to a whole segment of growth.
+    /// Number of ACKed segments that do not yet add up to a whole segment of growth.
     credit: u64,
 }
 

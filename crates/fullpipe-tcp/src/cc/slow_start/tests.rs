@@ -7,7 +7,7 @@ fn window(cx: &Context, segments: u64) -> Window {
 }
 
 /// Runs a round of ACKs that arrive `gap` apart with the given RTTs. Returns the number of ACKs until slow
-/// start ended.
+/// start ends.
 fn left_after(
     min_rtt: Duration,
     segments: u64,
@@ -59,7 +59,7 @@ fn a_train_as_long_as_the_path_leaves() {
     assert_eq!(left_after(ms(40), 100, ms(3), false, &rtts), None, "gaps break the train");
 }
 
-/// Rounds are also counted while the window is below the smallest one that HyStart evaluates (Linux:
+/// HyStart counts rounds even while the window is below the smallest window that it evaluates (Linux:
 /// `hystart_update` resets the round first).
 #[test]
 fn rounds_pass_below_the_lowest_window() {

@@ -1,44 +1,44 @@
-//! Collapse: the path has become much slower during the cruise.
+//! Collapse: detects that the path has become much slower during the cruise.
 //!
-//! BBRv1 keeps the highest delivery rate of the last ten round trips. When a path falls to a small fraction of
-//! its rate, as a cellular link does, these round trips become long, because the queue fills: the sender keeps
-//! up to two BDP of the former path in flight for seconds. Delivery rates far below the estimate, while the RTT
-//! shows a queue of more than one BDP, show that the estimate is outdated. They must continue for longer than
-//! after an outage, which slows down one flight only.
+//! BBRv1 keeps the highest delivery rate of the last ten round trips. If the rate of a path falls to a small fraction,
+//! as on a cellular link, the queue fills and these round trips become long. For seconds, the sender keeps up to two
+//! BDP of the former path in flight. The estimate is outdated if delivery rates are far below it while the RTT shows a
+//! queue of more than one BDP. The delivery rates must stay low for longer than after an outage, which slows down only
+//! one flight.
 
 use fullpipe_units::{Duration, Instant, Rate};
 
 use super::train::Train;
 use crate::cc::{AckSample, Context};
 
-/// Share of the bandwidth estimate below which a delivery rate is that of a slower path: a quarter. Where flows
-/// join, the share of a flow seldom falls this far at once.
+/// Divisor of the bandwidth estimate: a delivery rate below a quarter of the estimate indicates a slower path. When
+/// other flows join, the share of a flow seldom falls this far at once.
 const RATE_SHARE: u64 = 4;
 
 /// RTT, in minimum RTTs, above which the queue holds more than one BDP. BBRv1 keeps up to two BDP in flight.
 const QUEUED_RTTS: u64 = 2;
 
-/// Time, in minimum RTTs, for which delivery rates must be low: twice as long as after an outage.
+/// Time, in minimum RTTs, for which delivery rates must stay low: twice as long as after an outage.
 const LOW_RTTS: u64 = 2;
 
-/// Delivery rates that are far below the bandwidth estimate.
+/// Observation of delivery rates far below the bandwidth estimate.
 #[derive(Debug, Default)]
 pub(super) struct Collapse {
-    /// Time of the first low rate; `None` after a rate that is not low.
+    /// Time of the first low rate; `None` if the last rate was not low.
     since: Option<Instant>,
-    /// Number of bytes that were delivered at the last collapse.
+    /// Number of bytes delivered up to the last collapse.
     delivered: u64,
 }
 
 impl Collapse {
-    /// Returns whether the delivery rate of a sample contains the rate before the last collapse: its segment was
-    /// sent earlier.
+    /// Returns whether the delivery rate of a sample still includes the rate before the last collapse, because its
+    /// segment was sent before that.
     pub(super) fn is_outdated(&self, sample: &AckSample) -> bool {
         sample.prior_delivered < self.delivered
     }
 
-    /// Handles an ACK. Returns the rate of the path if it has collapsed below the bandwidth `estimate`. A delivery
-    /// rate is a mean over more than a round trip, and contains the former rate; `train` measures the new one.
+    /// Handles an ACK. Returns the rate of the path if it has collapsed below the bandwidth `estimate`. A delivery rate
+    /// is a mean over more than a round trip and includes the former rate, so `train` measures the new one.
     pub(super) fn on_ack(
         &mut self,
         cx: &Context,

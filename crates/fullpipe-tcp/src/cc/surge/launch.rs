@@ -1,7 +1,7 @@
-//! Launch: the first flight, and the round trip in which it is acknowledged.
+//! Launch: the first flight, and the round trip in which the peer acknowledges it.
 //!
-//! The window and the rate of the flight come from [`Launch`](crate::cc::Launch). While the flight is
-//! acknowledged, the window grows as in [`climb`](super::climb).
+//! The window and the rate of the flight come from [`Launch`](crate::cc::Launch). While the ACKs of the
+//! flight arrive, the window grows as in [`climb`](super::climb).
 
 use super::{Observation, State, climb};
 use crate::cc::{Bbr1, Context};
@@ -9,7 +9,7 @@ use crate::cc::{Bbr1, Context};
 /// Progress of the first flight.
 #[derive(Debug)]
 pub(super) struct FirstFlight {
-    /// Number of bytes that are delivered or lost when the flight is over.
+    /// Number of bytes delivered or lost at which the flight is over.
     end: u64,
 }
 
@@ -18,7 +18,7 @@ impl FirstFlight {
         Self { end: cx.delivered + cx.lost + window * cx.mss }
     }
 
-    /// Handles an ACK. Returns the next state, if the flight is over.
+    /// Handles an ACK. Returns the next state if the flight is over.
     pub(super) fn on_ack(&self, path: &mut Bbr1, seen: &Observation<'_>) -> Option<State> {
         let next = climb::on_ack(path, seen);
         let over = seen.cx.delivered + seen.cx.lost >= self.end;

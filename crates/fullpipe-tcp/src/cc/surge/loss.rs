@@ -1,7 +1,8 @@
-//! Judgement of losses: congestive or random.
+//! Judgement of losses as congestive or random.
 //!
 //! A queue drops packets when it is full, and a full queue delays the packets around the loss. A loss without
-//! a queue is random, unless it is one of many: a short queue or a policer drops packets without much delay.
+//! a queue is random unless it is one of many, because a short queue or a policer drops packets without much
+//! delay.
 //!
 //! | observation | judgement |
 //! |---|---|
@@ -16,8 +17,8 @@ use fullpipe_units::Duration;
 use super::queue_threshold;
 use crate::cc::{AckSample, Context, Lost};
 
-/// Number of lost segments in a round trip, and their share of the window, above which loss is congestive.
-/// With random loss of 3 %, 1 in 500 flights of 44 segments loses as many.
+/// Number of segments that a round trip must lose for a loss without a queue to be congestive; they must also
+/// exceed an eighth of the window. With random loss of 3 %, 1 in 500 flights of 44 segments loses this many.
 const MANY_SEGMENTS: u64 = 6;
 const MANY_SHARE: u64 = 8;
 
@@ -28,7 +29,7 @@ pub(super) enum LossVerdict {
     Random,
 }
 
-/// Judge of the losses of one connection.
+/// Judge that classifies the losses of one connection.
 #[derive(Debug, Default)]
 pub(super) struct LossJudge {
     /// Bytes lost since the last ACK.

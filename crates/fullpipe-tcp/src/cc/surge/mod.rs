@@ -1,8 +1,8 @@
-//! Surge: BBRv1's cruise after a faster start, and without packet conservation for random loss.
+//! Surge: the cruise of BBRv1 after a faster start, and without packet conservation for random loss.
 //!
-//! BBRv1 doubles its rate every round trip, and finds out three round trips later that the pipe is full. By
-//! then the queue has overflowed. Surge triples its window instead, as fast as the window of a Linux client
-//! opens, and measures the rate of the bottleneck by the dispersion of the ACKs within a flight.
+//! BBRv1 doubles its rate every round trip, and detects a full pipe only three round trips after it has filled. By then
+//! the queue has overflowed. Surge instead triples its window, as fast as a Linux client opens its receive window. It
+//! measures the rate of the bottleneck from the dispersion of the ACKs within a flight.
 //!
 //! ```text
 //!            ┌────────┐ flight   ┌───────┐ ACKs are dispersed ┌────────┐ bandwidth ┌────────┐
@@ -17,10 +17,10 @@
 //!            └─────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! A timeout, and bandwidth that does not grow, end the start in every state. Cruise is BBRv1 ([`Bbr1`]),
-//! including its Startup if Climb ends without a measurement; [`collapse`] replaces its bandwidth estimate when
-//! the path has become much slower. In all states, the path model of BBRv1 is kept up to date, and [`loss`] decides whether a loss is answered by packet conservation. [`train`] measures the
-//! dispersion of ACKs.
+//! In every state, the start ends if a timeout expires or the bandwidth does not grow. Cruise is BBRv1 ([`Bbr1`]),
+//! which includes Startup if Climb ends without a measurement. [`collapse`] replaces the bandwidth estimate of BBRv1
+//! when the path has become much slower. In all states, BBRv1 keeps its path model up to date, and [`loss`] decides
+//! whether packet conservation follows a loss. [`train`] measures the dispersion of ACKs.
 
 use fullpipe_units::{Duration, Rate};
 
@@ -44,14 +44,14 @@ mod retreat;
 mod settle;
 mod train;
 
-/// Share of the minimum RTT above which the queueing delay shows a queue. A probe of BBRv1 adds a quarter of
-/// the RTT, and a queue that overflows holds at least an eighth of a BDP in practice.
+/// Divisor of the minimum RTT: a queueing delay above an eighth of the minimum RTT shows a queue. A probe of BBRv1 adds
+/// a quarter of the RTT, and a queue that overflows holds at least an eighth of a BDP in practice.
 const QUEUE_SHARE: u64 = 8;
 
-/// Queueing delay that is measurement noise at any RTT.
+/// Queueing delay that counts as measurement noise at any RTT.
 const LEAST_QUEUE: Duration = Duration::from_millis(1);
 
-/// State of the start of a connection, and the cruise that follows.
+/// State of the start of a connection, or the cruise that follows it.
 #[derive(Debug)]
 enum State {
     Launch(FirstFlight),
@@ -61,7 +61,7 @@ enum State {
     Cruise,
 }
 
-/// Measurements of one ACK, for the states of the start.
+/// Measurements of one ACK for the states of the start.
 #[derive(Debug)]
 struct Observation<'a> {
     cx: &'a Context,
@@ -71,10 +71,10 @@ struct Observation<'a> {
     rate: Rate,
     /// Rate and dispersion of the last ACKs, if there are enough of them.
     train: Option<TrainRate>,
-    /// Rate that the path has shown: that of the fastest train so far, or half of the rate that an earlier
-    /// connection has reached.
+    /// Rate that the path has shown: the rate of the fastest train so far, or half of the rate that an earlier
+    /// connection reached.
     shown: Rate,
-    /// Bound of the rate from a remembered bottleneck.
+    /// Bound of the pacing rate that follows from a remembered bottleneck.
     bound: Rate,
     /// Estimated delay in the queue.
     queueing: Duration,
@@ -93,15 +93,15 @@ pub struct Surge {
     losses: LossJudge,
     collapse: Collapse,
     repair: RepairPolicy,
-    /// Half of the rate that an earlier connection has reached on this path, or zero. As with a resumed window
-    /// (RFC 9959 section 3.3), only half of what was measured earlier counts before ACKs confirm it.
+    /// Half of the rate that an earlier connection reached on this path, or zero. As with a resumed window (RFC 9959
+    /// section 3.3), only half of an earlier measurement counts before ACKs confirm it.
     remembered: Rate,
-    /// Rate of the bottleneck that an earlier connection has measured; `Rate::MAX` if it is not known, or has been
+    /// Rate of the bottleneck that an earlier connection measured; `Rate::MAX` if the rate is not known or has been
     /// disproved.
     known_bottleneck: Rate,
-    /// Bytes of the first flight, whose losses judge the launch.
+    /// Number of bytes in the first flight, whose losses determine the judgement of the launch.
     first_flight: u64,
-    /// Whether a part of the first flight was lost since the last judgement.
+    /// Whether a part of the first flight has been lost since the last judgement.
     first_flight_lost: bool,
     /// Whether the first flight met congestion.
     launch_congested: bool,
@@ -129,7 +129,7 @@ impl Surge {
         }
     }
 
-    /// Controls window and rate during the start, after the path model has handled the ACK.
+    /// Controls the window and the rate during the start, after the path model has handled the ACK.
     fn start(&mut self, cx: &Context, sample: &AckSample, before: (u64, Rate), congestion: bool) {
         if !self.path.is_in_startup() {
             self.state = State::Cruise;
@@ -174,7 +174,7 @@ impl Surge {
         }
     }
 
-    /// Continues with BBRv1's Startup, at most as fast as now.
+    /// Continues with BBRv1's Startup, at a rate that is at most the current one.
     fn fall_back(&mut self) {
         self.state = State::Cruise;
         let rate = self.path.startup_rate();
@@ -212,7 +212,7 @@ impl CongestionControl for Surge {
             self.launch_congested |= congestion && of_launch;
             self.first_flight_lost = false;
             if congestion {
-                // RFC 9959 section 3.4: what was remembered does not hold.
+                // RFC 9959 section 3.4: the remembered values do not hold.
                 (self.remembered, self.known_bottleneck) = (Rate::ZERO, Rate::MAX);
             }
             self.path.set_conserves(congestion);
@@ -268,10 +268,10 @@ impl CongestionControl for Surge {
     }
 }
 
-/// Returns whether the receive window is full behind a hole. The client opens its window only for data in
-/// order, so that the bandwidth does not grow, although the path is not full.
+/// Returns whether the data in flight fills the receive window behind a hole. The client opens its window only for data
+/// in order, so the bandwidth does not grow, although the path is not full.
 fn waits_behind_a_hole(cx: &Context, sample: &AckSample) -> bool {
-    // The segments that this ACK has released are not sent yet.
+    // The segments that this ACK releases have not been sent yet.
     let released = (climb::GROWTH + 1) * sample.acked_segments.max(1) + 1;
     cx.in_recovery && cx.flight_size + released * cx.mss > cx.rwnd
 }

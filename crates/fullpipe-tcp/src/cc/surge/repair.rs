@@ -1,17 +1,19 @@
-//! Repair: when copies of segments are worth their cost.
+//! Repair: decides when copies of segments are worth their cost.
 //!
-//! On a path with random loss of a share p, one retransmission in 1/p is lost again. A copy saves the round trip
-//! that this would cost, or the timeout at the end of the data. It costs the share p of the traffic, and is sent
-//! only while the congestion window is not the limit. After a congestive loss, it would add to the queue.
+//! On a path with a random loss probability p, the same share p of the retransmissions is lost again. A copy
+//! saves the round trip that such a loss would cost, or the timeout at the end of the data. Copies add the
+//! share p to the traffic, and are sent only while the congestion window does not limit the sender. After a
+//! congestive loss, copies would add to the queue.
 
 use fullpipe_units::Probability;
 
 use super::loss::LossVerdict;
 use crate::cc::{Context, Repair};
 
-/// Random loss from which retransmissions have a second copy: 0.5 %.
+/// Random loss from which retransmissions get a second copy: 0.5 %.
 const SECOND_COPY_LOSS: Probability = Probability::from_ppm(5_000);
-/// Delivered segments below which the loss that this connection has measured counts as if there were as many.
+/// Minimum denominator of the measured loss ratio, in delivered segments. With fewer delivered segments, the
+/// ratio is computed as if this many had been delivered.
 const LEAST_SEGMENTS: u64 = 32;
 
 /// Random loss of one connection, and the copies that follow from it.
@@ -21,7 +23,7 @@ pub(super) struct RepairPolicy {
     known: Probability,
     /// Bytes lost at random since the last congestive loss.
     lost: u64,
-    /// Bytes delivered before the last congestive loss.
+    /// Bytes delivered up to the last congestive loss.
     delivered: u64,
     /// Whether the last loss was congestive.
     congested: bool,
@@ -59,7 +61,8 @@ impl RepairPolicy {
         if self.congested {
             return Repair::NONE;
         }
-        // Copies of the end of the data bring no measurable gain, and take the budget of the second copies.
+        // Copies of the end of the data have no measurable benefit, and use up the budget of the second
+        // copies.
         Repair { second_copy: measured.max(self.known) >= SECOND_COPY_LOSS, tail_copies: 0 }
     }
 }
@@ -69,8 +72,8 @@ mod tests {
     use super::*;
     use crate::cc::testing::{MSS, context};
 
-    /// Returns whether a retransmission is copied after `lost` of `segments` segments, and then a congestive loss
-    /// if `congested`.
+    /// Returns whether retransmissions are copied after a random loss of `lost` of `segments` segments and,
+    /// if `congested`, a congestive loss.
     fn copies(known_ppm: u64, segments: u64, lost: u64, congested: bool) -> bool {
         let mut policy = RepairPolicy::new(Probability::from_ppm(known_ppm));
         let cx = Context { delivered: segments * MSS, ..context() };
@@ -92,7 +95,7 @@ mod tests {
         assert!(!copies(30_000, 900, 50, true), "congestion");
     }
 
-    /// Loss before a congestive loss does not count, and later random loss does.
+    /// Loss before a congestive loss does not count, but later random loss does.
     #[test]
     fn congestion_begins_a_new_measurement() {
         let mut policy = RepairPolicy::new(Probability::ZERO);

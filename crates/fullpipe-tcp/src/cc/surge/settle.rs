@@ -1,9 +1,9 @@
-//! Settle: sends at the rate that the ACKs showed, until the path model has measured the bandwidth.
+//! Settle: sends at the rate that the ACKs have shown until the path model has measured the bandwidth.
 //!
 //! The path model of BBRv1 measures the data delivered in a whole round trip, which shows the bandwidth only
 //! once the pipe is full. Settle fills the pipe at the rate of the bottleneck, so that the queue does not
-//! grow. If the rate of the ACKs was too high, BBRv1's Startup ends by itself, because its bandwidth stops
-//! growing; if it was too low, BBRv1's probes correct it.
+//! grow. If that rate was too high, the bandwidth stops growing, which ends BBRv1's Startup; if it was too
+//! low, BBRv1's probes correct it.
 
 use fullpipe_units::Rate;
 
@@ -11,12 +11,13 @@ use super::climb::GROWTH;
 use super::{Observation, State};
 use crate::cc::Bbr1;
 
-/// Window in terms of the BDP: 3/2. The pacing rate fills the pipe; the window only bounds an error of the
-/// rate.
+/// Window as a multiple of the BDP: 3/2. The pacing rate fills the pipe, and the window only limits the
+/// effect of an error in the rate.
 const WINDOW: (u64, u64) = (3, 2);
 
-/// Share of the rate at which the measured bandwidth ends Settle: 15/16. A train of 16 segments is as inexact
-/// as one segment. Shares of 3/4 and 63/64 change the mean of 45 cells by less than 0.1 %.
+/// Share of the rate that the measured bandwidth must reach to end Settle: 15/16. The rate of a train of 16
+/// segments has an error of up to one segment. Shares of 3/4 and 63/64 change the mean of 45 cells by less
+/// than 0.1 %.
 const MEASURED: (u64, u64) = (15, 16);
 
 /// Progress of Settle.
@@ -27,14 +28,14 @@ pub(super) struct Settle {
 }
 
 impl Settle {
-    /// Begins at the `rate` of a train of ACKs. Returns the next state: Settle, unless the path model has
-    /// already measured the bandwidth.
+    /// Starts Settle at the `rate` of a train of ACKs. Returns the next state, which is Settle unless the
+    /// path model has already measured the bandwidth.
     pub(super) fn begin(rate: Rate, path: &mut Bbr1, seen: &Observation<'_>) -> State {
         let settle = Self { rate };
         settle.on_ack(path, seen).unwrap_or(State::Settle(settle))
     }
 
-    /// Handles an ACK. Returns the next state, if Settle is over.
+    /// Handles an ACK. Returns the next state if Settle is over.
     pub(super) fn on_ack(&self, path: &mut Bbr1, seen: &Observation<'_>) -> Option<State> {
         if path.path_rate() >= self.rate.mul_div(MEASURED.0, MEASURED.1) {
             path.end_startup();

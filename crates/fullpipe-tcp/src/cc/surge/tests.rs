@@ -26,7 +26,7 @@ fn pacing(control: Control) -> Rate {
     }
 }
 
-/// The launch sets window and rate of the first flight; without one, surge starts like BBRv1.
+/// The launch sets the window and the rate of the first flight. Without a launch, surge starts like BBRv1.
 #[test]
 fn the_first_flight_is_the_launch() {
     let hints = Hints { rtt: Some(ms(100)), ..Hints::default() };
@@ -36,7 +36,7 @@ fn the_first_flight_is_the_launch() {
     assert_eq!(Surge::new(&cx, &hints).control(), Bbr1::new(&cx, &hints).control());
 }
 
-/// Each round trip delivers about three times as much as the one before, until the pipe is full.
+/// Each round trip delivers about three times as much as the previous one until the pipe is full.
 #[test]
 fn climb_triples_the_flight() {
     let mut run = run("10gbit", ms(100), 1.0);
@@ -52,10 +52,9 @@ fn climb_triples_the_flight() {
     assert_eq!(run.phase(), "Climb");
 }
 
-/// The ACKs of one flight show the rate of the bottleneck within a tenth, and the pipe is full and the queue
-/// drained within ten round trips. The data that Climb sends in excess fits into a queue of one BDP. On the
-/// shortest path, where the last doubling of the rate begins just below that of the link, at most a quarter of
-/// a BDP is lost.
+/// The ACKs of one flight show the rate of the bottleneck to within a tenth. Within ten round trips, the pipe is full
+/// and the queue has drained. The excess data that Climb sends fits into a queue of one BDP. On the shortest path, the
+/// last doubling of the rate begins just below the rate of the link, and at most a quarter of a BDP is lost.
 #[test]
 fn climb_ends_at_the_rate_of_the_bottleneck() {
     for (rate, rtt) in [("100mbit", 50), ("100mbit", 200), ("20mbit", 100), ("300mbit", 20), ("10mbit", 50)] {
@@ -76,8 +75,8 @@ fn climb_ends_at_the_rate_of_the_bottleneck() {
     }
 }
 
-/// With a remembered bottleneck of `mbps`, returns the largest pacing rate before Cruise, in Mbit/s, on a path with
-/// `rate` and a queue of a quarter of a BDP.
+/// Returns the largest pacing rate before Cruise, in Mbit/s, with a remembered bottleneck of `mbps`. The path has the
+/// rate `rate` and a queue of a quarter of a BDP.
 fn remembering(rate: &str, mbps: u64) -> f64 {
     let known = Rate::from_bps(1_000_000 * mbps);
     let (rtt, rate): (_, Rate) = (ms(100), rate.parse().unwrap());
@@ -97,8 +96,8 @@ fn remembering(rate: &str, mbps: u64) -> f64 {
     most.as_bps() as f64 / 1e6
 }
 
-/// A remembered bottleneck bounds the rate of the start to 5/4 of it. If the path has become faster, the ACKs lift the
-/// bound.
+/// A remembered bottleneck limits the rate of the start to 5/4 of its rate. If the path has become faster, the ACKs
+/// lift the bound.
 #[test]
 fn a_remembered_bottleneck_is_not_exceeded() {
     let most = remembering("10mbit", 10);
@@ -107,8 +106,8 @@ fn a_remembered_bottleneck_is_not_exceeded() {
     assert!(most > 80.0, "{most} Mbit/s");
 }
 
-/// Returns the share of the ACKs of a lossy path during which packets are conserved, and the bandwidth
-/// estimate as a share of the rate of the link.
+/// Returns two shares on a lossy path: the share of the ACKs during which the controller conserves packets, and the
+/// bandwidth estimate as a share of the rate of the link.
 fn on_a_lossy_path<C: CongestionControl>(mut run: Run<C>, conserves: impl Fn(&C) -> bool) -> (f64, f64) {
     run.loss_ppm = 20_000;
     let (mut conserved, mut acks) = (0.0, 0.0);
@@ -119,14 +118,14 @@ fn on_a_lossy_path<C: CongestionControl>(mut run: Run<C>, conserves: impl Fn(&C)
     (conserved / acks, run.value("bw") / run.rate.as_bps() as f64)
 }
 
-/// With random loss, the window triples as without. BBRv1 conserves packets during half of the time, and
-/// surge only for the losses that meet the queue of a probe.
+/// With random loss, the window triples as it does without loss. BBRv1 conserves packets during half of the time,
+/// whereas surge does so only for losses that meet the queue of a probe.
 #[test]
 fn random_loss_is_no_reason_to_slow_down() {
     let mut start = run("1gbit", ms(100), 1.0);
     start.loss_ppm = 20_000;
     start.until(at_ms(399), |_| ());
-    // 44, 132 and 396 segments, less 2 %.
+    // The flights have 44, 132 and 396 segments, less 2 %.
     assert!(start.cx.delivered / MSS > 550, "{}", start.cx.delivered / MSS);
 
     let plain = Run::of(Bbr1::new, "100mbit".parse().unwrap(), ms(50), 625_000);
@@ -136,13 +135,13 @@ fn random_loss_is_no_reason_to_slow_down() {
     assert!(bw > 0.95, "{bw}");
 }
 
-/// A loss behind a full queue is congestive: the sender conserves packets, and neither its window nor its
-/// rate grows with the ACK that reports the loss.
+/// A loss behind a full queue is congestive. The sender then conserves packets, and neither its window nor its rate
+/// grows with the ACK that reports the loss.
 #[test]
 fn congestive_loss_is_conserved() {
     let mut run = run("50mbit", ms(40), 0.5);
     run.until(at_ms(2_000), |_| ());
-    // Half of the link is taken by others: the queue fills up.
+    // Other flows take half of the link, so the queue fills up.
     run.set_rate("25mbit".parse().unwrap());
     let (mut lost, mut conserved) = (run.cx.lost, 0);
     run.until(at_ms(3_000), |run| {
@@ -154,8 +153,8 @@ fn congestive_loss_is_conserved() {
     assert!(conserved > 0, "{lost} bytes lost");
 }
 
-/// A congestive loss in Climb ends Climb, and the rate falls to 5/4 of what the ACKs have shown. After a timeout, it
-/// falls to that of BBRv1's Startup.
+/// A congestive loss ends Climb, and the rate falls to 5/4 of the rate that the ACKs have shown. After a timeout, the
+/// rate falls to that of BBRv1's Startup.
 #[test]
 fn congestion_ends_climb() {
     for timeout in [false, true] {
@@ -179,8 +178,8 @@ fn congestion_ends_climb() {
     }
 }
 
-/// Returns what a train shows whose segments leave every `sent` microseconds and are acknowledged every
-/// `acked` microseconds. The ACK of the last segment is `late` milliseconds late.
+/// Returns the measurement of a train whose segments leave every `sent` microseconds and are acknowledged every `acked`
+/// microseconds. The ACK of the last segment is `late` milliseconds late.
 fn train(sent: u64, acked: u64, late: u64) -> Option<TrainRate> {
     let mut train = Train::default();
     let mut cx = crate::cc::testing::context();
@@ -194,7 +193,7 @@ fn train(sent: u64, acked: u64, late: u64) -> Option<TrainRate> {
     shown
 }
 
-/// ACKs are dispersed if they are a quarter further apart than the transmissions. A delayed ACK does not
+/// ACKs are dispersed if they are more than a quarter further apart than the transmissions. A delayed ACK does not
 /// count.
 #[test]
 fn dispersion_of_a_train() {
@@ -209,8 +208,8 @@ fn dispersion_of_a_train() {
     assert_eq!(train(500, 500, 40), None);
 }
 
-/// Loss is congestive with a mark, with a queue, without SACK, or if there is much of it; a single loss
-/// without a queue is random.
+/// Loss is congestive if there is a mark, a queue or much loss, or if there is no SACK. A single loss without a queue
+/// is random.
 #[test]
 fn causes_of_loss() {
     let judged = |rtt: u64, segments: u64, inflight: u64, mark: bool| {
@@ -250,24 +249,24 @@ fn lost() -> Lost {
     }
 }
 
-/// An event at a controller, for the property test.
+/// Event that the property test injects into a controller.
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// An ACK for that many segments, with an RTT in milliseconds.
+    /// ACK of this many segments, with an RTT in milliseconds.
     Ack {
         segments: u64,
         rtt: u64,
         round: bool,
         app_limited: bool,
     },
-    /// Losses, with the beginning of recovery.
+    /// Loss of this many segments, with which recovery begins.
     Loss {
         segments: u64,
     },
     Recovered,
     Timeout,
     Mark,
-    /// A pause in milliseconds, with nothing in flight afterwards.
+    /// Pause in milliseconds, after which nothing is in flight.
     Idle {
         time: u64,
     },
@@ -285,7 +284,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// Largest values that a controller has been given a reason for.
+/// Largest window and rate that the events so far permit.
 struct Bounds {
     window: u64,
     rate: Rate,
@@ -294,10 +293,10 @@ struct Bounds {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, rng_seed: RngSeed::Fixed(19), failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// After any order of ACKs, losses, marks and pauses, the window is at least one segment, and at most the
-    /// launch, three times what was in flight, or BBRv1's multiple of the BDP. The rate is never zero, and at
-    /// most the launch rate, twice the largest window per RTT, or Startup's multiple of the bandwidth. While
-    /// surge starts, a congestive loss raises neither.
+    /// After any sequence of ACKs, losses, marks and pauses, the window is at least one segment, and at most the
+    /// launch, three times the data that was in flight, or BBRv1's multiple of the BDP. The rate is never zero, and at
+    /// most the launch rate, twice the largest window per RTT, or Startup's multiple of the bandwidth. While surge
+    /// starts, a congestive loss raises neither the window nor the rate.
     #[test]
     fn window_and_rate_stay_within_their_bounds(events in prop::collection::vec(event(), 1..200)) {
         let hints = launched(&Hints::default(), ms(100));
@@ -371,7 +370,7 @@ proptest! {
             let window = control.cwnd / MSS;
             bounds.rate = bounds.rate.max(most_bw.mul_div(3, 1));
             bounds.rate = bounds.rate.max(rate_of(3 * control.cwnd, ms(40)));
-            // BBRv1's window: 2.89 BDP, 100 ms of bandwidth for aggregated ACKs, three quanta.
+            // BBRv1's window consists of 2.89 BDP, 100 ms of bandwidth for aggregated ACKs, and three quanta.
             let model = (most_bw * ms(3 * 200 + 100)).get() / MSS + 3 * 127 + 4;
             prop_assert!((1..=bounds.window.max(model)).contains(&window), "{window} {} {model}", bounds.window);
             prop_assert!(!pacing(control).is_zero() && pacing(control) <= bounds.rate);

@@ -1,8 +1,8 @@
-//! Trains of ACKs: how fast the bottleneck passes a flight.
+//! Trains of ACKs, which show how fast the bottleneck passes a flight.
 //!
-//! Segments that leave a sender faster than the bottleneck passes them arrive, and are acknowledged, at the
-//! rate of the bottleneck. A sender can therefore measure this rate within one flight, long before the pipe
-//! is full: the ACKs are further apart than the transmissions were.
+//! If segments leave a sender faster than the bottleneck passes them, they arrive and are acknowledged at the
+//! rate of the bottleneck. From the ACKs, which are then further apart than the transmissions were, a sender
+//! can measure this rate within one flight, long before the pipe is full.
 //!
 //! ```text
 //!   sent    | | | | | | | |                                      span of the transmissions
@@ -17,30 +17,32 @@ use crate::cc::{AckSample, Context};
 /// Number of ACKs that are kept.
 const POINTS: usize = 64;
 
-/// Smallest number of segments in a train. The bottleneck delays single segments by the transmission times of
-/// other flows' segments.
+/// Smallest number of segments in a train. With fewer segments, the segments of other flows that the
+/// bottleneck sends in between would falsify the rate.
 const LEAST_SEGMENTS: u64 = 16;
 
-/// Shortest span of the ACKs of a train, as a share of the minimum RTT and as a time. Within a super-segment,
-/// which takes 1 ms at the sender, the ACKs are always dispersed.
+/// Minimum span of the ACKs of a train: an eighth of the minimum RTT, but no more than 8 ms. A shorter span
+/// could lie within a super-segment, which takes 1 ms at the sender, and there the ACKs always look
+/// dispersed.
 const SPAN_SHARE: u64 = 8;
 const SPAN: Duration = Duration::from_millis(8);
 
-/// Smallest ratio of the span of the ACKs to that of the transmissions that counts as dispersion: 5/4, as for
-/// the growth of the bandwidth in BBR's Startup.
+/// Minimum ratio of the span of the ACKs to the span of the transmissions that counts as dispersion: 5/4, as
+/// for the growth of the bandwidth in BBR's Startup.
 const DISPERSION: (u64, u64) = (5, 4);
 
-/// Smallest ratio that counts as strong dispersion: 3/2.
+/// Minimum ratio that counts as strong dispersion: 3/2.
 const STRONG_DISPERSION: (u64, u64) = (3, 2);
 
-/// Share of the span of the ACKs that a single gap may take: 1/2. The last segment of a flight may wait 40 ms
-/// for a delayed ACK, which is no dispersion. Without this rule, 8 MB take 2 to 4 % longer with loss.
+/// Divisor of the span of the ACKs: a single gap may take at most half of the span. A delayed ACK may hold
+/// back the last segment of a flight for 40 ms, which is not dispersion. Without this rule, downloads of 8 MB
+/// with loss take 2 to 4 % longer.
 const GAP_SHARE: u64 = 2;
 
 /// An ACK of a train.
 #[derive(Clone, Copy, Debug, Default)]
 struct Point {
-    /// Departure of the newest segment that the ACK delivered.
+    /// Departure time of the newest segment that the ACK delivered.
     sent_at: Instant,
     acked_at: Instant,
     /// Total number of bytes delivered up to this ACK.
@@ -50,7 +52,7 @@ struct Point {
 /// Rate and dispersion of a train of ACKs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TrainRate {
-    /// Delivered bytes per time between the ACKs.
+    /// Number of bytes delivered, divided by the time between the first and the last ACK.
     pub(super) rate: Rate,
     sent: Duration,
     acked: Duration,
@@ -72,7 +74,7 @@ impl TrainRate {
     }
 }
 
-/// The latest ACKs of the start of a connection.
+/// Latest ACKs of a connection, and the current train among them.
 #[derive(Debug)]
 pub(super) struct Train {
     points: [Point; POINTS],
@@ -103,8 +105,8 @@ impl Train {
         sample: &AckSample,
         min_rtt: Option<Duration>,
     ) -> Option<TrainRate> {
-        // A retransmission was not sent in the order of the flight, and without SACK a duplicate ACK does not
-        // tell which segment arrived.
+        // A retransmission does not leave in the order of the flight, and without SACK a duplicate ACK does
+        // not show which segment arrived.
         let usable =
             sample.acked_segments > 0 && sample.first_transmission && (cx.has_sack || sample.was_open);
         if !usable {
@@ -115,7 +117,7 @@ impl Train {
             if now.sent_at < last.sent_at {
                 return None;
             }
-            // ACKs that arrive together are one ACK.
+            // ACKs that arrive at the same time count as one ACK.
             self.count -= usize::from(now.acked_at == last.acked_at);
         }
         self.points[self.count % POINTS] = now;

@@ -29,8 +29,8 @@ fn avoiding(segments: u64) -> Bench<Vegas> {
     bench
 }
 
-/// With two to four queued segments the window stays unchanged; otherwise it changes by one segment (VEG-1 to
-/// VEG-3).
+/// If two to four segments are queued, the window stays unchanged; otherwise it changes by one segment (VEG-1
+/// to VEG-3).
 #[test]
 fn veg_1_to_3_one_segment_a_round_trip() {
     for (rtt, after, diff) in [(110, 44, 4), (112, 43, 5), (102, 45, 0), (105, 44, 2), (104, 45, 1)] {
@@ -59,7 +59,7 @@ fn veg_4_slow_start_ends_before_the_loss() {
     assert_eq!(bench.cwnd(), 30, "one segment is no queue");
 }
 
-/// In a round with fewer than three RTT samples, the window grows as in Reno, because all samples may come
+/// If a round has fewer than three RTT samples, the window grows as in Reno, because all samples may come
 /// from delayed ACKs.
 #[test]
 fn few_samples_are_not_believed() {
@@ -83,8 +83,8 @@ fn veg_10_delayed_acks_do_not_count() {
     assert_eq!((bench.cwnd(), bench.cc.diff), (44, 2));
 }
 
-/// A loss halves the window as in Reno. RTT samples during recovery are ignored, and a new round starts after
-/// recovery.
+/// A loss halves the window as in Reno. Vegas ignores RTT samples during recovery, and starts a new round
+/// afterwards.
 #[test]
 fn a_loss_halves_and_suspends() {
     let mut bench = avoiding(44);
@@ -99,13 +99,13 @@ fn a_loss_halves_and_suspends() {
     bench.signal(Signal::Timeout { first: true });
     assert_eq!((bench.cwnd(), bench.ssthresh(), bench.cc.watch.on), (1, 11, false));
     assert_eq!(bench.cc.watch.base, Some(ms(100)));
-    // With nothing in flight, the path is measured again.
+    // With nothing in flight, Vegas measures the path again.
     bench.cx.inflight = 0;
     bench.signal(Signal::Timeout { first: false });
     assert_eq!((bench.cc.watch.base, bench.cc.watch.on), (None, true));
 }
 
-/// After an idle period, the path is measured again. The window changes only after a whole flight has been
+/// After an idle period, Vegas measures the path again. The window changes only after a whole flight has been
 /// acknowledged.
 #[test]
 fn idling_forgets_the_path() {

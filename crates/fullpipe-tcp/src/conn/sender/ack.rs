@@ -18,7 +18,7 @@ use crate::wire::{Flags, Segment, Timestamps, reported_duplicate};
 impl Sender {
     /// Returns the offset that the segment acknowledges. Returns `None` if the data was never sent (TCP-6),
     /// or if the offset lies further back than the largest window that the peer ever offered (RFC 5961
-    /// section 5, CH-4): such an ACK does not come from a host that knows the connection.
+    /// section 5, CH-4). A host that knows the connection does not send such an ACK.
     #[inline]
     pub(in crate::conn) fn acceptable_ack(&self, segment: &Segment) -> Option<u64> {
         let ack = segment.ack.offset_near(self.iss.plus(1).plus(self.snd_una), self.snd_una);
@@ -54,16 +54,16 @@ impl Sender {
     }
 
     /// Handles an acknowledgement of all data below `ack` that may advance `snd_una`, or affect loss recovery
-    /// or the window. This function is separate from [`Self::on_ack`] because its code would slow down the
-    /// handling of a pure sender's segments, which carry no such information.
+    /// or the window. This function is separate from [`Self::on_ack`], because its code would slow down the
+    /// receiving side of a transfer, where segments carry no such information.
     #[inline(never)]
     fn on_news(&mut self, now: Instant, segment: &Segment, ack: u64, window_changed: bool) -> bool {
         self.probe_armed_at = None;
         let mut writable = false;
         let before = self.before();
         let mut delivery = Delivery::new(now, self.rtt.min_rtt());
-        // Records are delivered in ascending offset order, which is also the order of transmission. If one
-        // ACK delivered a higher record before a lower one, this would look like reordering.
+        // Records are delivered in ascending offset order, which is also the order of transmission. If an ACK
+        // delivered a higher record before a lower one, RACK would take this for reordering.
         self.take_cumulative(ack, &mut delivery);
         let una_before = std::mem::replace(&mut self.snd_una, ack);
         let una_advanced = ack > una_before;
@@ -154,7 +154,7 @@ impl Sender {
     #[inline(always)]
     pub(in crate::conn) fn on_predicted_data(&mut self, now: Instant, segment: &Segment, start: u64) {
         self.probes.on_heard();
-        // Nothing is in flight, so the congestion window is not full.
+        // Nothing is in flight, so the congestion window has room.
         if self.config.tunables.app_limited_without_write && self.unsent() < self.mss {
             self.rate.mark_app_limited(0);
         }
@@ -270,7 +270,7 @@ impl Sender {
             if octets == 0 || octets > self.peer.max {
                 return false;
             }
-            // A copy is expected to arrive twice.
+            // A segment that was copied is expected to arrive twice.
             if self.retransmission.copies.explains(from, to) {
                 return false;
             }
@@ -313,7 +313,7 @@ impl Sender {
     }
 
     /// Without SACK, interprets a duplicate ACK as the delivery of one segment. If `advanced` is set, the ACK
-    /// delivers the hole, and the segments above it that no duplicate ACK has counted.
+    /// delivers the segment in the hole, and those segments above the hole that no duplicate ACK has counted.
     fn hear_without_sack(
         &mut self,
         segment: &Segment,
@@ -349,9 +349,9 @@ impl Sender {
             && !self.recovery.board.is_empty()
     }
 
-    /// Returns whether duplicate ACKs are counted: before and during fast recovery. After a timeout,
-    /// duplicate ACKs are not counted until new data has been sent, for example by F-RTO to test the timeout
-    /// (RFC 5682). Earlier duplicate ACKs are responses to the lost flight.
+    /// Returns whether duplicate ACKs are counted, which is the case before and during fast recovery. After a
+    /// timeout, duplicate ACKs are not counted until new data has been sent, for example by F-RTO to test the
+    /// timeout (RFC 5682). Until then, duplicate ACKs are responses to the lost flight.
     fn counts_duplicates(&self) -> bool {
         match self.recovery.phase {
             Phase::Open => self.recovery.newreno.listens(self.snd_una),
@@ -423,8 +423,7 @@ impl Sender {
         }
     }
 
-    /// Grows an autotuned send buffer with the congestion window, as long as the congestion window is not
-    /// full.
+    /// Grows an autotuned send buffer with the congestion window, unless the congestion window is full.
     #[inline]
     fn autotune_send_buffer(&mut self) {
         let cwnd = self.decision.control.cwnd;

@@ -14,8 +14,9 @@ pub(in crate::conn) struct Decision {
     pub(super) cc: Box<dyn CongestionControl>,
     pub(in crate::conn) control: Control,
     pub(super) release: Release,
-    /// Input from which `release` is still to be computed; `None` once it has been computed. Rate and quantum
-    /// each cost a division per ACK, and an unpaced sender that only refills the window needs neither.
+    /// Input from which `release` is still to be computed; `None` once it has been computed. Computing the
+    /// rate and the quantum costs one division each per ACK, and an unpaced sender that only refills the
+    /// window needs neither.
     pub(super) basis: Option<Basis>,
     /// Minimum congestion window in segments ([`Tunables::least_window`](crate::Tunables::least_window)).
     least_segments: u64,
@@ -68,7 +69,7 @@ impl Decision {
         }
     }
 
-    /// Returns what the congestion controller has concluded about the path.
+    /// Returns the congestion controller's conclusions about the path.
     pub(in crate::conn) fn assessment(&self) -> Assessment {
         self.cc.assessment()
     }
@@ -79,8 +80,8 @@ impl Decision {
     }
 }
 
-/// Use of the congestion window (as in Linux, in the spirit of RFC 7661). The window may grow only if it was
-/// full at some time in the round.
+/// Use of the congestion window (as in Linux, in the spirit of RFC 7661). The window may grow only if the
+/// sender has filled it at some time in the round.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WindowUsage {
     cwnd_limited: bool,
@@ -161,7 +162,8 @@ impl Sender {
     }
 
     pub(in crate::conn) fn signal(&mut self, now: Instant, signal: Signal) {
-        // Release parameters that have not been computed yet must still follow from the old decision.
+        // Release parameters that have not been computed yet must follow from the old decision, so compute
+        // them first.
         self.settle_release();
         let cx = self.context(now);
         self.decision.cc.on_signal(&cx, signal);
@@ -179,7 +181,8 @@ impl Sender {
         self.decision.release(self.config.max_pacing_rate)
     }
 
-    /// Returns the send quantum, exact as far as it affects a transmission of up to `len` bytes.
+    /// Returns the send quantum. For a transmission of `len` bytes that fits into the minimum quantum,
+    /// returns that minimum, which needs no division.
     #[inline(always)]
     pub(in crate::conn) fn quantum_for(&self, len: u64) -> u64 {
         let Decision { basis, release, control, .. } = &self.decision;
@@ -193,10 +196,10 @@ impl Sender {
         self.decision.settle(self.config.max_pacing_rate);
     }
 
-    /// Checks at an ACK or a timer whether the application fills the window, as [`Self::check_app_limited`]
-    /// does. Linux checks only at writes (`tcp_rate_check_app_limited`). If it also checked at ACKs, a write
-    /// directly after an ACK would look like a pause, and BBR behind a small send buffer would never leave
-    /// Startup.
+    /// Checks at an ACK or a timer whether the application fills the window, if the profile asks for it.
+    /// Linux calls [`Self::check_app_limited`] only for writes (`tcp_rate_check_app_limited`). With a check
+    /// at every ACK, a write directly after an ACK would look like a pause, and BBR behind a small send
+    /// buffer would never leave Startup.
     #[inline(always)]
     pub(in crate::conn) fn check_app_limited_without_write(&mut self) {
         if self.config.tunables.app_limited_without_write {
@@ -227,8 +230,8 @@ impl Sender {
         }
     }
 
-    /// Returns the time at which the pacer allows the next transmission, or at which the next copy is due, or
-    /// [`Instant::FAR_FUTURE`] if neither is waited for.
+    /// Returns the time at which the pacer or the schedule of copies allows the next transmission, or
+    /// [`Instant::FAR_FUTURE`] if the sender waits for neither.
     pub(in crate::conn) fn pacing_deadline(&self) -> Instant {
         if self.limits.current == SendLimit::Pacing {
             self.pacer.next_departure()

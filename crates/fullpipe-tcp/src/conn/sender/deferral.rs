@@ -1,7 +1,7 @@
 //! TSO deferral: a small transmission waits for the next ACK, so that more data leaves at once.
 //!
-//! Each transmission costs the host about the same, whatever its length. Linux therefore leaves a part of the
-//! windows unused while an ACK is about to make room for more (`tcp_tso_should_defer`):
+//! Each transmission costs the host about the same, regardless of its length. Linux therefore leaves a part
+//! of the windows unused while an ACK is about to make room for more (`tcp_tso_should_defer`):
 //!
 //! ```text
 //!   wait if  the windows allow less than a send quantum, and less than a third of a window
@@ -9,7 +9,8 @@
 //!       and  the ACK of the oldest outstanding segment is due within 1 ms, and within half a round trip
 //! ```
 //!
-//! A deferral has no timer. It ends with that ACK, or with a timer that runs while data is outstanding.
+//! A deferral has no timer. It ends when that ACK arrives, or when a timer that runs while data is
+//! outstanding expires.
 //!
 //! Linux decides for the first skb of the queue; this engine treats all unsent data as one skb.
 
@@ -18,9 +19,10 @@ use fullpipe_units::{Duration, Instant};
 use super::{Phase, Sender};
 use crate::SendLimit;
 
-/// Maximum age of the last transmission, and maximum time until the ACK, at which data waits.
+/// Data waits only if the last transmission left, and the next ACK is due, within this time.
 const SOON: Duration = Duration::from_millis(1);
-/// Fraction of the window that leaves at once (`net.ipv4.tcp_tso_win_divisor`).
+/// Divisor of the smaller window: new data leaves at once if the room is at least a third of that window
+/// (`net.ipv4.tcp_tso_win_divisor`).
 const WINDOW_DIVISOR: u64 = 3;
 
 /// Reason why the next transmission would be small.
@@ -30,13 +32,14 @@ pub(in crate::conn) enum Deferral {
     Cwnd,
     /// The peer's window has room for a part of the unsent data.
     Rwnd,
-    /// The application has not written more.
+    /// The windows have room for more data than the application has written.
     App,
 }
 
 impl Sender {
-    /// Returns why new data waits for the next ACK, or `None` if it may leave at `now`. `cwnd_left` and
-    /// `rwnd_left` are the free parts of the congestion window `cwnd` and of the peer's window, in bytes.
+    /// Returns the reason why new data waits for the next ACK, or `None` if the data may leave at `now`.
+    /// `cwnd_left` and `rwnd_left` are the free parts of the congestion window `cwnd` and of the peer's
+    /// window, in bytes.
     #[inline]
     pub(in crate::conn) fn deferral(
         &self,
@@ -46,7 +49,7 @@ impl Sender {
         rwnd_left: u64,
     ) -> Option<Deferral> {
         let (unsent, room) = (self.unsent(), cwnd_left.min(rwnd_left));
-        // The send quantum comes last, because it may need a division.
+        // The send quantum comes last, because computing it may need a division.
         let defers = unsent > self.mss
             && room < cwnd.min(self.peer.wnd) / WINDOW_DIVISOR
             && self.recovery.phase == Phase::Open
@@ -57,7 +60,7 @@ impl Sender {
         if !defers {
             None
         } else if room > unsent {
-            // Nothing can be added to the end of the stream.
+            // The application can no longer add data to a closed stream.
             (!self.queue.is_closed()).then_some(Deferral::App)
         } else if cwnd_left < rwnd_left {
             Some(Deferral::Cwnd)
@@ -78,7 +81,7 @@ impl Sender {
     pub(in crate::conn) fn on_deferral(&mut self, deferral: Deferral) -> SendLimit {
         match deferral {
             Deferral::Cwnd => {
-                // The window is in use although a part of it is left; otherwise it would not grow.
+                // Count the congestion window as full although it has room; otherwise it would not grow.
                 self.usage.on_send(self.snd_una, self.fresh.snd_nxt(), self.flight_size(), true);
                 self.window_limit()
             }

@@ -40,7 +40,7 @@ pub(super) struct Before {
     pub(super) prior_inflight: u64,
     /// Octets marked lost since the start of the connection.
     pub(super) lost: u64,
-    /// Whether nothing was known to be missing.
+    /// Whether no data was known to be missing.
     pub(super) open: bool,
 }
 
@@ -96,8 +96,8 @@ impl Delivery {
         }
     }
 
-    /// Adds a run of delivered records. The function is not inlined: most ACKs deliver one run, and inlining
-    /// it into a loop would cost more.
+    /// Adds a run of delivered records. The function is not inlined, because most ACKs deliver only one run,
+    /// and an inlined copy in a loop would cost more.
     #[inline(never)]
     pub(super) fn take(&mut self, run: Run<'_>, selectively: bool, rack: &mut Rack, rto: &Rto) {
         self.spurious_timeout |= rto.proves_spurious(run.first.sent_at, run.first.transmissions);

@@ -1,5 +1,5 @@
-//! Start and end of fast recovery and of the recovery after a timeout; the states are drawn at [`Phase`].
-//! These functions start a recovery when a loss is detected, and inform the congestion controller.
+//! Start and end of fast recovery and of the recovery after a timeout; [`Phase`] has the state diagram. These
+//! functions start a recovery when a loss is detected, and inform the congestion controller.
 
 use fullpipe_units::Instant;
 
@@ -14,7 +14,7 @@ use crate::recovery::probe::ProbeEnd;
 impl Sender {
     /// Handles an ACK that answers an original transmission rather than its retransmission (Eifel, RFC 3522).
     /// `hole` is the offset up to which data was acknowledged before. Returns whether the whole episode is
-    /// spurious. An episode is not considered spurious while retransmissions for other holes are in flight.
+    /// spurious. While retransmissions for other holes are in flight, an episode is not considered spurious.
     pub(super) fn on_late_original(&mut self, hole: u64) -> bool {
         let recovery = &mut self.recovery;
         let partial = matches!(recovery.phase, Phase::Recovery { until } if self.snd_una < until);
@@ -83,9 +83,9 @@ impl Sender {
     }
 
     /// Ends a recovery whose losses are repaired. Returns whether there are later losses. Later losses are a
-    /// new congestion event and begin the next recovery at once, whether or not they have been retransmitted.
-    /// Linux does the same: on a path with a loss in every round trip, senders are always in recovery, and
-    /// loss-based senders reduce the window every round trip.
+    /// new congestion event, and the next recovery begins at once, whether or not they have been
+    /// retransmitted. Linux does the same. On a path with a loss in every round trip, senders are therefore
+    /// always in recovery, and loss-based senders reduce the window every round trip.
     fn end_recovery(&mut self, now: Instant) -> bool {
         self.recovery.phase = Phase::Open;
         self.recovery.rack.on_recovery_exit();
@@ -116,7 +116,7 @@ impl Sender {
         look_again
     }
 
-    /// Detects losses from duplicate ACKs, as a replacement for [`Self::detect_losses`] without SACK.
+    /// Detects losses from duplicate ACKs; replaces [`Self::detect_losses`] without SACK.
     pub(super) fn detect_without_sack(&mut self, now: Instant, advanced: bool) {
         let mut buffer = std::mem::take(&mut self.losses);
         let losses = self.recovery.detect_without_sack(self.snd_una, advanced, &mut buffer);
@@ -126,7 +126,8 @@ impl Sender {
         self.losses = buffer;
     }
 
-    /// Enters recovery if records were just marked lost, or if the last recovery left losses unrepaired.
+    /// Enters recovery if records have just been marked lost, or if the last recovery has left losses
+    /// unrepaired.
     fn on_losses(&mut self, now: Instant, losses: Losses<'_>) {
         let again = losses.has_retransmission();
         let begins = match self.recovery.phase {

@@ -178,8 +178,8 @@ impl Sender {
         self.start_control(now, initial_cwnd, launch, &Recollection::NONE);
     }
 
-    /// Creates the congestion controller of the established connection, with what is `known` about the path. The
-    /// first flight is that of `launch`, or `initial_cwnd` bytes.
+    /// Creates the congestion controller of the established connection, with what is `known` about the path.
+    /// The first flight is limited to the window of `launch` or, without a launch, to `initial_cwnd` bytes.
     pub(super) fn start_control(
         &mut self,
         now: Instant,
@@ -190,7 +190,8 @@ impl Sender {
         let initial_cwnd = launch.map_or(initial_cwnd, |launch| launch.bytes(self.mss));
         self.first_flight.end = initial_cwnd;
         let srtt = self.rtt.srtt();
-        // Only half of the capacity may be used at once, and not by two connections (RFC 9959).
+        // A sender may use only half of the remembered capacity at once, and only one connection may use it
+        // (RFC 9959).
         let capacity = known.capacity.filter(|_| known.resumes);
         let hints = Hints {
             rtt: srtt.or(known.rtt),
@@ -217,7 +218,7 @@ impl Sender {
         self.queue.write(len, self.outlet())
     }
 
-    /// Frees the memory for records of outstanding segments. There must be none.
+    /// Frees the memory for records of outstanding segments. No segment may be outstanding.
     pub(super) fn free_idle_memory(&mut self) {
         self.losses = LossBuffer::default();
         self.recovery.board.free_empty();

@@ -48,7 +48,7 @@ impl Sender {
         smaller
     }
 
-    /// Reduces the segment size after consecutive timeouts that may have been caused by the size (PMTU-4).
+    /// Reduces the segment size after consecutive timeouts that large segments may have caused (PMTU-4).
     #[cold]
     pub(super) fn suspect_black_hole(&mut self, now: Instant) {
         let half = (self.mss / 2).max(BLACK_HOLE_FLOOR);
@@ -58,8 +58,8 @@ impl Sender {
         }
     }
 
-    /// Limits segments to `mss`, and retransmits larger outstanding segments in pieces. Larger segments were
-    /// not lost to congestion, so the windows keep their size in segments, as in Linux.
+    /// Limits segments to `mss`, and retransmits larger outstanding segments in pieces. The larger segments
+    /// were not lost to congestion, so the windows keep their size in segments, as in Linux.
     fn cut_segments_to(&mut self, now: Instant, mss: u64) {
         self.path_mss = mss;
         self.recovery.board.mark_larger_than(mss);

@@ -18,8 +18,8 @@ impl Sender {
         Departure { at: now, origin: self.iss.plus(1), mss: self.mss }
     }
 
-    /// Sends `len` bytes of data that has never been sent before. If they are the last bytes of the stream,
-    /// the FIN leaves with them, as far as the peer's window has room for it (Linux: `tcp_send_fin`).
+    /// Sends `len` bytes of data that has never been sent before. If they are the last bytes of the stream
+    /// and the peer's window has room, the FIN leaves in the same transmission (Linux: `tcp_send_fin`).
     pub(in crate::conn) fn transmit_new(&mut self, now: Instant, len: u64) -> Transmit {
         self.restart_after_idle(now);
         let first_after_idle = self.recovery.board.is_empty();
@@ -72,8 +72,9 @@ impl Sender {
         Some(transmit)
     }
 
-    /// Sends a copy of a segment that is not marked lost, if the controller asks for copies, one is due, and
-    /// neither the congestion window nor the pacer is the `limit`. A copy never exceeds the windows.
+    /// Sends a copy of a segment that is not marked lost. Copies are sent only if the controller asks for
+    /// them, one is due, and neither the congestion window nor the pacer is the `limit`. A copy never exceeds
+    /// the windows.
     #[cold]
     pub(in crate::conn) fn transmit_copy(&mut self, now: Instant, limit: SendLimit) -> Option<Transmit> {
         let copies = &mut self.retransmission.copies;

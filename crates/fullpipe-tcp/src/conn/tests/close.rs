@@ -69,8 +69,8 @@ fn an_empty_stream_closes() {
     assert_eq!(seen(&pair, Side::Client, Event::Finished), 1);
 }
 
-/// After a half close, the side that received the FIN keeps sending, and then closes too (RFC 9293 section
-/// 3.6; TCP-1).
+/// After a half close, the side that received the FIN continues to send data, and closes later (RFC 9293
+/// section 3.6; TCP-1).
 #[test]
 fn half_close() {
     let mut pair = Pair::new(config(Algorithm::Reno), config(Algorithm::Reno));
@@ -89,8 +89,8 @@ fn states(pair: &Pair) -> (State, State) {
     (pair.client.state(), pair.server.state())
 }
 
-/// Simultaneous and ordinary open and close, with sequence numbers that wrap around in between (RFC 9293
-/// sections 3.5 and 3.6; TCP-1). The connections pass through every state, and both end in CLOSED.
+/// Simultaneous and ordinary open and close, while the sequence numbers wrap around (RFC 9293 sections 3.5
+/// and 3.6; TCP-1). The connections pass through every state, and both end in CLOSED.
 #[test]
 fn tcp_1_every_state_across_the_wrap() {
     for iss in [SeqNum(7), SeqNum(u32::MAX - 4), SeqNum(u32::MAX - 2)] {
@@ -142,7 +142,8 @@ fn tcp_1_every_state_across_the_wrap() {
 }
 
 /// Two connections whose states disagree because of forged segments answer each other briefly and then stop
-/// (RFC 5961 section 7; CH-6). The same is true for a connection in TIME-WAIT and a closed connection.
+/// (RFC 5961 section 7; CH-6). A connection in TIME-WAIT and a closed connection also answer each other only
+/// briefly.
 #[test]
 fn ch_6_forged_segments_start_no_loop() {
     for flags in

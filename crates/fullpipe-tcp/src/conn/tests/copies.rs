@@ -1,4 +1,5 @@
-//! Copies of segments that are not marked lost ([`Repair`]): when they leave, what they count for, and their bounds.
+//! Tests of copies of segments that are not marked lost ([`Repair`]): their times, their effect on counters, and their
+//! bounds.
 
 use std::collections::BTreeMap;
 
@@ -39,8 +40,9 @@ impl CongestionControl for Copying {
     }
 }
 
-/// Returns a pair whose client asks for `repair`. The server has a buffer of `rcvbuf` bytes, and `lost` selects the
-/// client's data segments that are lost: by the number of the segment in the stream, and of its transmission.
+/// Returns a pair whose client asks for `repair`. The server has a receive buffer of `rcvbuf` bytes. `lost` selects
+/// which data segments of the client are lost, by the number of the segment in the stream and the number of the
+/// transmission.
 fn pair(repair: Repair, rcvbuf: u64, lost: impl Fn(u64, u64) -> bool + 'static) -> Pair {
     let server = Config { rcvbuf: Buffer::Fixed(Bytes::new(rcvbuf)), ..config(Algorithm::Reno) };
     let (mut origin, mut transmissions) = (None, BTreeMap::new());
@@ -69,8 +71,8 @@ fn times(pair: &Pair, offset: u64) -> Vec<u64> {
 
 const SECOND: Repair = Repair { second_copy: true, tail_copies: 0 };
 
-/// While the peer's window is the limit, a copy follows a retransmission after 5 ms. If the retransmission is lost,
-/// the copy fills the hole, a round trip earlier.
+/// While the peer's window limits the sender, a copy follows each retransmission after 5 ms. If the retransmission is
+/// lost, the copy fills the hole one round trip earlier than a second retransmission.
 #[test]
 fn a_copy_replaces_a_lost_retransmission() {
     let done = |repair| {
@@ -87,8 +89,8 @@ fn a_copy_replaces_a_lost_retransmission() {
     assert!(with.1.copies > 0 && with.2 + RTT / 2 < plain.2, "{with:?} {plain:?}");
 }
 
-/// If retransmission and copy both arrive, the peer reports a duplicate. It counts neither as a needless
-/// retransmission nor as reordering.
+/// If the retransmission and its copy both arrive, the peer reports a duplicate. This duplicate counts neither as a
+/// needless retransmission nor as reordering.
 #[test]
 fn a_copy_that_was_not_needed_changes_nothing() {
     let mut pair = pair(SECOND, 33_000, |number, transmission| number == 1 && transmission == 1);
@@ -102,7 +104,7 @@ fn a_copy_that_was_not_needed_changes_nothing() {
     assert_eq!(pair.client.sender.context(pair.now).copied, MSS);
 }
 
-/// Without a limit other than the congestion window, no copy is sent, because it would take the place of data.
+/// If only the congestion window limits the sender, no copy is sent, because a copy would take the place of data.
 #[test]
 fn data_comes_before_copies() {
     let mut pair = pair(SECOND, 1 << 20, |number, transmission| number == 1 && transmission == 1);
@@ -112,8 +114,8 @@ fn data_comes_before_copies() {
     assert!(stats.retransmits > 0 && stats.copies == 0, "{stats:?}");
 }
 
-/// The last two segments of the data have a copy 5 ms later, once. If both originals are lost, the data still
-/// arrives without a probe.
+/// The sender copies each of the last two segments of the data once, 5 ms after the original. If both originals are
+/// lost, the data still arrives without a probe.
 #[test]
 fn the_end_of_the_data_is_copied() {
     let mut pair = pair(Repair { second_copy: false, tail_copies: 2 }, 1 << 20, |number, transmission| {
@@ -129,7 +131,8 @@ fn the_end_of_the_data_is_copied() {
     assert_eq!((stats.copies, stats.probes, stats.timeouts, pair.server.received()), (2, 0, 0, 20 * MSS));
 }
 
-/// Returns the end of the window that the client knows at each time, from the log of the server's segments.
+/// Checks that the data sent by the client stays within the window that the client knows at each time, according to the
+/// log of the server's segments.
 fn within_window(pair: &Pair) {
     let origin = pair.client.sender.iss.plus(1);
     let scale = pair.client.sender.peer.scale;
@@ -151,9 +154,9 @@ fn within_window(pair: &Pair) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 8, rng_seed: RngSeed::Fixed(35), failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// With any losses, window and number of segments, everything arrives. The data in flight stays within the
-    /// congestion window and all segments within the peer's window. Copies are at most 3 % of what is sent, plus
-    /// two segments.
+    /// All data arrives, regardless of the losses, the window and the number of segments. The data in flight stays
+    /// within the congestion window and all segments within the peer's window. Copies are at most 3 % of the segments
+    /// sent, plus two segments.
     #[test]
     fn copies_stay_within_their_bounds(
         seed: u64, percent in 0..30_u64, window in 20_000..400_000_u64, segments in 10..300_u64, tail_copies in 0..3_u32

@@ -113,9 +113,9 @@ fn marks_mean_nothing_without_agreement() {
     assert_eq!(script.conn.stats().ecn_reductions, 0);
 }
 
-/// RFC 3168 section 6.1.2: all ECN echoes for one window of data cause a single reduction (ECN-1, ECN-2).
-/// Nothing is retransmitted, and the first new data carries CWR. An echo for the next window of data reduces
-/// the window again.
+/// RFC 3168 section 6.1.2: all ECN echoes for one window of data together cause a single reduction (ECN-1,
+/// ECN-2). Nothing is retransmitted, and the first new data carries CWR. An echo for the next window of data
+/// reduces the window again.
 #[test]
 fn ecn_2_one_reduction_for_a_window() {
     let mut script = agreed();
@@ -124,12 +124,12 @@ fn ecn_2_one_reduction_for_a_window() {
     let mut sends = Vec::new();
     for n in 1..=9 {
         let before = script.segments.len();
-        // At 1 ms apart, TSO deferral holds back nothing.
+        // With ACKs 1 ms apart, TSO deferral delays nothing.
         echo(&mut script, 99 + n, n * MSS);
         sends.push(script.segments.len() - before);
     }
-    // Every other ACK releases a segment, as in recovery (ECN-1). The window ends at `ssthresh` without
-    // growing in between.
+    // Every other ACK releases a segment, as in recovery (ECN-1). `ssthresh` is also the window at the end of
+    // recovery; the window does not grow in between.
     assert_eq!(sends, [1, 0, 1, 0, 1, 0, 1, 0, 0]);
     assert_eq!(
         (script.conn.stats().ecn_reductions, script.conn.sender.decision.control.ssthresh),
@@ -214,13 +214,13 @@ fn a_loss_and_a_mark_are_one_reduction() {
     assert_eq!(new.filter(|s| ecn_bits(s).1).count(), 1);
 }
 
-/// Marks cleared on the path are never echoed (ECN-6). When the queue overflows, the drop is detected like
-/// any other loss, and the sender continues.
+/// If the path clears the marks, the receiver never echoes them (ECN-6). When the queue overflows, the sender
+/// detects the drop like any other loss and continues.
 #[test]
 fn ecn_6_marks_that_never_come_back() {
     let mut script = agreed();
     script.write(200 * MSS);
-    // Ten segments were marked and arrived with the mark cleared. The first segment of the next flight is
+    // Ten segments were marked, but arrived with the mark cleared. The first segment of the next flight is
     // dropped.
     script.ack(100, 10 * MSS, &[]);
     for n in 11..14 {

@@ -52,8 +52,8 @@ fn ss_4_an_unused_window_does_not_grow() {
 }
 
 /// After an idle period longer than the RTO, the window is halved once per RTO, down to ten segments (RFC
-/// 5681 section 4.1; SS-5). `ssthresh` was never reduced in this test. The controller's tests check that
-/// `ssthresh` keeps three quarters of the window.
+/// 5681 section 4.1; SS-5). This test never reduces `ssthresh`. The controller's tests check that `ssthresh`
+/// remembers three quarters of the window.
 #[test]
 fn ss_5_idle_decay() {
     let mut script = Script::warm(Algorithm::Reno, 40);
@@ -66,8 +66,8 @@ fn ss_5_idle_decay() {
     assert_eq!(script.windows().0, 10);
 }
 
-/// Minshall's variant of the Nagle algorithm allows one short segment at a time; a full segment in flight
-/// does not delay it (NAG-1, NAG-3).
+/// Minshall's variant of the Nagle algorithm allows one short segment in flight at a time; a full segment in
+/// flight does not delay a short one (NAG-1, NAG-3).
 #[test]
 fn nag_3_minshall() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -95,8 +95,8 @@ fn nag_5_the_last_segment() {
     script.sent(&["0 ms data 0..100", "0 ms data 100..200 fin"]);
 }
 
-/// With a receiver that always reads, autotuning does not limit slow start before the buffer reaches its
-/// maximum (DRS-4).
+/// If the receiver always reads, autotuning does not limit slow start before the buffer reaches its maximum
+/// (DRS-4).
 #[test]
 fn drs_4_right_sizing_keeps_ahead() {
     let auto = Config { rcvbuf: Buffer::Auto { max: Bytes::from_mib(32) }, ..config(Algorithm::Reno) };
@@ -106,7 +106,7 @@ fn drs_4_right_sizing_keeps_ahead() {
     assert!(rounds[7] >= 1270, "{rounds:?}");
 }
 
-/// An application that reads 20 KB/s limits the connection to 20 KB/s, whatever the path (DRS-6).
+/// An application that reads 20 KB/s limits the connection to 20 KB/s on any path (DRS-6).
 #[test]
 fn drs_6_a_slow_reader_sets_the_rate() {
     let auto = Config { rcvbuf: Buffer::Auto { max: Bytes::from_kib(256) }, ..config(Algorithm::Cubic) };
@@ -127,7 +127,7 @@ fn drs_6_a_slow_reader_sets_the_rate() {
     assert!((19_000..=21_000).contains(&rate), "{rate} B/s");
 }
 
-/// After ten idle seconds there is no burst: at most one send quantum leaves at once (PC-3).
+/// After ten idle seconds, at most one send quantum leaves at once, so there is no burst (PC-3).
 #[test]
 fn pc_3_idle_time_is_no_credit() {
     let mut script = Script::client(Config { fair_queue: true, ..config(Algorithm::Reno) });
@@ -172,7 +172,7 @@ fn pc_4_retransmissions_are_paced() {
     assert!(*most <= 8, "{most} retransmissions within a millisecond");
 }
 
-/// PSH is set in the last queued segment (RFC 9293 section 3.9.1.2; MUST-61). Linux also sets it after half
+/// PSH is set in the last queued segment (RFC 9293 section 3.9.1.2; MUST-61). Linux also sets PSH after half
 /// of the largest window.
 #[test]
 fn push_ends_what_is_queued() {

@@ -1,9 +1,9 @@
 //! Forged segments: the attacker knows addresses and ports, and guesses the rest.
 //!
-//! Each connection below receives segments with every combination of flags, whose sequence numbers, ACK
-//! numbers and timestamps are correct, in the window, old or random. [`permitted`] returns what RFC 9293
-//! section 3.10.7, RFC 5961 and RFC 7323 section 5.3 let such a segment change; nothing else may change. The
-//! function uses only values that both ends have seen on the wire ([`Wire`]).
+//! Each connection below receives segments with every combination of flags. The sequence numbers, ACK numbers
+//! and timestamps of these segments are correct, within the window, old or random. [`permitted`] returns what
+//! RFC 9293 section 3.10.7, RFC 5961 and RFC 7323 section 5.3 let such a segment change; nothing else may
+//! change. The function uses only values that both ends have seen on the wire ([`Wire`]).
 //!
 //! Where Linux accepts slightly more than the RFCs, `permitted` follows Linux and a comment says so.
 
@@ -24,7 +24,7 @@ struct Effects {
     answer: bool,
     /// Change of the peer timestamp that is echoed and compared.
     timestamp: bool,
-    /// Change of the outstanding data, and with it of loss recovery and congestion control.
+    /// Change of the outstanding data, and therefore of loss recovery and congestion control.
     acknowledged: bool,
     /// Change of the peer's window, and of the segment size that depends on it.
     window: bool,
@@ -80,10 +80,9 @@ fn permitted(wire: &Wire, segment: &Segment) -> Effects {
     let pure_ack = flags.has(Flags::ACK) && segment.seq_len() == 0;
     let older = |value: u32, recent: u32| (value.wrapping_sub(recent) as i32) < 0;
     let timestamps = segment.timestamps.zip(wire.ts_recent).map(|(stamps, recent)| (stamps.value, recent));
-    // RFC 7323, rule R1: an old timestamp makes a segment unacceptable, except for a reset.
+    // RFC 7323, rule R1: an old timestamp makes any segment but a reset unacceptable.
     if !flags.has(Flags::RST) && timestamps.is_some_and(|(value, recent)| older(value, recent)) {
-        // Linux: a duplicate ACK may have been overtaken by newer segments, and its SACK blocks are still
-        // used.
+        // Linux still uses the SACK blocks of a duplicate ACK that newer segments have overtaken.
         let overtaken = pure_ack && seq == wire.rcv_nxt && ack == wire.snd_una;
         return Effects { acknowledged: overtaken, ..ANSWER };
     }
@@ -105,7 +104,7 @@ fn permitted(wire: &Wire, segment: &Segment) -> Effects {
     if !acceptable || flags.has(Flags::SYN) {
         return ANSWER;
     }
-    // In SYN-RECEIVED an echo older than the SYN-ACK belongs to another connection.
+    // In SYN-RECEIVED, an echo older than the SYN-ACK shows that the segment belongs to another connection.
     let echoes_another =
         |stamps: Timestamps| stamps.echo != 0 && wire.syn_ack.is_some_and(|sent| older(stamps.echo, sent));
     if segment.timestamps.is_some_and(echoes_another) {
@@ -126,19 +125,19 @@ fn permitted(wire: &Wire, segment: &Segment) -> Effects {
     let at_left_edge = !before(wire.last_ack_sent, seq);
     Effects {
         answer: true,
-        // RFC 7323, rule R3: conditions under which the timestamp is stored.
+        // RFC 7323, rule R3: conditions under which the connection stores the timestamp.
         timestamp: at_left_edge && timestamps.is_some_and(|(value, recent)| !older(value, recent)),
         acknowledged: true,
         window: !before(ack, wire.snd_una),
-        // Eighth check: FIN, which also counts as an octet.
+        // Eighth check: FIN, which counts as an octet.
         data: segment.seq_len() > 0,
-        // Data that the application will never read causes a reset. An ACK establishes the connection, or
-        // ends a state that waits for an ACK.
+        // Data that the application will never read causes a reset. An ACK completes the handshake, or ends a
+        // state that waits for an ACK.
         state: true,
     }
 }
 
-/// The parts of a connection as text, to find out which of them have changed.
+/// The parts of a connection as text; a comparison with an earlier text shows which of them have changed.
 #[derive(Clone, Debug)]
 struct Parts {
     timestamp: String,
@@ -261,7 +260,7 @@ const SCENES: [Scene; 13] = [
     Scene::TimeWait,
 ];
 
-/// Number of bytes that the peer has sent in order, and its window in KiB.
+/// Number of bytes that the peer has sent in order. `WINDOW_KIB` is the peer's window in KiB.
 const RECEIVED: u64 = 30 * 100;
 const WINDOW_KIB: u16 = 64;
 
@@ -385,14 +384,14 @@ impl Scene {
     }
 }
 
-/// Accuracy of the attacker's guess of a sequence number or timestamp.
+/// Accuracy with which the attacker guesses a sequence number or timestamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Guess {
     Right,
     InWindow,
     Old,
     Random,
-    /// The field is absent (only for timestamps).
+    /// The segment has no timestamps. (Sequence numbers cannot be absent.)
     Absent,
 }
 
@@ -407,7 +406,7 @@ struct Forgery {
     stamp: Guess,
     /// FIN, SYN, RST, PSH, ACK and URG flags, in the order of the TCP header.
     flags: u8,
-    /// Seed that selects each number within its guess class.
+    /// Seed that selects each number within its class of guesses.
     seed: u64,
 }
 
@@ -416,8 +415,8 @@ impl Forgery {
         let draws = Draws::new(self.seed, u64::from(self.flags));
         let draw = |ordinal: u64, below: u64| draws.at(ordinal) % below.max(1);
         let span = |from: SeqNum, to: SeqNum| u64::from(to.0.wrapping_sub(from.0));
-        // Old numbers close to the current one are the most dangerous, so half of the old numbers lie within
-        // a few segments.
+        // Old numbers close to the current one are the most dangerous, so half of the old numbers are within
+        // a few segments of it.
         let back = |ordinal: u64| match draw(ordinal, 2) {
             0 => 1 + draw(ordinal + 1, 3_000),
             _ => 1 + draw(ordinal + 1, 1 << 31),
@@ -471,8 +470,8 @@ fn effects(script: &mut Script, before: &Parts, segment: &Segment) -> Effects {
     before.changed_to(&after, !script.segments.is_empty())
 }
 
-/// Every combination of guesses and flags is sent to every connection (T1, T2, CH-1, CH-2, CH-4, CH-7,
-/// PAWS-1, PAWS-6).
+/// Each connection receives segments with every combination of guesses and flags (T1, T2, CH-1, CH-2, CH-4,
+/// CH-7, PAWS-1, PAWS-6).
 #[test]
 fn a_forged_segment_changes_only_what_its_class_may() {
     let mut seen = [0; 4];
@@ -530,7 +529,7 @@ fn a_segment_whose_numbers_are_right_is_taken() {
         let open = !matches!(scene, Scene::CloseWait | Scene::Closing | Scene::LastAck | Scene::TimeWait);
         assert_eq!((data.data, fin.data), (open, open), "{scene:?}: data and FIN");
         assert!(ack.acknowledged || scene == Scene::TimeWait, "{scene:?}: an ACK");
-        // If there is a hole, a newer segment has already updated the window.
+        // Above a hole, a newer segment has already updated the window.
         assert!(ack.window || matches!(scene, Scene::Hole | Scene::TimeWait), "{scene:?}: a window");
         assert!(
             scene == Scene::Plain || ack.timestamp || scene == Scene::Delaying,
@@ -577,8 +576,8 @@ fn forgeries() -> impl Strategy<Value = Vec<Forgery>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, rng_seed: RngSeed::Fixed(14), failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// After any number of forged segments that may change nothing, the peer's next segment is still
-    /// accepted, and its ACK is still processed (T1).
+    /// After any number of forged segments that must change nothing, the connection still accepts the peer's
+    /// next segment and processes its ACK (T1).
     #[test]
     fn a_forger_cannot_cut_the_peer_off(scene in select(SCENES[..6].to_vec()), forged in forgeries()) {
         let mut script = scene.connection();

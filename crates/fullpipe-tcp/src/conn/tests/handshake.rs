@@ -32,8 +32,8 @@ fn tcp_1_handshake_across_the_wrap() {
     }
 }
 
-/// In SYN-SENT, only an ACK of our SYN is accepted (RFC 9293 section 3.10.7.3; TCP-2). Any other
-/// acknowledgement is answered with a reset; if it is itself a reset, it is ignored.
+/// In SYN-SENT, only an ACK of our SYN is accepted (RFC 9293 section 3.10.7.3; TCP-2). The reply to any other
+/// acknowledgement is a reset, unless the segment is itself a reset, which is ignored.
 #[test]
 fn tcp_2_a_stray_syn_ack_is_reset() {
     let mut script = Script::new(Connection::client(config(Algorithm::Reno)));
@@ -84,7 +84,7 @@ fn tcp_9_syn_ack_times() {
     assert_eq!(script.conn.state(), State::Closed);
 }
 
-/// A retransmitted SYN is answered with another SYN-ACK, because the first SYN-ACK may have been lost.
+/// The reply to a retransmitted SYN is another SYN-ACK, because the first SYN-ACK may have been lost.
 #[test]
 fn a_lost_syn_ack_is_repeated_when_asked_for() {
     let mut script = Script::new(Connection::server(config(Algorithm::Reno)));
@@ -139,8 +139,8 @@ fn with_answer(scale: Option<u8>, mss: Option<u16>, sack: bool, timestamps: bool
     script
 }
 
-/// TCP options reduce the payload of a segment, not the value of the MSS option in the SYN (RFC 9293 section
-/// 3.7.1; MSS-1 to MSS-3). A missing or tiny MSS option cannot make segments tiny.
+/// TCP options reduce the payload of a segment, but not the value of the MSS option in the SYN (RFC 9293
+/// section 3.7.1; MSS-1 to MSS-3). A missing or tiny MSS option cannot make segments tiny.
 #[test]
 fn mss_1_to_3_payload_of_a_segment() {
     for (mss, timestamps, payload) in [
@@ -161,8 +161,8 @@ fn mss_1_to_3_payload_of_a_segment() {
     }
 }
 
-/// Expected options of our SYN and SYN-ACK for an MTU of 1500 (G-1). As in Linux, our SYN has a window field
-/// of 64 240 (44 segments of 1460 bytes), and our SYN-ACK one of 65 160.
+/// Expected options of our SYN and SYN-ACK for an MTU of 1500 (G-1). As in Linux, the window field is 64 240
+/// (44 segments of 1460 bytes) in our SYN, and 65 160 in our SYN-ACK.
 #[test]
 fn g_1_syn_options() {
     let mut script = Script::new(Connection::client(Config {
@@ -188,7 +188,7 @@ fn ws_2_the_largest_shift_is_14() {
     assert_eq!(script.conn.snapshot().rwnd, 100 << 14);
 }
 
-/// If the peer sends no window scale option, windows are scaled in neither direction (RFC 7323 section 2.2;
+/// If the peer sends no window scale option, neither direction scales its windows (RFC 7323 section 2.2;
 /// WS-3).
 #[test]
 fn ws_3_no_scaling_unless_both_ask() {
@@ -208,7 +208,7 @@ fn ws_3_no_scaling_unless_both_ask() {
     assert!(edge <= 65_535, "{edge}");
 }
 
-/// If the peer's SYN lacks the SACK-permitted option, no SACK blocks are sent.
+/// If the peer's SYN-ACK lacks the SACK-permitted option, the connection sends no SACK blocks.
 #[test]
 fn sack_is_sent_only_when_permitted() {
     for (permitted, line) in [(true, "1 ms ack 0 sack 1448..2896"), (false, "1 ms ack 0")] {

@@ -1,4 +1,4 @@
-//! Tests of the limits on the memory that a peer can cause a connection to use.
+//! Tests of the limits on the memory that a peer can make a connection use.
 
 use super::*;
 
@@ -22,7 +22,7 @@ fn ranges_above_holes() {
     }
 }
 
-/// A peer that SACKs every second octet creates only about one range per segment sent.
+/// A peer that SACKs every second octet creates only about one range per segment that this side has sent.
 #[test]
 fn ranges_that_the_peer_reports() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -35,8 +35,8 @@ fn ranges_that_the_peer_reports() {
     assert_eq!(script.conn.acknowledged(), 10 * MSS);
 }
 
-/// A peer that acknowledges one octet per timeout lets the connection make progress, and so keeps it open.
-/// Each timeout causes retransmissions, but the list of retransmissions is never longer than the list of
+/// A peer that acknowledges one octet per timeout makes progress, and so keeps the connection open. Each
+/// timeout causes retransmissions, but the list of retransmissions never becomes longer than the list of
 /// segments.
 #[test]
 fn an_octet_for_each_timeout() {

@@ -14,8 +14,8 @@ fn rk_1_reordering_window() {
     script.sent(&["125 ms data 0..1448", "425 ms data 0..1448"]);
 }
 
-/// If three segments above the hole were delivered and no reordering was seen, the retransmission leaves at
-/// once (RFC 8985; RK-2).
+/// If three segments above the hole were delivered and no reordering has been seen, the retransmission leaves
+/// at once (RFC 8985; RK-2).
 #[test]
 fn rk_2_three_sacks() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -28,8 +28,9 @@ fn rk_2_three_sacks() {
     script.sent(&["102 ms data 0..1448"]);
 }
 
-/// On a path with an RTT of 100 ms on which some segments arrive 20 ms late, only one retransmission is sent:
-/// after it, three later deliveries no longer prove a loss (RFC 8985; RK-3).
+/// On a path with an RTT of 100 ms where some segments arrive 20 ms late, the sender sends no needless
+/// retransmission. Once RACK has seen the reordering of the first round, three later deliveries no longer
+/// prove a loss (RFC 8985; RK-3).
 #[test]
 fn rk_3_reordering_once_seen() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -68,7 +69,7 @@ fn rk_5_a_lost_retransmission() {
         script.segments.iter().filter(|(_, s)| s.seq == first).map(|(at, _)| *at - start).collect::<Vec<_>>()
     };
     assert_eq!(resent(&script), [102]);
-    // New data was sent after the retransmission. The new data is SACKed, and the retransmission is lost.
+    // New data was sent after the retransmission. The new data is SACKed, but the retransmission is lost.
     let limited = 2;
     script.ack(start + 205, una, &[(una + MSS, una + (20 + limited + 1) * MSS)]);
     assert_eq!(resent(&script), [102, 205]);
@@ -95,16 +96,15 @@ fn lost_twice(tunables: Tunables) -> (Script, u64, u64) {
     (script, start, una)
 }
 
-/// With profile `rfc`, a lost retransmission begins a new episode, and all losses within one round trip
-/// belong to it (PRR-7). With profile `linux`, fast recovery continues unchanged.
+/// With profile `rfc`, a lost retransmission begins a new episode, which covers all losses within one round
+/// trip (PRR-7). With profile `linux`, fast recovery continues unchanged.
 #[test]
 fn prr_7_a_lost_retransmission_reduces_again() {
     for (tunables, episodes, ssthresh) in [(Tunables::LINUX, 1, 10), (Tunables::RFC, 2, 5)] {
         let (mut script, start, una) = lost_twice(tunables);
         let state = |script: &Script| (script.conn.stats().recoveries, script.windows().1);
         assert_eq!(state(&script), (episodes, ssthresh));
-        // Segment 23 was sent once and is also missing. The loss of segment 23 belongs to the same round
-        // trip.
+        // Segment 23 was sent only once and is also missing. Its loss belongs to the same round trip.
         script.ack(start + 215, una, &[(una + 24 * MSS, una + 27 * MSS), (una + MSS, una + 23 * MSS)]);
         assert_eq!(script.conn.stats().retransmits, 3);
         assert_eq!(state(&script), (episodes, ssthresh));
@@ -115,7 +115,7 @@ fn prr_7_a_lost_retransmission_reduces_again() {
 }
 
 /// If the retransmission after a timeout is lost, fast recovery repairs it with a second reduction. Linux
-/// does the same. At a loss rate of a few per cent, small windows therefore stay small.
+/// does the same. For this reason, small windows stay small at a loss rate of a few per cent.
 #[test]
 fn a_retransmission_lost_after_a_timeout_begins_recovery() {
     let mut script = Script::warm(Algorithm::Reno, 20);
@@ -127,7 +127,7 @@ fn a_retransmission_lost_after_a_timeout_begins_recovery() {
     script.ack(start + 602, at(1), &[]);
     script.ack(start + 702, at(2), &[]);
     assert_eq!((script.conn.sender.recovery.phase, script.windows().1), (Phase::Loss, 10));
-    // The first of the segments that are now retransmitted is lost, and later segments arrive.
+    // The first of the segments that are now retransmitted is lost, but later segments arrive.
     let sent = script.conn.sender.recovery.board.inflight() / MSS;
     assert!(sent >= 2, "{sent}");
     script.write(100 * MSS);
@@ -138,9 +138,9 @@ fn a_retransmission_lost_after_a_timeout_begins_recovery() {
     assert_eq!(script.conn.stats().timeouts, 1);
 }
 
-/// With profile `linux`, only RACK marks records lost (SK-2, SK-4). Lost records are sent first, in ascending
-/// order, followed by new data. A hole that RACK has not marked lost is not retransmitted, even if there is
-/// nothing else to send.
+/// With profile `linux`, only RACK marks records lost (SK-2, SK-4). The sender sends lost records first, in
+/// ascending order, and then new data. It does not retransmit a hole that RACK has not marked lost, even if
+/// there is nothing else to send.
 #[test]
 fn sk_4_what_is_sent_next() {
     let mut script = Script::warm(Algorithm::Cubic, 20);
@@ -170,15 +170,15 @@ fn fr_1_limited_transmit() {
 }
 
 /// A loss among data sent during recovery is a new congestion event. The ACK that ends the first recovery
-/// begins the second one, as in Linux. The second recovery begins although the retransmission has already
-/// been sent and no record is newly marked lost.
+/// begins the second one, as in Linux. It begins although the lost segment has already been retransmitted and
+/// no record is newly marked lost.
 #[test]
 fn a_loss_within_recovery_begins_the_next() {
     let mut script = Script::warm(Algorithm::Reno, 20);
     let (start, una) = (script.elapsed().as_millis(), script.conn.sender.snd_una);
     let at = |i: u64| una + i * MSS;
     script.write(100 * MSS);
-    // Segment 0 is lost. Segments 20 and 21 are sent by limited transmit, and later segments during recovery.
+    // Segment 0 is lost. Limited transmit sends segments 20 and 21, and later segments leave during recovery.
     for i in 1..20 {
         script.ack(start + 99 + i, una, &[(at(1), at(i + 1))]);
     }
@@ -186,8 +186,8 @@ fn a_loss_within_recovery_begins_the_next() {
         (script.conn.stats().recoveries, script.conn.sender.decision.control.ssthresh / MSS)
     };
     assert_eq!(state(&script), (1, 10));
-    // Segment 22 is also lost. Three segments above segment 22 reveal its loss, and segment 22 is
-    // retransmitted.
+    // Segment 22 is also lost. Three segments above segment 22 reveal its loss, and the sender retransmits
+    // it.
     script.ack(start + 205, una, &[(at(23), at(26)), (at(1), at(22))]);
     script.ack(start + 230, at(22), &[(at(23), at(26))]);
     assert_eq!(state(&script), (2, 5));
@@ -232,8 +232,8 @@ fn fr_4_two_losses_in_a_window() {
 
 use crate::recovery::Phase;
 
-/// Returns the number of segments sent per SACK. The first segment of a flight of twenty is lost, the amount
-/// of data is unlimited, and SACKs arrive 1 ms apart, so that TSO deferral holds back nothing.
+/// Returns the number of segments sent per SACK. The first segment of a flight of twenty is lost, and the
+/// amount of data is unlimited. The SACKs arrive 1 ms apart, so that TSO deferral delays nothing.
 fn sends_per_sack(cc: Algorithm) -> (Vec<u64>, Script, u64) {
     let mut script = Script::warm(cc, 20);
     let (start, una) = (script.elapsed().as_millis(), script.conn.sender.snd_una);
@@ -248,7 +248,7 @@ fn sends_per_sack(cc: Algorithm) -> (Vec<u64>, Script, u64) {
 }
 
 /// Reno halves its window (PRR-1, G-6). After limited transmit, every other SACK releases a segment until the
-/// flight size reaches `ssthresh`. Each transmission is the same as in Linux.
+/// flight size reaches `ssthresh`. Each transmission matches Linux.
 #[test]
 fn prr_1_reno() {
     let (sends, mut script, una) = sends_per_sack(Algorithm::Reno);
@@ -261,7 +261,7 @@ fn prr_1_reno() {
     assert_eq!(script.windows(), (10, 10));
 }
 
-/// CUBIC reduces a window of twenty segments by the factor 0.7 (PRR-2, G-6).
+/// CUBIC multiplies a window of twenty segments by 0.7 (PRR-2, G-6).
 #[test]
 fn prr_2_cubic() {
     let (sends, script, _) = sends_per_sack(Algorithm::Cubic);
@@ -270,8 +270,8 @@ fn prr_2_cubic() {
     assert_eq!(script.conn.sender.decision.control.ssthresh, 14 * MSS);
 }
 
-/// If fifteen of twenty segments are lost, no ACK releases more than the delivered amount plus one segment
-/// (RFC 9937; PRR-4).
+/// If fifteen of twenty segments are lost, no ACK releases more than it delivered plus one segment (RFC 9937;
+/// PRR-4).
 #[test]
 fn prr_4_heavy_loss() {
     let mut script = Script::warm(Algorithm::Reno, 20);
@@ -297,7 +297,8 @@ fn prr_6_nothing_delivered_nothing_sent() {
 }
 
 /// The last segment is lost, and the tail loss probe repairs the loss (RFC 8985 section 7; TLP-2). No SACK
-/// reveals the loss, so the window is reduced only when later data is acknowledged without a D-SACK.
+/// reveals the loss, so the sender reduces its window only when the peer acknowledges later data without a
+/// D-SACK.
 #[test]
 fn tlp_2_a_repaired_tail_costs_one_reduction() {
     let mut script = Script::warm(Algorithm::Reno, 20);
@@ -319,8 +320,8 @@ fn tlp_2_a_repaired_tail_costs_one_reduction() {
     assert_eq!(script.conn.stats().timeouts, 0);
 }
 
-/// Nothing was lost, but the ACKs were late (RFC 8985 section 7; TLP-3). The ACK of the original segments
-/// does not decide the outcome; the D-SACK for the probe shows that nothing was lost.
+/// Nothing is lost, but the ACKs are late (RFC 8985 section 7; TLP-3). The ACK of the original segments does
+/// not decide the outcome; only the D-SACK for the probe shows that nothing was lost.
 #[test]
 fn tlp_3_a_needless_probe_costs_nothing() {
     let mut script = Script::warm(Algorithm::Reno, 20);

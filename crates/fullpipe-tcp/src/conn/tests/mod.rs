@@ -1,7 +1,7 @@
 //! Tests of connections in virtual time, driven by a script or by another connection.
 //!
-//! Tests are named after the check in `docs/evidence/conformance.md` that they cover, and read like a segment
-//! diagram:
+//! Each test is named after the check in `docs/evidence/conformance.md` that it covers, and reads like a
+//! segment diagram:
 //!
 //! ```text
 //!   script.write(5 * MSS);
@@ -10,7 +10,7 @@
 //!   script.sent(&["125 ms data 0..1448"]);    the segments sent meanwhile, and when
 //! ```
 //!
-//! Offsets count from the first octet after the SYN, times from the end of the handshake.
+//! Offsets count from the first octet after the SYN, and times from the end of the handshake.
 
 mod close;
 mod copies;
@@ -45,7 +45,7 @@ const MSS: u64 = 1448;
 const START: Instant = Instant::from_nanos(1_000_000_000);
 /// RTT of the path in a script, in ms.
 const RTT: u64 = 100;
-/// Window scale shift of the simulated peer, which its SYN-ACK fixes for the connection.
+/// Window scale shift that the simulated peer sends in its SYN-ACK, in force for the whole connection.
 const SHIFT: u8 = 10;
 const PEER_ISS: SeqNum = SeqNum(7_000);
 
@@ -101,7 +101,7 @@ impl Script {
     }
 
     /// Creates a client with controller `cc` whose congestion window has grown in slow start from ten to
-    /// `window` segments. Time continues from the last ACK.
+    /// `window` segments. The clock is then at the time of the last ACK.
     fn warm(cc: Algorithm, window: u64) -> Self {
         Self::warm_with(config(cc), window)
     }
@@ -171,7 +171,7 @@ impl Script {
         self.flush();
     }
 
-    /// Injects an ACK of all data below `ack` at time `at` in ms, with SACK blocks, newest first.
+    /// Injects an ACK of all data below `ack` at time `at` in ms, with SACK blocks in the order newest first.
     fn ack(&mut self, at: u64, ack: u64, sack: &[(u64, u64)]) {
         self.run(at);
         let mut segment = self.segment(self.peer_sent, 0, ack);

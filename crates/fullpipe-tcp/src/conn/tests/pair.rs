@@ -1,4 +1,4 @@
-//! Two connections, and a path on which the test determines the fate of each segment.
+//! Two connections, and a path on which the test decides whether each segment arrives.
 
 use super::driver::{self, InFlight};
 use super::*;

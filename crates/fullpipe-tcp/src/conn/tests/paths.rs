@@ -1,4 +1,4 @@
-//! Tests of connections that use and fill path memory.
+//! Tests of connections that read and write path memory.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -12,8 +12,9 @@ use crate::memory::{Memory, MemorySummary, PathMemory, Recollection, SenderTotal
 
 const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 
-/// Makes a connection that uses `memory` and sends `segments`, on a path that loses the data segments that `lost`
-/// selects by number. It begins at the second `begin`. Returns the launch window, and what the connection leaves.
+/// Runs a connection that uses `memory` and sends `segments`, on a path that loses the data segments whose numbers
+/// `lost` selects. The connection starts at the second `begin`. Returns the launch window, and the measurements of the
+/// connection.
 fn visited(
     memory: &mut Memory,
     begin: u64,
@@ -46,8 +47,8 @@ fn visited(
     (window, visit, pair.client.sender_totals())
 }
 
-/// A prefix on which connections lose a fifth of their first flights launches with 44, 32, 20 and then 10 segments.
-/// Thirty clean launches later, it is back at 44.
+/// If connections to a prefix lose a fifth of their first flights, the following connections launch with 44, 32, 20 and
+/// then 10 segments. After thirty launches without loss, the launch window is back at 44 segments.
 #[test]
 fn the_governor_follows_the_losses_of_first_flights() {
     let mut memory = Memory::new(1, Rate::from_bps(10_000_000_000));
@@ -66,8 +67,8 @@ fn the_governor_follows_the_losses_of_first_flights() {
     assert_eq!((clean[0], clean[9], clean[10], clean[20], clean[29], clean[30]), (10, 10, 20, 32, 32, 44));
 }
 
-/// The kill switch acts on a host whose first flights lose a fifth and whose later data arrives, and not on one whose
-/// data is lost at the same rate throughout: there, the path is the reason.
+/// The kill switch acts if the first flights of a host lose a fifth of their data but its later data arrives. It does
+/// not act if all data is lost at the same rate, because then the path causes the losses.
 #[test]
 fn first_flights_that_overflow_trip_the_kill_switch() {
     let reason = |lost: fn(u64) -> bool| {
@@ -84,7 +85,7 @@ fn first_flights_that_overflow_trip_the_kill_switch() {
     assert_eq!(reason(|_| false), None);
 }
 
-/// A connection knows the random loss that earlier ones have measured, so that surge copies its first
+/// A connection knows the random loss that earlier connections have measured, so surge copies its first
 /// retransmissions. After the kill switch has acted, surge starts like BBRv1, with ten segments.
 #[test]
 fn a_connection_starts_with_what_is_known() {

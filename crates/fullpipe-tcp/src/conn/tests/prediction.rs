@@ -32,8 +32,8 @@ fn transfer(cc: Algorithm, tunables: Tunables, loss_ppm: u64, predicts: bool) ->
 }
 
 /// With and without header prediction, the same segments leave at the same times, and both ends reach the
-/// same state. The transfers include losses, late arrivals and pauses, and data in both directions,
-/// alternating or simultaneous.
+/// same state. The transfers include losses, late arrivals, pauses, and data in both directions, one after
+/// the other or simultaneously.
 #[test]
 fn a_predicted_segment_does_what_any_segment_does() {
     for cc in [

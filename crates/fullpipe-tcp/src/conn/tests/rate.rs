@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// If the application does not fill the window, the samples of all data sent until the flight is delivered
-/// are marked application-limited (DR-6).
+/// If the application does not fill the window, the connection marks the samples of all data as
+/// application-limited until the flight is delivered (DR-6).
 #[test]
 fn dr_6_application_limited() {
     let mut script = Script::warm(Algorithm::Reno, 40);
@@ -48,7 +48,7 @@ fn dr_7_at_the_edge_of_the_window() {
 fn dr_8_window_limited_is_not_application_limited() {
     let mut script = Script::client(config(Algorithm::Reno));
     script.write(50 * MSS);
-    // The congestion window is ten segments, and the peer has room for four from its first ACK on.
+    // The congestion window is ten segments, and from its first ACK on, the peer has room for only four.
     script.window = 6;
     for i in 1..=20 {
         script.ack(100 + i, i * MSS, &[]);
@@ -71,14 +71,14 @@ fn dr_9_a_stretch_ack() {
     script.ack(100, 10 * MSS, &[]);
     assert_eq!(script.conn.stats().acks, 1);
     assert_eq!(script.conn.snapshot().delivered, 10 * MSS);
-    // Ten segments delivered in 100 ms are a rate of 1.158 Mbit/s.
+    // Ten segments in 100 ms correspond to a rate of 1.158 Mbit/s.
     let (name, bandwidth) = script.conn.sender.decision.status().values[0];
     assert_eq!((name, bandwidth.round()), ("bw", (80 * MSS) as f64 / 0.1));
 }
 
 /// In the RFC profile, the application-limited check runs on a write, on an ACK, and when a timer fires, so
-/// the tail loss probe yields an application-limited sample. In the Linux profile, only a write runs it
-/// (DR-12).
+/// the tail loss probe yields an application-limited sample. In the Linux profile, the check runs only on a
+/// write (DR-12).
 #[test]
 fn dr_12_a_timer_asks_too() {
     for (tunables, asks) in [(Tunables::LINUX, false), (Tunables::RFC, true)] {
@@ -90,7 +90,8 @@ fn a_timer_asks(tunables: Tunables, asks: bool) {
     let mut script = Script::warm_with(Config { tunables, ..config(Algorithm::Reno) }, 20);
     let (start, una) = (script.elapsed().as_millis(), script.conn.sender.snd_una);
     script.write(20 * MSS);
-    // The window was full before this ACK. After the ACK it has room, and there is no data to fill it.
+    // The window was full before this ACK. After the ACK, the window has room, but there is no data to fill
+    // it.
     script.ack(start + 100, una + 10 * MSS, &[]);
     assert!(!script.conn.sender.rate.is_app_limited());
     script.run(start + 310);

@@ -17,10 +17,10 @@ fn read_data(script: &mut Script, at: u64, seq: u64, len: u64) {
     script.flush();
 }
 
-/// If single segments arrive 120 ms apart, about twenty ACKs are immediate, and then the delays double up to
-/// the RTT (ACK-1, G-8). Linux sends 20 immediate ACKs, and then delays ACKs by 44, 84 and 105-108 ms. In
-/// this test, times are exact, and one or two more ACKs are immediate, because the initial window differs
-/// from Linux's by a few segments.
+/// If single segments arrive 120 ms apart, the connection sends about twenty immediate ACKs, and then doubles
+/// the delay of each ACK up to the RTT (ACK-1, G-8). Linux sends 20 immediate ACKs, and then delays ACKs by
+/// 44, 84 and 105-108 ms. In this test, times are exact, and one or two more ACKs are immediate, because the
+/// initial window differs from Linux's by a few segments.
 #[test]
 fn ack_1_quick_phase() {
     let mut script = receiver();
@@ -34,8 +34,8 @@ fn ack_1_quick_phase() {
     assert_eq!(delays[immediate..immediate + 4], [40, 80, 100, 100]);
 }
 
-/// Long after the quick-ACK phase, two full segments are acknowledged at once, and a single segment is not
-/// (RFC 5681 section 4.2; ACK-2).
+/// Long after the quick-ACK phase, two full segments together cause an immediate ACK, and a single segment
+/// does not (RFC 5681 section 4.2; ACK-2).
 #[test]
 fn ack_2_every_second_segment() {
     let mut script = receiver();
@@ -51,7 +51,7 @@ fn ack_2_every_second_segment() {
     script.sent(&[&format!("4800 ms ack {}", 42 * MSS)]);
 }
 
-/// The arrival of readable data is reported only once for several segments.
+/// For several segments, the connection reports only once that data is readable.
 #[test]
 fn events_are_told_once_and_in_order() {
     let mut script = receiver();
@@ -94,12 +94,12 @@ fn ack_5_duplicate() {
     script.sent(&["1000 ms ack 2896 sack 0..1448", "1001 ms ack 2896 sack 1448..1548"]);
 }
 
-/// SACK compression: above a hole, three ACKs leave at once. Further ACKs are combined after a millisecond,
-/// at most 44 into one ACK.
+/// SACK compression: above a hole, the first three ACKs leave at once. Each further ACK waits for a
+/// millisecond and covers the segments that arrive meanwhile, at most 44.
 #[test]
 fn sack_compression() {
     let mut script = receiver();
-    // Quick ACKs come first, also above a hole, so they are spent here.
+    // Quick ACKs take precedence, also above a hole, so use them up first.
     for i in 0..40 {
         read_data(&mut script, 120 * i, i * MSS, MSS);
     }
@@ -113,12 +113,12 @@ fn sack_compression() {
     script.run(4810);
     let (hole, end) = (40 * MSS, 61 * MSS);
     script.sent(&[&format!("4801100 us ack {hole} sack {}..{end}", hole + MSS)]);
-    // The filled hole is acknowledged at once.
+    // The connection acknowledges the filled hole at once.
     script.data(4830, hole, MSS);
     script.sent(&[&format!("4830 ms ack {end}")]);
 }
 
-/// A new connection acknowledges every segment, also above a hole (Linux: `__tcp_ack_snd_check`).
+/// A new connection acknowledges every segment at once, even above a hole (Linux: `__tcp_ack_snd_check`).
 #[test]
 fn quick_acks_come_before_compression() {
     let mut script = receiver();
@@ -129,8 +129,8 @@ fn quick_acks_come_before_compression() {
 }
 
 /// The ACK of a FIN waits for this side's own FIN, which carries it (Linux: `tcp_fin`). The ACK does not wait
-/// if no data came before the FIN, because no delay could be measured. Nor does the ACK wait if this side's
-/// FIN has already been sent, because no segment would carry the ACK.
+/// if no data arrived before the FIN, because then the receiver has measured no delay. Nor does the ACK wait
+/// if this side has already sent its FIN, because then no segment would carry the ACK.
 #[test]
 fn the_ack_of_a_fin_waits_for_a_close() {
     let fin = |script: &Script, at: u64| {
@@ -164,8 +164,8 @@ fn the_ack_of_a_fin_waits_for_a_close() {
     script.sent(&["20 ms ack 1"]);
 }
 
-/// The right edge of the window never moves left, whatever arrives and however slowly the application reads
-/// (WS-4, the counterpart of TCP-7).
+/// The right edge of the window never moves left, regardless of what arrives and how slowly the application
+/// reads (WS-4, the counterpart of TCP-7).
 #[test]
 fn ws_4_the_edge_never_moves_back() {
     let mut script = receiver();
@@ -175,7 +175,7 @@ fn ws_4_the_edge_never_moves_back() {
         let len = 1 + fullpipe_units::draw(3, 0, i) % MSS;
         let room = edge.max(20_000) - next;
         if room > 2 * MSS {
-            // One segment in five is preceded by a segment above a hole.
+            // Before every fifth segment, a segment arrives above a hole.
             if i.is_multiple_of(5) {
                 script.data(i, next + len, len);
             }
@@ -196,8 +196,8 @@ fn ws_4_the_edge_never_moves_back() {
     assert!(next > 500_000);
 }
 
-/// An application that reads one byte at a time does not cause a window update per byte (RFC 9293 section
-/// 3.8.6.2.2; SWS-1).
+/// An application that reads one byte at a time does not cause a window update for every byte (RFC 9293
+/// section 3.8.6.2.2; SWS-1).
 #[test]
 fn sws_1_no_update_for_a_few_bytes() {
     let mut script = receiver();
@@ -231,8 +231,8 @@ fn drs_5_a_fixed_buffer() {
     }
 }
 
-/// New data with an older timestamp is answered but not accepted (RFC 7323 section 5; PAWS-1). A pure ACK
-/// with an older timestamp is accepted (PAWS-5).
+/// The connection answers new data with an older timestamp, but does not accept the data (RFC 7323 section 5;
+/// PAWS-1). A pure ACK with an older timestamp is accepted (PAWS-5).
 #[test]
 fn paws_1_old_timestamp() {
     let mut script = receiver();
@@ -258,8 +258,8 @@ fn paws_4_timestamp_wrap() {
     assert_eq!((script.conn.received(), script.conn.receiver.ts_recent), (MSS, 3));
 }
 
-/// A SYN on an established connection is answered with a challenge ACK, resets nothing and consumes no
-/// sequence number (RFC 5961 section 4.2; CH-1, CH-5). A second SYN within half a second is not answered.
+/// A SYN on an established connection causes a challenge ACK, resets nothing and consumes no sequence number
+/// (RFC 5961 section 4.2; CH-1, CH-5). A second SYN within half a second causes no ACK.
 #[test]
 fn ch_1_syn_is_challenged() {
     for seq in [PEER_ISS, PEER_ISS.plus(1), PEER_ISS.plus(5000), SeqNum(0x8000_0000)] {
@@ -278,7 +278,7 @@ fn ch_1_syn_is_challenged() {
 }
 
 /// A reset is accepted only at the next expected octet (RFC 5961 section 3.2; CH-2, G-10). Elsewhere in the
-/// window, a reset is answered with a challenge ACK; outside the window, it is ignored.
+/// window, a reset causes a challenge ACK; outside the window, it is ignored.
 #[test]
 fn ch_2_resets() {
     for (seq, state, lines) in [
@@ -297,7 +297,7 @@ fn ch_2_resets() {
     }
 }
 
-/// An old ACK that is replayed with a larger window changes nothing (RFC 9293 section 3.10.7.4; TCP-5).
+/// A replayed old ACK with a larger window changes nothing (RFC 9293 section 3.10.7.4; TCP-5).
 #[test]
 fn tcp_5_old_window() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -311,8 +311,8 @@ fn tcp_5_old_window() {
     assert_eq!(script.conn.snapshot().rwnd, 100 << 10);
 }
 
-/// An ACK of data that was never sent is answered and acknowledges nothing (RFC 9293 section 3.10.7.4;
-/// TCP-6).
+/// An ACK of data that was never sent acknowledges nothing, but the connection answers it (RFC 9293 section
+/// 3.10.7.4; TCP-6).
 #[test]
 fn tcp_6_ack_of_the_future() {
     let mut script = Script::client(config(Algorithm::Reno));

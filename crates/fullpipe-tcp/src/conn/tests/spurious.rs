@@ -1,4 +1,4 @@
-//! Tests of spurious recoveries and of undoing them.
+//! Tests of spurious recoveries, and of how the sender undoes them.
 
 use super::*;
 use crate::recovery::Phase;
@@ -20,14 +20,14 @@ fn late_flight() -> (Script, u64, u64) {
     (script, start, una)
 }
 
-/// The path pauses until after the timeout, and nothing is lost (RFC 5682; FRTO-1). After one retransmission,
+/// The path pauses until after the timeout, but nothing is lost (RFC 5682; FRTO-1). After one retransmission,
 /// the window and `ssthresh` are restored. The SACK-based variant of F-RTO needs no timestamps.
 #[test]
 fn frto_1_a_delay_spike() {
     for eifel in [false, true] {
         let (mut script, start, una) = late_flight();
         let before = script.windows();
-        // First the tail loss probe carries new data, and then the timeout expires.
+        // The tail loss probe leaves first, with new data; then the timeout expires.
         script.run(start + 600);
         assert_eq!(script.conn.stats().retransmits, 1);
         assert_eq!(script.windows(), (1, 10));
@@ -58,8 +58,8 @@ fn frto_1_a_long_delay_spike() {
     assert_eq!(script.conn.stats().retransmits, 3);
 }
 
-/// The whole flight was lost (RFC 5682; FRTO-2). The first ACK releases new data, and the SACK of that data
-/// confirms the loss. Conventional slow start follows, and nothing is undone.
+/// The whole flight is lost (RFC 5682; FRTO-2). The first ACK releases new data, and the SACK of that data
+/// confirms the loss. Conventional slow start follows, and the sender undoes nothing.
 #[test]
 fn frto_2_real_loss() {
     let (mut script, start, una) = late_flight();
@@ -83,7 +83,7 @@ fn frto_2_real_loss() {
     assert_eq!(script.conn.sender.recovery.phase, Phase::Open);
 }
 
-/// The reduction is undone if every retransmission of the episode is reported in a D-SACK (RFC 3708; UN-1). A
+/// The sender undoes the reduction if D-SACKs report every retransmission of the episode (RFC 3708; UN-1). A
 /// D-SACK for only one of two retransmissions is not enough (RFC 3708; UN-3).
 #[test]
 fn un_1_and_3_all_duplicates() {
@@ -91,7 +91,7 @@ fn un_1_and_3_all_duplicates() {
         let (mut script, start, una) = late_flight();
         let before = script.windows();
         let at = |i: u64| una + i * MSS;
-        // Segments 0 and 1 are late, and all other segments arrive. Segments 0 and 1 are retransmitted.
+        // Segments 0 and 1 are late; all other segments arrive. Segments 0 and 1 are retransmitted.
         for i in 2..20 {
             script.ack(start + 100, una, &[(at(2), at(i + 1))]);
         }
@@ -106,16 +106,16 @@ fn un_1_and_3_all_duplicates() {
     }
 }
 
-/// A D-SACK is recognised below the cumulative ACK, and also above it if it lies within the next block (RFC
-/// 2883; UN-5). The spuriously retransmitted segment also crossed the path and counts as delivered. A
-/// duplicate created by the network does not count.
+/// The sender recognises a D-SACK below the cumulative ACK, and also above it if the D-SACK lies within the
+/// next block (RFC 2883; UN-5). The segment that was retransmitted needlessly also crossed the path, so it
+/// counts as delivered. A duplicate created by the network does not count.
 #[test]
 fn un_5_spurious_retransmissions_are_delivered() {
     for above in [false, true] {
         let (mut script, start, una) = late_flight();
         let at = |i: u64| una + i * MSS;
         let delivered = |script: &Script| script.conn.snapshot().delivered / MSS;
-        // The network has duplicated a segment that was sent once.
+        // The network has duplicated a segment that the sender sent once.
         script.ack(start + 100, una, &[(at(4), at(5)), (at(4), at(5))]);
         let before = delivered(&script);
         script.ack(start + 100, una, &[(at(4), at(5)), (at(4), at(5))]);

@@ -3,10 +3,11 @@
 
 use super::*;
 
-/// One segment remains unacknowledged (G-3, RTO-4, TLP-1). The probe timeout, which is 2 SRTT + 200 ms to
-/// allow for a delayed ACK, is longer than the retransmission timeout (SRTT + 200 ms), so the probe leaves
-/// when the latter is due, and the retransmission timeout then restarts. Linux sends the probe after 311-332
-/// ms, and then retransmits at intervals of 320, 640 and 1248 ms.
+/// One segment remains unacknowledged (G-3, RTO-4, TLP-1). To allow for a delayed ACK, the probe timeout is 2
+/// SRTT + 200 ms. The retransmission timeout of SRTT + 200 ms is shorter, so the probe leaves when the
+/// retransmission timeout is due, which then restarts. The retransmission timeout of SRTT + 200 ms is
+/// shorter, so the probe leaves when it is due, and the retransmission timeout then restarts. Linux sends the
+/// probe after 311-332 ms, and then retransmits at intervals of 320, 640 and 1248 ms.
 #[test]
 fn g_3_one_segment_and_silence() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -45,8 +46,8 @@ fn tlp_1_five_segments_and_silence() {
     }
 }
 
-/// A tail loss probe carries new data if any is available, because new data may reveal the loss and is never
-/// wasted.
+/// A tail loss probe carries new data if any is available, because new data may reveal the loss and is useful
+/// in any case.
 #[test]
 fn a_probe_prefers_new_data() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -79,8 +80,8 @@ fn rto_2_slack_of_200_ms() {
     assert_eq!(script.conn.sender.recovery.rto.timeout(&script.conn.sender.rtt).as_millis(), 300);
 }
 
-/// A timeout sets the window to one segment and `ssthresh` to half the window, and marks all records older
-/// than a round trip lost (RTO-7). Recovery then proceeds in slow start.
+/// A timeout sets the window to one segment and `ssthresh` to half of the previous window, and marks all
+/// records older than a round trip lost (RTO-7). Recovery then proceeds in slow start.
 #[test]
 fn rto_7_loss_window() {
     let mut script = Script::warm(Algorithm::Reno, 20);
@@ -143,9 +144,9 @@ fn progress_ends_the_back_off() {
     assert!(script.conn.poll_timeout().is_never(), "nothing is outstanding");
 }
 
-/// ACKs were lost for several seconds (Karn's rule, RFC 6298 section 3; RTO-5). Then one ACK covers a
-/// retransmission and a segment that was sent once, long ago. This ACK does not indicate an RTT of seconds;
-/// the peer's timestamp echo gives the real RTT.
+/// ACKs are lost for several seconds (Karn's rule, RFC 6298 section 3; RTO-5). Then one ACK covers a
+/// retransmission, and a segment that was sent once, several seconds before. This ACK does not indicate an
+/// RTT of seconds; the peer's timestamp echo gives the real RTT.
 #[test]
 fn rto_5_an_ambiguous_ack_is_not_a_long_rtt() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -159,8 +160,8 @@ fn rto_5_an_ambiguous_ack_is_not_a_long_rtt() {
     assert!(srtt <= ms(101), "{srtt}");
 }
 
-/// If no segment is acknowledged, one segment is sent per timeout, whatever the earlier window (INV-4,
-/// INV-6).
+/// If the peer acknowledges nothing, the sender sends one segment per timeout, regardless of the earlier
+/// window (INV-4, INV-6).
 #[test]
 fn inv_6_total_loss_ends_in_silence() {
     for cc in [Algorithm::Reno, Algorithm::Cubic, Algorithm::Bbr1] {
@@ -188,8 +189,8 @@ fn closed_window() -> Script {
 }
 
 /// The first probe leaves after one RTO, and then the interval doubles (RFC 9293 section 3.8.6.1; ZWP-1).
-/// Probes have no payload, and their sequence number is one octet below `una`. Linux sends them after 309,
-/// 949, 2197, 4821 and 9941 ms with an RTO of 304 ms.
+/// Probes have no payload, and their sequence number is one octet below `una`. With an RTO of 304 ms, Linux
+/// sends them after 309, 949, 2197, 4821 and 9941 ms.
 #[test]
 fn zwp_1_probe_times() {
     let mut script = closed_window();
@@ -204,8 +205,8 @@ fn zwp_1_probe_times() {
     assert_eq!(script.conn.stats().timeouts, 0);
 }
 
-/// As long as probes are answered, the connection continues to send them at intervals of at most 120 s (RFC
-/// 9293 section 3.8.6.1; ZWP-2). After fifteen unanswered probes, the connection gives up.
+/// As long as the peer answers the probes, the connection continues to send them at intervals of at most 120
+/// s (RFC 9293 section 3.8.6.1; ZWP-2). After fifteen unanswered probes, the connection gives up.
 #[test]
 fn zwp_2_patience_while_answered() {
     let mut script = closed_window();
@@ -257,7 +258,8 @@ fn zwp_3_a_window_probe_is_answered() {
     }
 }
 
-/// When the window reopens, there is no slow start, no back-off and no loss (ZWP-4).
+/// When the window reopens, the connection does not enter slow start, ends the back-off, and marks nothing
+/// lost (ZWP-4).
 #[test]
 fn zwp_4_reopening_costs_nothing() {
     let mut script = closed_window();
@@ -273,8 +275,8 @@ fn zwp_4_reopening_costs_nothing() {
     assert_eq!((snapshot.lost, snapshot.stats.retransmits), (0, 0));
 }
 
-/// A peer that shrinks its window receives no new data beyond the window, but lost data is still
-/// retransmitted (RFC 9293 section 3.8.6; TCP-7).
+/// If the peer shrinks its window, the sender sends no new data beyond the window, but still retransmits lost
+/// data there (RFC 9293 section 3.8.6; TCP-7).
 #[test]
 fn tcp_7_a_shrunk_window() {
     let mut script = Script::client(config(Algorithm::Reno));

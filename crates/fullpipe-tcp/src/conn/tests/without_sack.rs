@@ -22,9 +22,9 @@ fn flight(cc: Algorithm) -> (Script, u64, u64) {
 }
 
 /// The first of twenty segments is lost (RFC 6582; FR-1, FR-2). Two duplicate ACKs release new data, and the
-/// third triggers the retransmission. PRR then sets the window and sends as much as with SACK, as in Linux.
-/// The ACK that ends recovery leaves the window at `ssthresh`. The duplicate ACKs arrive 1 ms apart, so that
-/// TSO deferral holds back nothing.
+/// third triggers the retransmission. PRR then sets the window, and the sender sends as much as with SACK, as
+/// in Linux. The ACK that ends recovery leaves the window at `ssthresh`. The duplicate ACKs arrive 1 ms
+/// apart, so that TSO deferral delays nothing.
 #[test]
 fn fr_2_one_hole() {
     for (cc, ssthresh, expected) in [
@@ -52,8 +52,8 @@ fn fr_2_one_hole() {
     }
 }
 
-/// Two holes in a window of twenty segments are repaired in one round trip each, with one reduction and no
-/// timeout (RFC 6582; FR-3, FR-4).
+/// The sender repairs two holes in a window of twenty segments in one round trip each, with one reduction and
+/// no timeout (RFC 6582; FR-3, FR-4).
 #[test]
 fn fr_3_and_4_two_holes() {
     let (mut script, start, una) = flight(Algorithm::Reno);
@@ -63,7 +63,7 @@ fn fr_3_and_4_two_holes() {
         script.ack(start + 100 + i, una, &[]);
     }
     script.clear();
-    // The retransmission arrives, and all segments below 10 are acknowledged.
+    // The retransmission arrives, and the peer acknowledges all segments below 10.
     script.ack(start + 202, at(10), &[]);
     assert!(script.lines[0].ends_with(&format!("data {}..{}", at(10), at(11))), "{:?}", script.lines);
     assert!(matches!(script.conn.sender.recovery.phase, Phase::Recovery { .. }), "FR-3: it goes on");
@@ -76,7 +76,7 @@ fn fr_3_and_4_two_holes() {
 }
 
 /// Spurious retransmissions after a timeout cause duplicate ACKs (RFC 6582; FR-5). The duplicate ACKs start
-/// no recovery until newer data has been acknowledged.
+/// no recovery until the peer has acknowledged newer data.
 #[test]
 fn fr_5_echoes_of_a_timeout() {
     let (mut script, start, una) = flight(Algorithm::Reno);
@@ -189,8 +189,8 @@ fn a_filled_hole_acquits_nobody() {
     assert_eq!(script.conn.sender.decision.control.ssthresh, 10 * MSS);
 }
 
-/// With every congestion controller, one loss per 400 segments is repaired without a timeout. The receiver
-/// does not delay any duplicate ACK.
+/// With every congestion controller, the sender repairs one loss per 400 segments without a timeout. The
+/// receiver does not delay any duplicate ACK.
 #[test]
 fn single_losses_need_no_timeout() {
     for cc in Algorithm::ALL {
@@ -211,9 +211,9 @@ fn single_losses_need_no_timeout() {
     }
 }
 
-/// At 1 % random loss, timeouts occur only for the losses that RFC 6582 cannot repair: a lost retransmission,
-/// the loss of a segment just after a recovery, and a window too small for three duplicate ACKs. For 401
-/// losses, Reno has 22 timeouts and CUBIC has 24.
+/// At 1 % random loss, a timeout occurs only for losses that RFC 6582 cannot repair: a lost retransmission, a
+/// loss just after a recovery, and a loss in a window too small for three duplicate ACKs. For 401 losses,
+/// Reno has 22 timeouts and CUBIC has 24.
 #[test]
 fn one_percent_at_random() {
     for cc in [Algorithm::Reno, Algorithm::Cubic] {

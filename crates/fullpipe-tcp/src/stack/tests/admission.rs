@@ -32,7 +32,7 @@ fn reset() -> Flags {
     Flags::RST.with(Flags::ACK)
 }
 
-/// A held SYN is answered once the listener admits connections, without another SYN of the client. A
+/// Once the listener admits connections, it answers a held SYN without another SYN from the client. A
 /// retransmitted SYN gets no second answer.
 #[test]
 fn a_held_syn_is_answered_later() {
@@ -61,7 +61,7 @@ fn a_refused_syn_gets_a_reset() {
     assert_eq!(pair.ends[1].connections(), 0);
 }
 
-/// A flood of SYNs during the decision keeps at most as many SYNs as the backlog.
+/// If a flood of SYNs arrives while SYNs are held, the listener keeps at most as many SYNs as the backlog.
 #[test]
 fn held_syns_are_bounded() {
     let mut pair = Pair::v4();

@@ -74,7 +74,8 @@ fn syn_1_a_flood_keeps_nobody_out() {
     assert!(read[..3_000].iter().all(|byte| *byte == 7));
 }
 
-/// None of 2^20 guessed cookies is accepted while the listener expects replies to cookies (RFC 4987; SYN-2).
+/// The stack accepts none of 2^20 guessed cookies while the listener expects replies to cookies (RFC 4987;
+/// SYN-2).
 #[test]
 fn syn_2_guesses_are_no_cookies() {
     let mut end = stack(server().ip(), 9);
@@ -105,8 +106,8 @@ fn echo(syn: &Segment, iss: SeqNum, stamp: Option<u32>) -> Segment {
     }
 }
 
-/// A cookie is valid for at least one minute and invalid after two minutes, whatever the second in which it
-/// was created (SYN-3).
+/// A cookie is valid for at least one minute and invalid after two minutes, regardless of the second in which
+/// it was created (SYN-3).
 #[test]
 fn syn_3_cookies_go_stale() {
     let (_, segment) = syn(1, 77, false);
@@ -141,7 +142,7 @@ fn syn_4_the_mss_is_rounded_down() {
 }
 
 /// With timestamps, a returned cookie restores window scale, SACK and ECN exactly (SYN-5). Without
-/// timestamps, these options are not used.
+/// timestamps, the connection does not use these options.
 #[test]
 fn syn_5_options_come_back_in_the_timestamp() {
     for shift in (0..=14).map(Some).chain([None]) {
@@ -181,9 +182,9 @@ fn syn_5_options_come_back_in_the_timestamp() {
     assert_eq!((options.window_scale, options.sack_permitted), (None, false));
 }
 
-/// While the accept queue is full, the third handshake is not completed, although its client considers itself
-/// connected and sends data (SYN-6). Once the accept queue has room, the retransmitted SYN-ACK or the data
-/// completes the handshake, and every byte arrives.
+/// While the accept queue is full, the stack does not complete the handshake of the third client, although
+/// that client considers itself connected and sends data (SYN-6). Once the accept queue has room, the
+/// retransmitted SYN-ACK or the data completes the handshake, and every byte arrives.
 #[test]
 fn syn_6_nobody_accepts() {
     let mut pair = Pair::v4();
@@ -214,9 +215,10 @@ fn syn_6_nobody_accepts() {
     }
 }
 
-/// Between two events, a half-open connection is only its SYN and the progress of its handshake. Its SYN-ACK is
-/// retransmitted at the times of Linux (1, 3, 7, 15 and 31 s), and for a repeated SYN; the final ACK makes the
-/// connection whole, with the RTT since the first SYN-ACK. Without an answer, nothing is left.
+/// Between two events, the stack keeps only the SYN of a half-open connection and the progress of its
+/// handshake. It retransmits the SYN-ACK at the times of Linux (1, 3, 7, 15 and 31 s), and in response to a
+/// repeated SYN. The final ACK restores the whole connection, whose RTT sample starts at the first SYN-ACK.
+/// If no answer arrives, nothing remains.
 #[test]
 fn half_open_connections_are_small() {
     let mut end = stack(server().ip(), 9);
@@ -286,9 +288,9 @@ fn connections_follow_the_mtu_of_the_device() {
     assert_eq!([early, small, large].map(|id| mss(&pair, id)), [1_248, 1_248, 1_448]);
 }
 
-/// In LISTEN, a reset is ignored, and an ACK is answered with a reset whose sequence number is that of the
-/// ACK (RFC 9293 section 3.10.7.2; TCP-3). A reset during the handshake leaves the listener unchanged (RFC
-/// 9293 MUST-11).
+/// In LISTEN, the stack ignores a reset, and answers an ACK with a reset that carries the ACK number as its
+/// sequence number (RFC 9293 section 3.10.7.2; TCP-3). A reset during the handshake leaves the listener
+/// unchanged (RFC 9293 MUST-11).
 #[test]
 fn tcp_3_what_a_listener_answers() {
     let mut end = stack(server().ip(), 1);
@@ -314,7 +316,7 @@ fn tcp_3_what_a_listener_answers() {
 }
 
 /// A port without a listener replies with a reset (RFC 9293 section 3.10.7.1; TCP-4). The queue of replies is
-/// bounded, and packets for other addresses are ignored.
+/// bounded, and the stack ignores packets for other addresses.
 #[test]
 fn tcp_4_a_closed_port_resets() {
     let mut end = stack(server().ip(), 1);

@@ -40,7 +40,7 @@ pub(super) fn packet(stack: &mut Stack, now: Instant) -> Option<Vec<u8>> {
     Some([packet.headers.as_bytes(), packet.payload[0], packet.payload[1]].concat())
 }
 
-/// Returns the expected byte at `offset` in the test stream.
+/// Returns the byte of the test stream at `offset`.
 pub(super) fn pattern(offset: u64) -> u8 {
     (offset ^ offset >> 8 ^ offset >> 16) as u8
 }
@@ -52,10 +52,10 @@ pub(super) struct Pair {
     pub(super) addresses: [SocketAddr; 2],
     flying: BTreeMap<(Instant, u64), (usize, Vec<u8>)>,
     sent: u64,
-    /// Probabilities of loss, duplication and delay, each as the `n` in "one packet in `n`"; zero means
-    /// never.
+    /// Probabilities of loss, duplication and delay, in this order. A value of `n` means one packet in `n`,
+    /// and zero means never.
     pub(super) hostile: [u64; 3],
-    /// Length of the largest packet sent, in bytes.
+    /// Length of the longest packet sent so far, in bytes.
     pub(super) longest: usize,
 }
 
@@ -121,7 +121,7 @@ impl Pair {
         true
     }
 
-    /// Opens a connection and returns the client's connection identifier.
+    /// Opens a connection, and returns its identifier on the client's side.
     pub(super) fn connect(&mut self) -> ConnId {
         let [near, far] = self.addresses;
         self.ends[0].connect(self.now, near, far, config()).expect("free")

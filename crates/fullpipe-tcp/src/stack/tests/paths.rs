@@ -1,4 +1,5 @@
-//! Tests of a stack with path memory: its budgets, what a connection leaves for the next one, and the kill switch.
+//! Tests of a stack with path memory: its budgets, the measurements that one connection leaves for the next one, and
+//! the kill switch.
 
 use std::net::SocketAddr;
 
@@ -23,8 +24,8 @@ fn at(millis: u64) -> Instant {
     Instant::ZERO + Duration::from_millis(millis)
 }
 
-/// Returns the octets beyond ten segments that [`CONNECTIONS`] connections may launch, all of which are established at
-/// once with an RTT of 20 ms, to the clients that `client` chooses.
+/// Returns the number of octets beyond ten segments that [`CONNECTIONS`] connections launch in total. All of them are
+/// established at once, with an RTT of 20 ms, to the clients that `client` selects.
 fn launched_at_once(device: Rate, client: impl Fn(u32) -> SocketAddr) -> u64 {
     let server = SocketAddr::from(([198, 18, 0, 2], 443));
     let most = 2 * CONNECTIONS as usize;
@@ -55,9 +56,9 @@ fn launched_at_once(device: Rate, client: impl Fn(u32) -> SocketAddr) -> u64 {
     windows.map(|window| window.checked_sub(10 * MSS).expect("ten segments")).sum()
 }
 
-/// 10 000 connections at once launch at most 64 KiB beyond ten segments each to one client, 256 KiB to one prefix,
-/// and 5 % of the device's rate for 100 ms in total. Whole segments are granted, so that a part of the budget of the
-/// last one is left.
+/// If 10 000 connections are established at once, they launch at most 64 KiB beyond ten segments to one client, 256 KiB
+/// to one prefix, and in total 5 % of the device's rate for 100 ms. Because only whole segments are granted, a part of
+/// each budget may be left.
 #[test]
 fn budgets_hold_with_ten_thousand_connections() {
     let fast = Rate::from_bps(100_000_000_000);
@@ -67,12 +68,12 @@ fn budgets_hold_with_ten_thousand_connections() {
     spent(launched_at_once(fast, |number| ([10, 0, 0, number as u8], port(number)).into()), 256 << 10);
     let prefixes = |number: u32| ([10, (number >> 8) as u8, number as u8, 1], 1_024).into();
     spent(launched_at_once(Rate::from_bps(1_000_000_000), prefixes), 625_000);
-    // Without a bound that applies, each connection launches 44 segments.
+    // If no budget limits the launches, each connection launches 44 segments.
     let all = launched_at_once(Rate::from_bps(1_000_000_000_000), prefixes);
     assert_eq!(all, u64::from(CONNECTIONS) * 34 * MSS);
 }
 
-/// Downloads 64 kB, ends the connection at both ends, and returns the initial window of the server.
+/// Downloads 64 kB, closes the connection on both sides, and returns the initial window of the server.
 fn download(pair: &mut Pair) -> u64 {
     let (near, far) = (pair.addresses[0], pair.addresses[1]);
     pair.addresses[0] = SocketAddr::new(near.ip(), near.port() + 1);
@@ -99,7 +100,7 @@ fn download(pair: &mut Pair) -> u64 {
     window
 }
 
-/// What a connection has measured is there for the next one as soon as it has ended, and counts in the sums that the
+/// As soon as a connection has ended, its measurements are available to the next one, and count in the sums that the
 /// kill switch observes.
 #[test]
 fn a_connection_leaves_what_it_has_measured() {

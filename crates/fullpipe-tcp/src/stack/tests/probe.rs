@@ -1,4 +1,4 @@
-//! Tests of the probes that outlive a connection.
+//! Tests of the keep-alive probes that outlive their connection.
 
 use fullpipe_units::{Duration, Instant};
 
@@ -6,8 +6,8 @@ use super::{Pair, packet, stack};
 use crate::conn::Event;
 use crate::wire::Checksums;
 
-/// A stack dies during a transfer. The probe that it has left behind makes the peer answer, and the reply of
-/// a host without that connection resets the peer.
+/// A stack disappears during a transfer. A probe that it built earlier makes the peer answer, and the reply
+/// of a host without that connection resets the peer.
 #[test]
 fn a_probe_ends_the_peer_of_a_lost_connection() {
     let mut pair = Pair::v4();
@@ -41,7 +41,7 @@ fn a_probe_ends_the_peer_of_a_lost_connection() {
     assert_eq!(events.last(), Some(&Event::Aborted), "{events:?}");
 }
 
-/// A connection that is half-open, or whose peer has gone, has nothing to ask.
+/// A connection that is half-open or has been reset has no probe.
 #[test]
 fn only_established_connections_have_a_probe() {
     let mut pair = Pair::v4();

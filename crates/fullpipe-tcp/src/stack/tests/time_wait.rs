@@ -27,8 +27,8 @@ fn hear(end: &mut Stack, now: Instant, from: SocketAddr, segment: &Segment) -> O
     first
 }
 
-/// Opens a connection, and closes it from the side of the stack. Returns the client's address, its FIN, and the
-/// last ACK of the stack.
+/// Opens a connection, and closes it on the side of the stack. Returns the client's address, its FIN, and the last ACK
+/// of the stack.
 fn close_first(end: &mut Stack, now: Instant, port: u16) -> (SocketAddr, Segment, Segment) {
     let (from, segment) = syn(port, 100, false);
     let answer = hear(end, now, from, &segment).expect("a SYN-ACK");
@@ -50,8 +50,8 @@ fn close_first(end: &mut Stack, now: Instant, port: u16) -> (SocketAddr, Segment
     (from, reply, last)
 }
 
-/// Of a released connection in TIME-WAIT, a small record is left. It acknowledges a repeated FIN, which prolongs the
-/// state, and ends after two segment lifetimes, or with a reset.
+/// The stack keeps only a small record of a released connection in TIME-WAIT. The record acknowledges a repeated FIN,
+/// which restarts TIME-WAIT, and ends after two segment lifetimes or with a reset.
 #[test]
 fn time_wait_takes_little_memory() {
     let mut end = stack(server().ip(), 9);
@@ -73,7 +73,7 @@ fn time_wait_takes_little_memory() {
     assert_eq!((end.connections(), end.in_time_wait()), (0, 0));
 }
 
-/// Connections in TIME-WAIT do not keep new connections out, and their number is limited.
+/// Connections in TIME-WAIT do not prevent new connections, and their number is limited.
 #[test]
 fn time_wait_is_limited() {
     let mut end = stack(server().ip(), 9);

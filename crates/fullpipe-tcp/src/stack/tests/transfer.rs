@@ -33,8 +33,8 @@ fn every_byte_arrives_over_a_hostile_path() {
     assert!(pair.ends[0].counters().refused == 0);
 }
 
-/// With a limit on unsent data, sending makes a socket writable, and the application learns this before the
-/// next packet arrives (LOWAT-1).
+/// With a limit on unsent data, transmissions make a socket writable, and the application learns this before
+/// the next packet arrives (LOWAT-1).
 #[test]
 fn sending_makes_a_socket_writable() {
     let mut pair = Pair::v4();

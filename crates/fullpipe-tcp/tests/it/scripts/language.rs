@@ -36,7 +36,7 @@ pub(crate) struct Setup {
 pub(crate) struct Line {
     pub(crate) number: usize,
     pub(crate) time: Time,
-    /// Time by which an outbound segment may be earlier than the script states, because kernel timers are
+    /// Time by which an outbound segment may leave earlier than the script states, because kernel timers are
     /// late.
     pub(crate) early: Duration,
     pub(crate) statement: Statement,
@@ -78,8 +78,8 @@ impl Statement {
     }
 }
 
-/// One segment, or several segments of equal length. Sequence numbers are relative: 0 is the SYN, and 1 is
-/// the first octet.
+/// One segment, or several segments of equal length. Sequence numbers are relative: the SYN has number 0, and
+/// the first octet has number 1.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SegmentText {
     pub(crate) flags: Flags,
@@ -87,7 +87,7 @@ pub(crate) struct SegmentText {
     pub(crate) end: i64,
     pub(crate) count: u32,
     pub(crate) ack: Option<i64>,
-    /// Last acknowledgement number in a series of ACKs, and the step between two ACKs of the series.
+    /// Last acknowledgement number of a series of ACKs, and the step between two of these ACKs.
     pub(crate) ack_series: Option<(i64, i64)>,
     pub(crate) win: Option<u16>,
     pub(crate) options: Option<OptionsText>,
@@ -161,11 +161,12 @@ impl Script {
 }
 
 impl Setup {
-    /// Keywords without a value: a value would be ignored, and with it what its author meant.
+    /// Keywords without a value. The parser rejects a value, because a script whose value is ignored would
+    /// test something else.
     const SWITCHES: [&str; 7] =
         ["fair-queue", "no-sack", "ipv6", "mtu-probing", "nodelay", "keep-alive", "reader"];
 
-    /// Parses a setup line; returns false if `key` is not a setup keyword.
+    /// Parses a setup line, and returns false if `key` is not a setup keyword.
     fn take(&mut self, key: &str, value: &str) -> Parsed<bool> {
         if Self::SWITCHES.contains(&key) && !value.is_empty() {
             return Err(format!("{key} takes no value, and here is '{value}'"));
@@ -243,7 +244,7 @@ fn buffer(text: &str) -> Parsed<Buffer> {
     }
 }
 
-/// Parses a tunable such as `rto_min 0.05`, with the key of an experiment file. Times are in seconds.
+/// Parses a tunable such as `rto_min 0.05`, named by its key in experiment files. Times are in seconds.
 fn tunable(tunables: &mut Tunables, text: &str) -> Parsed<()> {
     let (key, value) = text.split_once(' ').ok_or("a tunable is KEY VALUE")?;
     let parts = |unit: u32| Ok::<u32, String>((number::<f64>(value)? * f64::from(unit)).round() as u32);
@@ -416,7 +417,8 @@ fn options_of(text: &str) -> Parsed<OptionsText> {
     Ok(options)
 }
 
-/// A setup line that is not understood must not leave a script that checks something else.
+/// The parser rejects a setup line that it does not understand; otherwise the script would test something
+/// else.
 #[test]
 fn setup_lines_are_understood_or_refused() {
     let refused = |line: &str| parse(&format!("checks X\n{line}\n")).expect_err(line).1;

@@ -49,8 +49,8 @@ fn every_script_passes() {
     assert!(all.len() >= 60, "only {} scripts", all.len());
 }
 
-/// Each of these scripts contains one error, and the runner rejects all of them. A passing script is
-/// therefore meaningful.
+/// Each of these scripts contains one error, and the runner must reject all of them. Only then does a passing
+/// script have a meaning.
 #[test]
 fn the_runner_notices() {
     let good = "checks RK-2\nestablished 0.1\n+0 write 1448\n> P. 1:1449 ack 1\n+0.1 < . 1:1 ack 1449\nexpect cwnd 10\n";
@@ -82,7 +82,7 @@ fn the_runner_notices() {
     }
 }
 
-/// The tolerance only allows for late kernel timers, so it applies in one direction.
+/// The tolerance only allows for late kernel timers, so it applies in one direction only.
 #[test]
 fn a_tolerance_has_one_side() {
     let at = |time: &str| {

@@ -29,12 +29,12 @@ pub(crate) struct World {
     now: Instant,
     /// Time of the previous line of the script.
     base: Instant,
-    /// Segments that the connection has sent and the script has not yet compared.
+    /// Segments that the connection has sent, and that the script has not compared yet.
     sent: VecDeque<(Instant, Segment)>,
     reader: bool,
     isn: Option<SeqNum>,
     peer_isn: SeqNum,
-    /// Timestamp clocks of the peer and of the connection at time zero.
+    /// Timestamp clock of the peer at time zero; `clock` is that of the connection.
     peer_clock: u32,
     clock: Option<u32>,
     /// Timestamp that the peer echoes: the last timestamp that the connection sent.
@@ -42,7 +42,8 @@ pub(crate) struct World {
     timestamps: bool,
     window: u16,
     events: Vec<Event>,
-    /// False from a write that was accepted only in part until the socket reports room.
+    /// Whether the socket is writable: false after a write that was accepted only in part, until the socket
+    /// reports room.
     writable: bool,
     pub(crate) transcript: Vec<String>,
 }
@@ -130,7 +131,8 @@ impl World {
         }
         self.run_to(at)?;
         self.base = at;
-        // Observations are allowed before all sent segments have been compared, but other statements are not.
+        // Before the script has compared all sent segments, it may contain observations, but no other
+        // statements.
         if !line.statement.is_a_look() {
             self.nothing_left()?;
         }
@@ -287,8 +289,8 @@ impl World {
         let (value, echo) = options.timestamps.unwrap_or_default();
         let value = value.unwrap_or_else(|| millis_since_zero(self.now));
         let echo = match echo {
-            // The echoed timestamp is relative to this side's clock, whose zero follows from the first
-            // timestamp sent.
+            // The echoed timestamp in the script is relative to this side's clock, whose zero follows from
+            // the first timestamp sent.
             Some(echo) => self.clock.unwrap_or(0).wrapping_add(echo as u32),
             None => self.echo,
         };
@@ -333,8 +335,8 @@ impl World {
         Ok(())
     }
 
-    /// Compares a segment with a line of the script. Fields omitted in the line are not compared. SACK blocks
-    /// are an exception: if the line has none, the segment must have none.
+    /// Compares a segment with a line of the script. It does not compare fields that the line omits. SACK
+    /// blocks are an exception: if the line has none, the segment must not have any.
     fn compare(&self, text: &SegmentText, (start, end): (i64, i64), segment: &Segment) -> Verdict {
         let flags = segment.flags.without(Flags::PSH);
         equal("flags", &letters(text.flags.without(Flags::PSH)), &letters(flags))?;
@@ -371,13 +373,14 @@ impl World {
                 equal("TS val", &value.to_string(), &seen.to_string())?;
             }
             if let Some(echo) = echo {
-                // A SYN has no timestamp to echo, so its echo of zero is not converted to the peer's clock.
+                // A SYN has no timestamp to echo. Its echo is zero, which is not converted to the peer's
+                // clock.
                 let seen = if seen.echo == 0 { 0 } else { seen.echo.wrapping_sub(self.peer_clock) as i32 };
                 equal("TS ecr", &echo.to_string(), &seen.to_string())?;
             }
         }
         let Some(syn) = segment.syn else { return Ok(()) };
-        // In a SYN, all options are compared, in their order on the wire.
+        // In a SYN, compare all options in their order on the wire.
         equal("options", &wanted.order.join(","), &order_on_the_wire(segment).join(","))?;
         let offer = |mss, scale| format!("mss {mss:?} wscale {scale:?}");
         let seen = offer(Some(syn.mss).filter(|mss| *mss > 0), syn.window_scale);
@@ -479,7 +482,7 @@ fn in_words(segment: &Segment, at: i64, ack: i64, sack: impl Iterator<Item = (i6
     text
 }
 
-/// Checks that encoding and parsing leave a segment unchanged, so that scripts cannot contain impossible
+/// Checks that a segment is unchanged after encoding and parsing, so that scripts cannot contain impossible
 /// segments.
 fn through_octets(segment: &Segment) -> Verdict {
     let mut bytes = Headers::of(segment, PORTS.0, PORTS.1).as_bytes().to_vec();

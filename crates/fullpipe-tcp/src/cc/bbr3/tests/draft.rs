@@ -1,6 +1,6 @@
-//! The draft's example test cases (its appendix "BBR Example Test Cases") in order, each on paths of 1, 10
-//! and 100 ms and 1, 100 and 1000 Mbit/s (B3-22). If a case cannot occur on some of the paths, its comment
-//! says so.
+//! The draft's example test cases (its appendix "BBR Example Test Cases"), in the draft's order. Each case
+//! runs on paths of 1, 10 and 100 ms and 1, 100 and 1000 Mbit/s (B3-22). If a case cannot occur on some of
+//! the paths, its comment says so.
 
 use super::*;
 use crate::cc::testing::Policer;
@@ -49,9 +49,9 @@ impl Run<Bbr3> {
         });
     }
 
-    /// Makes the flow application-limited. The application writes at less than half of the measured
-    /// bandwidth, a rate that ProbeRTT can also carry, so that no backlog builds up. The initial window
-    /// already fills the shortest paths.
+    /// Makes the flow application-limited. The application then writes at less than half of the measured
+    /// bandwidth, a rate that even ProbeRTT can carry, so that no backlog builds up. The shortest paths are
+    /// full with the initial window alone.
     fn slow_down(&mut self) {
         if self.cc.state == State::Startup && self.bdp_segments() > 20.0 {
             self.until_it(|run| run.cc.max_bw.get() > run.rate.mul_div(1, 8));
@@ -84,8 +84,8 @@ fn case_01_startup_ends_on_a_plateau() {
     });
 }
 
-/// Case 2: loss ends Startup even while the flow is application-limited. Losing six ranges in a round trip
-/// requires a few dozen segments in flight.
+/// Case 2: loss ends Startup even while the flow is application-limited. Only with a few dozen segments in
+/// flight can six ranges be lost in a round trip.
 #[test]
 fn case_02_startup_ends_on_loss_of_a_slow_application() {
     on_paths(200.0, |rate, rtt| {
@@ -104,8 +104,8 @@ fn case_02_startup_ends_on_loss_of_a_slow_application() {
 /// Case 3: Drain ends when no more than the BDP is in flight.
 #[test]
 fn case_03_drain_ends_on_inflight() {
-    // With fewer segments in the BDP, the offload budget exceeds the volume in flight at the end of Startup,
-    // so there is nothing to drain.
+    // On paths with a smaller BDP, the offload budget exceeds the volume in flight at the end of Startup, so
+    // there is nothing to drain.
     on_paths(40.0, |rate, rtt| {
         let mut run = run(rate, rtt, BIG);
         run.until_state(State::Drain);
@@ -122,8 +122,8 @@ fn case_03_drain_ends_on_inflight() {
 }
 
 /// Case 4: Drain ends after three round trips although more than the BDP is in flight, because the bandwidth
-/// was overestimated. If the rate falls by a tenth, as in the draft, the queue still drains in time; if it
-/// falls to a tenth, it does not.
+/// was overestimated. If the rate falls by a tenth, as in the draft, the queue still drains in time. If the
+/// rate falls to a tenth, the queue does not drain in time.
 #[test]
 fn case_04_drain_ends_on_time() {
     on_paths(40.0, |rate, rtt| {
@@ -134,8 +134,7 @@ fn case_04_drain_ends_on_time() {
             let start = run.cc.rounds.count;
             run.until_it(|run| run.cc.state != State::Drain);
             if run.cc.state == State::ProbeRtt {
-                // At a tenth of the rate, rounds on the longest paths last so long that ProbeRTT is due
-                // first.
+                // At a tenth of the rate, rounds on the longest paths are so long that ProbeRTT is due first.
                 continue;
             }
             assert!(run.cc.rounds.count <= start + DRAIN_ROUNDS + 1);
@@ -153,7 +152,7 @@ fn case_05_up_ends_on_a_plateau() {
     on_paths(0.0, |rate, rtt| {
         let mut run = run(rate, rtt, BIG);
         let mut start = 0;
-        // A ProbeRTT phase may come before DOWN.
+        // ProbeRTT may come before DOWN.
         while run.cc.state != State::Down {
             run.until_state(State::Up);
             assert!(!run.cc.full_pipe.now);
@@ -166,8 +165,8 @@ fn case_05_up_ends_on_a_plateau() {
     });
 }
 
-/// Case 6: loss ends UP even while the flow is application-limited. In that case the volume in flight does
-/// not show the path's capacity, so the long-term bound stays unchanged. On paths with a BDP below one
+/// Case 6: loss ends UP even while the flow is application-limited. In that case, the volume in flight does
+/// not show the capacity of the path, so the long-term bound stays unchanged. On paths with a BDP below one
 /// segment, the next probe follows at once.
 #[test]
 fn case_06_up_ends_on_loss_of_a_slow_application() {
@@ -201,7 +200,7 @@ fn case_07_a_slow_application_ends_nothing() {
         up.until_undisturbed_up();
         up.slow_down();
         let start = up.cc.rounds.count;
-        // On paths with a BDP of a few segments, the sender is idle at times, and an idle period replaces
+        // On paths with a BDP of a few segments, the sender is sometimes idle, and an idle period replaces
         // ProbeRTT.
         let mut still = true;
         up.until(up.cx.now + Duration::from_secs(12), |run| {
@@ -238,8 +237,8 @@ fn case_08_down_ends_on_inflight() {
 }
 
 /// Case 9: if the queue does not drain, DOWN lasts until the next probe is due. In this test, the bandwidth
-/// falls by more than DOWN reduces the pacing rate. DOWN paces at 0.9 x 0.99, so with exactly a tenth less
-/// bandwidth the queue would still drain slowly.
+/// falls by more than DOWN lowers the pacing rate. DOWN paces at 0.9 x 0.99, so after a loss of exactly a
+/// tenth of the bandwidth, the queue would still drain slowly.
 #[test]
 fn case_09_down_ends_on_time() {
     on_paths(40.0, |rate, rtt| {
@@ -250,7 +249,7 @@ fn case_09_down_ends_on_time() {
         let probe = (run.cc.probe.cycle_stamp, run.cc.probe.wait);
         run.until_it(|run| run.cc.state != State::Down);
         if run.cc.state == State::ProbeRtt {
-            // On long paths, ProbeRTT is due first.
+            // On long paths, ProbeRTT is due before the next probe.
             return;
         }
         assert_eq!(run.cc.state, State::Refill);
@@ -296,8 +295,8 @@ fn case_11_idling_stands_for_probe_rtt() {
     });
 }
 
-/// Case 12: with aggregated ACKs in Startup, the window is large enough to cover the aggregation. The
-/// bandwidth estimate reaches the rate of the path without exceeding it.
+/// Case 12: with aggregated ACKs in Startup, the window covers the aggregation. The bandwidth estimate
+/// reaches the rate of the path without exceeding it.
 #[test]
 fn case_12_startup_with_lumps_of_acks() {
     on_paths(8.0, |rate, rtt| {
@@ -310,7 +309,7 @@ fn case_12_startup_with_lumps_of_acks() {
             run.cc.full_pipe.reached
         });
         assert!(widened);
-        // Samples are limited by the send rate, which exceeds the rate of the path while a queue builds up.
+        // The send rate limits the samples, and it exceeds the rate of the path while a queue builds up.
         let found = run.cc.max_bw.get().as_bps() as f64 / rate.as_bps() as f64;
         assert!((0.95..2.0).contains(&found), "{found} of the rate");
     });
@@ -334,8 +333,8 @@ fn case_13_cruise_with_lumps_of_acks() {
     });
 }
 
-/// Case 14: on paths with a BDP below one packet, four segments are in flight, and the flow gets the full
-/// rate of the path.
+/// Case 14: on paths with a BDP of less than one packet, four segments are in flight, and the flow reaches
+/// the full rate of the path.
 #[test]
 fn case_14_less_than_a_packet() {
     for (rate, rtt) in [(64_000, 1), (64_000, 10), (1_000_000, 1)] {
@@ -357,8 +356,8 @@ fn case_14_less_than_a_packet() {
     }
 }
 
-/// Case 15: after a tenfold increase, the bandwidth is found in a number of round trips proportional to the
-/// logarithm of the BDP. If there is a long-term bound, its growth doubles each round.
+/// Case 15: BBR finds a tenfold increase of the bandwidth in a number of round trips proportional to the
+/// logarithm of the BDP. If there is a long-term bound, the growth of the bound doubles in each round.
 #[test]
 fn case_15_ten_times_the_bandwidth() {
     on_paths(80.0, |rate, rtt| {
@@ -404,7 +403,7 @@ fn case_16_a_tenth_of_the_bandwidth() {
         run.until_it(|run| run.cc.bw <= rate.mul_div(1, 2));
         assert!(run.cc.rounds.count - start <= 8, "{} rounds", run.cc.rounds.count - start);
         assert!(run.cc.bounds.bw_shortterm.is_some());
-        // A cycle counts when its maximum becomes `previous`; a cycle whose last round is a ProbeRTT round
+        // A cycle counts when its maximum becomes `previous`. A cycle whose last round is a ProbeRTT round
         // does not count.
         let (mut cycles, mut before) = (0, run.cc.max_bw.previous);
         run.until_it(|run| {
@@ -416,8 +415,8 @@ fn case_16_a_tenth_of_the_bandwidth() {
     });
 }
 
-/// Case 17: behind a policer, losses lower the bounds to the policer's rate, and less than 1 % is lost after
-/// that.
+/// Case 17: behind a policer, losses lower the bounds to the policer's rate; after that, the flow loses less
+/// than 1 %.
 #[test]
 fn case_17_token_bucket() {
     on_paths(80.0, |rate, rtt| {
@@ -440,8 +439,8 @@ fn case_17_token_bucket() {
     });
 }
 
-/// Cases 18 and 19: reordering causes a spurious fast recovery or a spurious timeout. Afterwards the bounds,
-/// the window and the state are restored.
+/// Cases 18 and 19: reordering causes a spurious fast recovery or a spurious timeout. Afterwards, BBR
+/// restores the bounds, the window and the state.
 #[test]
 fn case_18_and_19_spurious_recovery() {
     on_paths(8.0, |rate, rtt| {
@@ -465,10 +464,11 @@ fn case_18_and_19_spurious_recovery() {
     });
 }
 
-/// Case 20: if ProbeRTT interrupts a Startup prolonged by a slow application, the flow returns to Startup.
+/// Case 20: if ProbeRTT interrupts a Startup that a slow application has prolonged, the flow returns to
+/// Startup.
 #[test]
 fn case_20_probe_rtt_in_startup() {
-    // On paths with a smaller BDP the sender is idle at times, and an idle period replaces ProbeRTT.
+    // On paths with a smaller BDP, the sender is sometimes idle, and an idle period replaces ProbeRTT.
     on_paths(8.0, |rate, rtt| {
         let mut run = run(rate, rtt, BIG);
         run.slow_down();
@@ -482,7 +482,7 @@ fn case_20_probe_rtt_in_startup() {
     });
 }
 
-/// Case 21: a loss in UP lowers the long-term bound, to no less than 0.7 of the target in flight, and DOWN
+/// Case 21: a loss in UP lowers the long-term bound to no less than 0.7 of the target in flight, and DOWN
 /// follows.
 #[test]
 fn case_21_loss_in_up() {
@@ -513,7 +513,7 @@ fn case_22_a_pause_in_refill() {
     on_paths(8.0, |rate, rtt| {
         let mut run = run(rate, rtt, BIG);
         let mut bw = Rate::ZERO;
-        // A ProbeRTT phase may come before UP.
+        // ProbeRTT may come before UP.
         while run.cc.state != State::Up {
             run.until_state(State::Refill);
             bw = run.cc.max_bw.get();

@@ -81,7 +81,7 @@ fn in_state(state: State, rate: Rate) -> Bench<Bbr3> {
     bench
 }
 
-/// Each state paces at its gain times the bandwidth, less 1 % (B3-1).
+/// In each state, the pacing rate is the gain of the state times the bandwidth, less 1 % (B3-1).
 #[test]
 fn b3_1_pacing_gains() {
     for (state, wanted) in [
@@ -100,8 +100,8 @@ fn b3_1_pacing_gains() {
     assert!((STARTUP_PACING_GAIN.as_f64() - 4.0 * 2_f64.ln()).abs() < 1e-4);
 }
 
-/// The first pacing rate is 2.77 windows of ten segments per RTT; an RTT of 1 ms is assumed until one is
-/// measured (PC-6).
+/// The first pacing rate is 2.77 windows of ten segments per RTT. Before an RTT is measured, BBR assumes 1 ms
+/// (PC-6).
 #[test]
 fn pc_6_first_pacing_rate() {
     let mut cx = crate::cc::testing::context();
@@ -124,7 +124,7 @@ fn b3_2_startup_is_bounded() {
     assert!((1.8 * bdp..2.0 * bdp + 8.0).contains(&(peak as f64)), "{peak} of {bdp}");
 }
 
-/// The pipe counts as full after three rounds with growth below a quarter; growth by a quarter restarts the
+/// The pipe counts as full after three rounds with growth below a quarter. Growth by a quarter restarts the
 /// count (draft section 5.3.1.2; B3-3).
 #[test]
 fn b3_3_plateau() {
@@ -143,7 +143,7 @@ fn b3_3_plateau() {
 /// segments lost and sent.
 fn lossy_round(bench: &mut Bench<Bbr3>, ranges: u64, lost_of: (u64, u64)) -> State {
     let rate = bench.cc.max_bw.get();
-    // The volume in flight exceeds the target of Drain, so that Drain does not end at once.
+    // The volume in flight exceeds the target of Drain; otherwise Drain would end at once.
     bench.cx.inflight = 1_000 * MSS;
     for range in 0..ranges {
         bench.cc.on_lost(&bench.cx, &lost(2 * range, lost_of.0, lost_of.1));
@@ -154,8 +154,8 @@ fn lossy_round(bench: &mut Bench<Bbr3>, ranges: u64, lost_of: (u64, u64)) -> Sta
     bench.cc.state
 }
 
-/// Loss ends Startup when it exceeds 2 % in six ranges, after a whole round of recovery (draft section
-/// 5.3.1.3; B3-4).
+/// Loss ends Startup if it exceeds 2 % in six ranges, after a whole round of recovery (draft section 5.3.1.3;
+/// B3-4).
 #[test]
 fn b3_4_startup_loss() {
     for (ranges, lost_of, recovering, left) in [
@@ -172,7 +172,7 @@ fn b3_4_startup_loss() {
         let state = lossy_round(&mut bench, ranges, lost_of);
         assert_eq!(state == State::Drain, left, "{ranges} ranges, {lost_of:?}");
         assert_eq!((bench.cc.full_pipe.now, bench.cc.full_pipe.reached), (left, left));
-        // A hundred segments were delivered in the round, more than the BDP of this path.
+        // The round delivered a hundred segments, more than the BDP of this path.
         let longterm = bench.cc.bounds.inflight_longterm;
         assert_eq!(longterm, left.then(|| bench.cc.bdp().max(100 * MSS)));
     }
@@ -198,7 +198,7 @@ fn b3_4_startup_loss_without_sack() {
     assert_eq!(lossy_round(&mut bench, 1, (1, 1_000)), State::Drain);
 }
 
-/// The loss ratio is too high when it is strictly above 2 % (B3-6).
+/// The loss ratio is too high only strictly above 2 % (B3-6).
 #[test]
 fn b3_6_loss_threshold() {
     assert!(!is_too_high(2, 100, true));
@@ -207,7 +207,8 @@ fn b3_6_loss_threshold() {
     assert!(is_too_high(1, 1_000, false) && !is_too_high(0, 1_000, false));
 }
 
-/// The volume in flight when the loss ratio reached 2 %; all numbers are 100 times those of the check (B3-7).
+/// Computation of the volume in flight at which the loss ratio reached 2 %; all numbers are 100 times those
+/// of the check (B3-7).
 #[test]
 fn b3_7_inflight_at_loss() {
     let burst = |lost_since_sent| Lost { len: 1_000, tx_in_flight: 10_000, lost_since_sent, ..lost(0, 0, 0) };
@@ -227,7 +228,8 @@ fn b3_7_inflight_at_loss() {
     assert_eq!(bench.cc.bounds.inflight_longterm, Some(87_500), "a slow application says nothing");
 }
 
-/// The headroom for other flows is 15 %, at least one segment; the flow always keeps four segments (B3-8).
+/// The headroom for other flows is 15 %, at least one segment, but the flow always keeps four segments
+/// (B3-8).
 #[test]
 fn b3_8_headroom() {
     let with_headroom = |segments: u64| {
@@ -238,7 +240,7 @@ fn b3_8_headroom() {
     assert_eq!(Bounds::default().with_headroom(MSS), None);
 }
 
-/// The bounds fall to the amount delivered in the latest round, but to no less than 0.7 times their value
+/// The bounds fall to the amount that the latest round delivered, but to no less than 0.7 times their value
 /// (draft section 5.5.10.3; B3-9).
 #[test]
 fn b3_9_short_term_bounds() {
@@ -254,7 +256,7 @@ fn b3_9_short_term_bounds() {
     assert_eq!(values, [(7.0, 7_000), (4.9, 4_900), (3.43, 3_430)]);
 }
 
-/// While cruising, a round with 1 % loss lowers the bounds by 1 %; after 62 such rounds they are at 0.54 of
+/// While cruising, a round with 1 % loss lowers the bounds by 1 %. After 62 such rounds, they are at 0.54 of
 /// their first value (B3-10).
 #[test]
 fn b3_10_a_lossy_cruise() {
@@ -280,8 +282,8 @@ fn b3_10_a_lossy_cruise() {
     }
 }
 
-/// In UP at the long-term bound, the bound grows by 1, 2, 4, 8 segments in successive rounds, spread evenly
-/// (draft section 5.3.3.9; B3-11).
+/// In UP at the long-term bound, the bound grows by 1, 2, 4 and 8 segments in successive rounds, spread
+/// evenly over each round (draft section 5.3.3.9; B3-11).
 #[test]
 fn b3_11_growth_of_the_bound() {
     let mut probe = Probe::default();
@@ -297,20 +299,20 @@ fn b3_11_growth_of_the_bound() {
     }
     assert_eq!(growths, [1, 2, 4, 8, 16]);
 
-    // The bound does not grow while the window is not full.
+    // The bound does not grow if the window is not full.
     let mut bench = in_state(State::Up, mbps(10));
     bench.cc.bounds.inflight_longterm = Some(200 * MSS);
     bench.cc.probe.start_up(MSS, MSS);
     ack_round(&mut bench, mbps(10));
     assert_eq!(bench.cc.bounds.inflight_longterm, Some(200 * MSS));
-    // A sample with more in flight and without excessive loss raises the bound.
+    // A sample with more data in flight and without excessive loss raises the bound.
     let sample = AckSample { tx_in_flight: 250 * MSS, ..round(&mut bench, mbps(10)) };
     bench.cc.on_ack(&bench.cx, &sample);
     assert_eq!(bench.cc.bounds.inflight_longterm, Some(250 * MSS));
 }
 
-/// The next probe begins after as many rounds as the BDP has segments, but at most 63 (draft section 5.3.3.8;
-/// B3-12). At the latest, the probe begins two to three seconds after the start of DOWN.
+/// The next probe begins after as many rounds as the BDP has segments, but after at most 63 (draft section
+/// 5.3.3.8; B3-12). It begins at the latest two to three seconds after the start of DOWN.
 #[test]
 fn b3_12_time_between_probes() {
     for (bdp, rtt, least, most) in
@@ -328,7 +330,7 @@ fn b3_12_time_between_probes() {
             before = run.cc.state;
         });
         assert!(waits.len() >= 5, "{waits:?}");
-        // A queue of a BDP or more lengthens the first rounds of DOWN; the last round counts as a whole
+        // A queue of a BDP or more lengthens the first rounds of DOWN, and the last round counts as a whole
         // round.
         let slack = rtt.as_millis() * 5;
         assert!(waits.iter().all(|wait| (least..=most + slack).contains(wait)), "BDP {bdp}: {waits:?}");
@@ -429,7 +431,7 @@ fn b3_15_two_cycles_of_bandwidth() {
     assert_eq!(max_bw.get(), mbps(20), "no sample is higher than the path is fast");
 }
 
-/// After a probe with too much loss, the next probe stops at the bound; if that probe causes no excessive
+/// After a probe with too much loss, the next probe stops at the bound. If that probe causes no excessive
 /// loss, a full probe follows a round later (B3-16).
 #[test]
 fn b3_16_precautionary_probe() {
@@ -448,7 +450,7 @@ fn b3_16_precautionary_probe() {
     assert_eq!(bench.cc.state, State::Refill);
     assert!(!bench.cc.probe.prev_precautionary);
 
-    // If a loss occurs in between, the flow cruises.
+    // If a loss occurs between these two probes, the flow cruises.
     let mut bench = in_state(State::Down, mbps(10));
     bench.cc.start_down(&bench.cx);
     (bench.cc.probe.prev_precautionary, bench.cc.probe.prev_too_high) = (true, true);
@@ -521,8 +523,9 @@ fn b3_21_extra_acked() {
         aggregation.update(at_ms(10), 29_999, bw, 0, cwnd, true);
         aggregation.extra()
     };
-    // Within 10 ms, 30 000 bytes are ACKed, of which the bandwidth accounts for 10 000. Whether these 10 000
-    // count depends on the start of the interval, as only 1 byte was acknowledged before the burst.
+    // Within 10 ms, 30 000 bytes are ACKed, of which the bandwidth estimate accounts for 10 000. Whether the
+    // 10 000 bytes are subtracted depends on the start of the interval, because only 1 byte was acknowledged
+    // before the burst.
     assert!((19_999..=30_000).contains(&extra(1 << 20)));
     assert_eq!(extra(15_000), 15_000);
 
@@ -553,8 +556,8 @@ fn ecn_5_a_mark_is_congestion() {
     assert!(bench.cc.bounds.inflight_longterm.is_some());
 }
 
-/// A timeout reduces the window to the data in flight plus one segment. The window is restored when recovery
-/// ends.
+/// A timeout reduces the window to the data in flight plus one segment. The end of recovery restores the
+/// window.
 #[test]
 fn a_timeout_and_its_repair() {
     let mut bench = in_state(State::Cruise, mbps(10));
@@ -609,8 +612,8 @@ fn extreme_paths() {
     }
 }
 
-/// As in BBRv1, the rate of a launch replaces the first pacing rate, and the first timeout may leave several
-/// segments in addition to those in flight.
+/// As in BBRv1, the rate of a launch replaces the first pacing rate, and after the first timeout the window
+/// may exceed the data in flight by several segments.
 #[test]
 fn launch_and_loss_window() {
     let rate = mbps(20);

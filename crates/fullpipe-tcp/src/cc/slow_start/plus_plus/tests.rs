@@ -14,7 +14,7 @@ fn at(segments: u64) -> Bench<Reno> {
 fn round(bench: &mut Bench<Reno>, acks: u64, rtt: Duration) -> u64 {
     let before = bench.cwnd();
     let end = bench.cx.snd_una + acks * MSS;
-    // Data sent in this round belongs to the next round.
+    // Data sent in this round is acknowledged in the next round.
     bench.cx.snd_nxt = end + bench.cwnd() * MSS;
     for _ in 0..acks {
         bench.cx.snd_una += MSS;
@@ -60,8 +60,8 @@ fn watched(segments: u64) -> (HyStartPlusPlus, Context, Window) {
     (watch, cx, window)
 }
 
-/// HyStart++ reacts if the RTT grows by an eighth of the last round's minimum, but at least 4 ms and at most
-/// 16 ms (RFC 9406 section 4.2; HS-1).
+/// HyStart++ reacts if the RTT grows by at least an eighth of the last round's minimum, where this threshold
+/// is at least 4 ms and at most 16 ms (RFC 9406 section 4.2; HS-1).
 #[test]
 fn hs_1_by_how_much_the_delay_must_grow() {
     for (last, threshold) in [(20, 4), (40, 5), (200, 16)] {
@@ -78,7 +78,7 @@ fn hs_1_by_how_much_the_delay_must_grow() {
     assert!(!watch.is_conservative(), "seven samples may be chance");
 }
 
-/// In Conservative Slow Start, the window grows by a quarter of slow start's growth (RFC 9406 section 4.2;
+/// In Conservative Slow Start, the window grows a quarter as fast as in slow start (RFC 9406 section 4.2;
 /// HS-2).
 #[test]
 fn hs_2_conservative_growth() {
@@ -93,7 +93,7 @@ fn hs_2_conservative_growth() {
 fn hs_3_five_rounds() {
     let mut bench = at(16);
     begin(&mut bench);
-    // The end of each round is set at the start of the previous round, so HyStart++ reacts to a change one
+    // The start of the previous round determines the end of a round, so HyStart++ reacts to a change one
     // round later.
     for rtt in [ms(40), ms(40), ms(60), ms(60)] {
         let acks = bench.cwnd();
@@ -113,7 +113,7 @@ fn hs_3_five_rounds() {
     assert!(factor > 1.25 && factor <= 1.25_f64.powi(5), "{factor}");
 }
 
-/// After jitter in one round, slow start continues (RFC 9406 section 4.2; HS-4).
+/// After jitter in a single round, slow start continues (RFC 9406 section 4.2; HS-4).
 #[test]
 fn hs_4_jitter() {
     let mut bench = at(16);
@@ -130,7 +130,7 @@ fn hs_4_jitter() {
     assert_eq!(round(&mut bench, before, ms(41)), before, "and doubles");
 }
 
-/// RFC 9406 section 4.2: without pacing the window grows by at most eight segments per ACK.
+/// RFC 9406 section 4.2: without pacing, the window grows by at most eight segments per ACK.
 #[test]
 fn an_unpaced_window_grows_by_eight_segments_an_ack() {
     for (paced, growth) in [(false, 8), (true, 40)] {

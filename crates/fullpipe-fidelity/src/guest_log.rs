@@ -1,0 +1,224 @@
+//! The iperf3 log of a run whose sockets were sampled: what `iperf3 -c ... -J` prints on the sending host.
+//!
+//! ```text
+//!   rows of a guest, one moment per report ──► Document ──► JSON ──► diagnosis
+//! ```
+//!
+//! A report has only what iperf3 reads from its sockets and counts itself. The path, the receive buffer and
+//! the internal state of a sender do not enter it. RTT variation and reordering are not sampled, so their
+//! keys are zero; no diagnosis reads them.
+
+use std::collections::BTreeMap;
+
+use fullpipe::iperf3::Params;
+use fullpipe::iperf3::document::{
+    Amount, DataConnection, Document, End, EndReceiver, EndSender, EndStream, Interval, Start,
+    StreamInterval, Sum, TcpInterval, TestSettings, TestStart,
+};
+use fullpipe::lab::capture::{FIRST_PORT, LISTEN_PORT};
+use fullpipe::lab::scenario::Scenario;
+use fullpipe::lab::trace::{Row, TcpInfo};
+use fullpipe::linux::kernel_name;
+use fullpipe::units::{Bytes, Duration, Instant};
+
+/// Interval between two reports of iperf3.
+pub const INTERVAL: Duration = Duration::from_secs(1);
+/// Numbers of the data connections in a document: iperf3's first one is usually file descriptor 5, and the
+/// others are two apart.
+const FIRST_SOCKET: i32 = 5;
+const NEXT_SOCKET: i32 = 2;
+/// Initial sizes of autotuned socket buffers, which iperf3 prints: the defaults of every kernel.
+const SNDBUF_ACTUAL: Bytes = Bytes::new(16_384);
+const RCVBUF_ACTUAL: Bytes = Bytes::new(131_072);
+
+/// Returns the log of a run of `scenario` on hosts with the kernel `release`. `rows` has a row of each flow at
+/// the end of every report, in the order of time; each flow sends as much as it can until the run ends.
+pub fn document(scenario: &Scenario, release: &str, rows: &[Row]) -> Document {
+    let mut written: BTreeMap<u32, Reading> = BTreeMap::new();
+    let mut intervals = Vec::new();
+    for moment in rows.chunk_by(|a, b| a.flow < b.flow) {
+        let streams = moment.iter().map(|row| {
+            let reading = written.entry(row.flow).or_default();
+            let before = *reading;
+            *reading = before.next(row);
+            StreamInterval {
+                socket: socket(row.flow),
+                amount: reading.since(before),
+                tcp: Some(tcp(&row.sender, before.retransmits, scenario)),
+                udp: None,
+                omitted: false,
+                sender: true,
+                fullpipe: None,
+            }
+        });
+        intervals.push(Interval::of(streams.collect()));
+    }
+    let first = rows.first().map(|row| row.sender);
+    let cc = scenario.flows.first().map(|flow| kernel_name(flow.cc).to_owned());
+    let streams: Vec<(u32, Reading)> = written.into_iter().collect();
+    Document {
+        start: start(scenario, release, first.map(|sender| sender.mss)),
+        intervals,
+        end: End {
+            streams: streams.iter().map(end_of_stream).collect(),
+            sum_sent: sum(&streams, |reading| reading.written, true),
+            sum_received: sum(&streams, |reading| reading.read, false),
+            sender_tcp_congestion: cc.clone(),
+            receiver_tcp_congestion: cc,
+            ..End::default()
+        },
+        ..Document::default()
+    }
+}
+
+/// Counters of a flow at the end of a report.
+#[derive(Clone, Copy, Default)]
+struct Reading {
+    at: Instant,
+    /// Bytes that the sending application has written.
+    written: Bytes,
+    /// Bytes that the receiving application has read.
+    read: Bytes,
+    retransmits: u64,
+}
+
+impl Reading {
+    fn next(self, row: &Row) -> Self {
+        let TcpInfo { delivered, inflight, notsent, retransmits, .. } = row.sender;
+        // Segments that are marked lost and not yet retransmitted are in none of the three, so the sum may
+        // briefly be too small. An application never takes data back.
+        let written = (delivered + inflight + notsent).max(self.written);
+        let read = row.receiver.map_or(self.read, |it| it.received.saturating_sub(it.unread));
+        Self { at: row.at, written, read, retransmits }
+    }
+
+    fn since(self, before: Self) -> Amount {
+        Amount { start: before.at, end: self.at, bytes: self.written.saturating_sub(before.written) }
+    }
+
+    fn whole(self, bytes: Bytes) -> Amount {
+        Amount { start: Instant::ZERO, end: self.at, bytes }
+    }
+}
+
+const fn socket(flow: u32) -> i32 {
+    FIRST_SOCKET + NEXT_SOCKET * flow as i32
+}
+
+fn tcp(sender: &TcpInfo, retransmits_before: u64, scenario: &Scenario) -> TcpInterval {
+    TcpInterval {
+        retransmits: sender.retransmits.saturating_sub(retransmits_before),
+        snd_cwnd: sender.cwnd,
+        snd_wnd: sender.rwnd,
+        rtt: sender.srtt.unwrap_or_default(),
+        pmtu: Bytes::new(scenario.path.mtu),
+        ..TcpInterval::default()
+    }
+}
+
+fn start(scenario: &Scenario, release: &str, mss: Option<Bytes>) -> Start {
+    let flows = u16::try_from(scenario.flows.len()).unwrap_or(u16::MAX);
+    let params = Params { time: scenario.duration, parallel: flows.into(), ..Params::default() };
+    let connection = |flow: u16| DataConnection {
+        socket: socket(flow.into()),
+        local_host: "10.0.0.1".into(),
+        local_port: FIRST_PORT + flow,
+        remote_host: "10.0.0.2".into(),
+        remote_port: LISTEN_PORT,
+    };
+    let test_start = TestStart::of(&params, INTERVAL);
+    Start {
+        connected: (0..flows).map(connection).collect(),
+        version: concat!("fullpipe ", env!("CARGO_PKG_VERSION")).into(),
+        system_info: format!("Linux guest {release} x86_64"),
+        tcp_mss_default: mss,
+        asked: Some(TestSettings {
+            target_bitrate: test_start.target_bitrate,
+            fq_rate: test_start.fqrate,
+            sock_bufsize: Bytes::ZERO,
+            sndbuf_actual: SNDBUF_ACTUAL,
+            rcvbuf_actual: RCVBUF_ACTUAL,
+            test_start,
+        }),
+        ..Start::default()
+    }
+}
+
+fn end_of_stream(&(flow, reading): &(u32, Reading)) -> EndStream {
+    let socket = socket(flow);
+    EndStream::Tcp {
+        sender: Some(EndSender {
+            socket,
+            amount: reading.whole(reading.written),
+            retransmits: Some(reading.retransmits),
+            extremes: None,
+            sender: true,
+        }),
+        receiver: Some(EndReceiver { socket, amount: reading.whole(reading.read), sender: true }),
+    }
+}
+
+fn sum(streams: &[(u32, Reading)], of: impl Fn(&Reading) -> Bytes, sent: bool) -> Option<Sum> {
+    let (_, first) = streams.first()?;
+    let bytes = streams.iter().fold(Bytes::ZERO, |sum, (_, reading)| sum + of(reading));
+    let retransmits = streams.iter().map(|(_, reading)| reading.retransmits).sum();
+    Some(Sum {
+        amount: first.whole(bytes),
+        retransmits: Some(retransmits).filter(|_| sent),
+        udp: None,
+        sender: true,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fullpipe::input::trace::Choice;
+    use fullpipe::lab::experiment::Experiment;
+    use fullpipe::lab::sim;
+    use fullpipe::tcp::buffers::KernelVersion;
+    use fullpipe::{Input, Measurement, tcp};
+
+    /// Returns a run of five seconds with this many flows, and what the reader makes of its log.
+    fn read_back(flows: u32) -> (Vec<Row>, Measurement) {
+        let text = format!(
+            "name = 'x'\nduration = '5s'\n[path]\nrate = '20mbit'\nrtt = '40ms'\nloss = '0.1%'\n[host]\n\
+             [[flow]]\ncc = 'reno'\ncount = {flows}"
+        );
+        let mut scenario = Experiment::from_toml(&text).expect("valid").points()[0].scenario.clone();
+        scenario.sample_every = INTERVAL;
+        let mut rows: Vec<Row> = Vec::new();
+        sim::run_traced(&scenario, &mut rows);
+        let log = document(&scenario, "6.1.176", &rows);
+        let json = serde_json::to_vec_pretty(&log).expect("JSON");
+        let input = Input::from_bytes("log", &json, &Choice::default()).expect("a log");
+        (rows, input.measurement)
+    }
+
+    /// The log has the figures of the sockets at the end of each second, and the receiver's bytes.
+    #[test]
+    fn a_log_has_what_the_sockets_report() {
+        for flows in [1, 3] {
+            let (rows, measurement) = read_back(flows);
+            assert_eq!(measurement.hosts.kernel, Some(KernelVersion::new(6, 1)), "{flows}");
+            let sent = measurement.transfer();
+            assert_eq!(sent.congestion_control.as_deref(), Some(tcp::cc::Algorithm::Reno.name()));
+            let intervals = &sent.intervals;
+            assert_eq!(intervals.len(), 5, "{flows}");
+            let moment = &rows[4 * flows as usize..];
+            let total = |of: fn(&Row) -> u64| moment.iter().map(of).sum::<u64>();
+            let last = intervals.last().expect("an interval");
+            assert_eq!(last.cwnd.map(Bytes::get), Some(total(|row| row.sender.cwnd.get())), "{flows}");
+            assert_eq!(last.snd_wnd.map(Bytes::get), Some(total(|row| row.sender.rwnd.get())));
+            let retransmits: u64 = intervals.iter().filter_map(|interval| interval.retransmits).sum();
+            assert_eq!(retransmits, total(|row| row.sender.retransmits));
+            let written: u64 = intervals.iter().map(|interval| interval.bytes.get()).sum();
+            let in_buffers = total(|row| row.sender.flight_size.get() + row.sender.notsent.get());
+            let delivered = total(|row| row.sender.delivered.get());
+            assert!((delivered..=delivered + in_buffers).contains(&written), "{written} {delivered}");
+            let received = sent.received.map(|total| total.bytes.get());
+            let arrived = total(|row| row.receiver.map_or(0, |it| it.received.get() - it.unread.get()));
+            assert_eq!(received, Some(arrived), "{flows}");
+        }
+    }
+}
