@@ -358,7 +358,7 @@ fn path_of_log(facts: &Facts<'_>, findings: &Findings) -> PathModel {
         ),
     };
     match cap_of_log(facts, findings) {
-        // What exceeds the cap is dropped there, so the flow may have caused all of its losses itself.
+        // The cap drops the packets that exceed it, so the flow itself may have caused all of its losses.
         Some(cap) => PathModel {
             cap: Some(cap),
             cap_is_per_flow: true,
@@ -370,8 +370,9 @@ fn path_of_log(facts: &Facts<'_>, findings: &Findings) -> PathModel {
     }
 }
 
-/// Returns the payload rate of the cap that is the most likely limit of a log, if no control measurement shows
-/// another rate. The remedy for it, several connections, assumes that each of them has this cap.
+/// Returns the payload rate of the cap, if a cap is the most likely limit of a log and no control measurement
+/// shows another rate. The remedy for a cap, several connections, assumes that the cap applies to each
+/// connection.
 fn cap_of_log(facts: &Facts<'_>, findings: &Findings) -> Option<Rate> {
     let first = findings.findings.first()?.limit;
     let capped = matches!(first, Limit::Cap | Limit::Policer) && findings.cap.is_none();
@@ -379,8 +380,8 @@ fn cap_of_log(facts: &Facts<'_>, findings: &Findings) -> Option<Rate> {
     facts.path.link.filter(|link| capped && *link > cap && !cap.is_zero()).map(|_| cap)
 }
 
-/// Returns the size of the queue that a log shows: on a full link the RTT rises by the time that the queue
-/// takes to drain.
+/// Returns the size of the queue that a log shows: on a full link, the RTT increases by the time that the
+/// queue takes to drain.
 fn standing_queue(facts: &Facts<'_>, findings: &Findings) -> Option<Bytes> {
     let full = findings.findings.first().is_some_and(|first| first.limit == Limit::Link);
     let RttRange { min, max, .. } = facts.transfer.rtt.filter(|_| full)?;

@@ -72,7 +72,7 @@ impl Budget {
     /// Returns [`Stop::OverBudget`] if the budget is too small.
     pub(super) fn spend(&mut self, jobs: &[Job]) -> Result<(), Stop> {
         let work = work(jobs);
-        // The work of a state is paid for in parts, whose sum may differ in the last digit.
+        // The work of a state is subtracted in parts, whose sum may differ from the total in the last digit.
         if work > self.left + 1.0 {
             return Err(Stop::OverBudget);
         }

@@ -43,17 +43,17 @@ const MIDDLE: (f64, f64) = (0.1, 0.9);
 /// The mean of the simulated rates meets the log if it differs by at most this share.
 /// Source: the project's bound for simulated goodput against a kernel's.
 const NEAR: f64 = 0.1;
-/// Share by which the rate of a log may exceed the quantiles: behind a window all seeds have nearly the same
-/// rate, and that of a log is rounded.
+/// Share by which the rate of a log may be outside the quantiles. Behind a window, all seeds have nearly the same rate,
+/// and the rate of a log is rounded.
 const ROUNDED: f64 = 0.01;
-/// Number of loss events from which the mean must meet the log. With fewer events, the log itself is one draw
-/// of many.
+/// Minimum number of loss events for which the mean must meet the log. With fewer events, the log itself is only one
+/// random sample.
 const MANY_EVENTS: u64 = 20;
 /// A log counts as long as a run if their durations differ by at most this factor. Tools end a test a little
 /// late: iperf3's `-t 30` takes 30.00 to 30.05 s.
 const AS_LONG: (u64, u64) = (51, 50);
-/// Maximum work of all runs of a fit in data packets, a few seconds on two cores. A log on a faster path, or
-/// of more flows, is compared without a fit, or not at all.
+/// Maximum work of all runs of a fit in data packets, a few seconds on two cores. A log that would need more work is
+/// compared without a fit, or not at all.
 const PACKETS: u64 = 60_000_000;
 
 /// Comparison of a log with the simulation of its present state.
@@ -152,8 +152,8 @@ pub(super) fn fitted(
     let Some((nearest, _)) = met.iter().min_by(|a, b| a.1.total_cmp(&b.1)) else {
         return Ok(Some((estimate, model.path)));
     };
-    // Three seeds hardly tell two rates apart, so the estimate is kept if it meets the log. The rate behind a
-    // window or a buffer hardly depends on the loss, and its count is then all that is known.
+    // Three seeds hardly distinguish two rates, so the estimate is kept if it meets the log. Behind a window or a
+    // buffer, the rate hardly depends on the loss, so only the count of losses shows the loss.
     let by_window = matches!(first, Some(Limit::Rwnd | Limit::Sndbuf));
     let counted = by_window && met.iter().any(|(loss, _)| *loss == model.path.loss);
     let at = if estimate.met || counted { model.path.loss } else { *nearest };
@@ -166,14 +166,14 @@ pub(super) fn fitted(
 /// Rate of a log, and the part of a simulated run that corresponds to it.
 struct Log {
     rate: Rate,
-    /// Whether the run is as long as the log; otherwise the second halves of both are compared.
+    /// Whether the run is as long as the log; otherwise the second halves of the run and of the log are compared.
     whole: bool,
 }
 
 impl Log {
-    /// Returns the rate of a log with these intervals, for comparison with runs of `duration`. A loss-based sender
-    /// falls from the peak of its start for half a minute, so a rate with the start is compared with a run of
-    /// the same length only.
+    /// Returns the rate of a log with these intervals, for comparison with runs of `duration`. The rate of a loss-based
+    /// sender falls for half a minute after the peak of its start, so a rate that includes the start is compared only
+    /// with a run of the same length.
     fn of(intervals: &[Interval], findings: &Findings, duration: Duration) -> Self {
         let measured = &findings.measured;
         if is_as_long(measured.length, duration) {
@@ -308,8 +308,8 @@ fn average(values: &[f64]) -> f64 {
 mod tests {
     use super::*;
 
-    /// A test of 30 s that ends 50 us late is as long as a run of 30 s; otherwise its rate, with the peak of the
-    /// start, would be compared with the rate of a run without it.
+    /// A test of 30 s that ends 50 us late is as long as a run of 30 s; otherwise its rate, which includes the peak of
+    /// the start, would be compared with the rate of a run without that peak.
     #[test]
     fn a_log_that_ends_a_little_late_is_as_long_as_a_run() {
         let (micros, seconds) = (Duration::from_micros, Duration::from_secs);

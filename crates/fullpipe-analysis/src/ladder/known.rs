@@ -45,8 +45,8 @@ pub fn climb_known(
     complete(&watch, |watch| climb_model(&model.of_known(scenario), None, watch))
 }
 
-/// Returns the first rung of the ladder of `scenario`, without its remedies: what [`climb_known`] predicts for
-/// the run as it stands.
+/// Returns the first rung of the ladder of `scenario`, that is, the prediction of [`climb_known`] for the run
+/// without any remedy.
 ///
 /// # Errors
 /// Returns the errors of [`climb_known`].
@@ -57,7 +57,7 @@ pub fn present_known(
 ) -> Result<Option<Rung>, DiagnoseError> {
     let model = model(scenario, repeats)?.of_known(scenario);
     let present = model.jobs(model.present());
-    // The walk ends after the present state, because nothing is left for a remedy.
+    // The walk ends after the present state, because the budget leaves no work for a remedy.
     let budget = Budget::of(&present);
     let ladder = complete(&watch, |watch| Ok(climb_within(&model, None, budget, watch)?.ladder))?;
     Ok(ladder.rungs.into_iter().next())
@@ -236,7 +236,7 @@ mod tests {
         assert_eq!(one.scenario, Some(start), "the seeds count from its own");
     }
 
-    /// The present state alone has the figures that it has on the whole ladder, and no other state is simulated.
+    /// If only the present state is simulated, its figures are the same as on the whole ladder.
     #[test]
     fn the_present_state_is_the_first_rung() {
         let start = scenario("loss = '1%'", "", "cc = 'reno'");

@@ -41,9 +41,9 @@ fn the_present_state_has_the_rate_of_the_log() {
     assert!(met + 1 >= all, "{met} of {all}");
 }
 
-/// iperf3 ends a test of 30 s some microseconds late. A sender without HyStart falls from the peak of its start
-/// throughout such a log, so it must be compared with a whole run: the mean after a ramp, compared with the
-/// second half of a run, hides two thirds of the losses.
+/// iperf3 ends a test of 30 s some microseconds late. Throughout such a log, the rate of a sender without
+/// HyStart falls from the peak of its start, so the log must be compared with a whole run. A comparison of
+/// the mean after the ramp with the second half of a run would hide two thirds of the losses.
 #[test]
 fn a_log_that_ends_late_is_fitted_like_one_that_ends_in_time() {
     let path = "rate = '100mbit'\nrtt = '100ms'\nqueue = '1bdp'\nloss = '0.1%'";
@@ -62,7 +62,7 @@ fn a_log_that_ends_late_is_fitted_like_one_that_ends_in_time() {
     assert!(late.loss_low <= 0.001 && 0.001 <= 1.5 * late.loss_high, "{late:?}");
 }
 
-/// A path with a shaper that the input does not mention is not the fitted path, whatever its loss.
+/// If the path has a shaper that the input does not mention, no loss rate makes the fitted path meet the log.
 #[test]
 fn a_log_that_the_model_cannot_meet_is_said() {
     let path = "rate = '100mbit'\nrtt = '20ms'\nqueue = '1bdp'\nloss = '0.01%'\nshaper = { rate = '20mbit', burst = '8KiB' }";
@@ -74,8 +74,8 @@ fn a_log_that_the_model_cannot_meet_is_said() {
     assert!(text.contains("Model: the fitted path"), "{text}");
 }
 
-/// Behind a policer of each flow, BBR retransmits what the policer drops. The fitted path has the cap in place
-/// of these losses, so that the ladder does not take them along past the cap.
+/// Behind a policer for each flow, BBR retransmits the packets that the policer drops. The fitted path has
+/// the cap instead of these losses, so that the rungs beyond the cap do not contain them.
 #[test]
 fn a_cap_that_a_log_shows_is_part_of_the_model() {
     for (link, rtt, cap, seed) in [(200, 40, 25, 1), (500, 100, 60, 2)] {
@@ -100,8 +100,8 @@ fn a_cap_that_a_log_shows_is_part_of_the_model() {
     }
 }
 
-/// A window that is full hides the losses from the rate, so the fitted loss is the one that was counted. With
-/// the smallest loss that meets the rate, larger buffers would promise CUBIC the whole link.
+/// If the window is full, the rate does not show the losses, so the fitted loss is the counted loss. With the
+/// smallest loss that meets the rate, the ladder would predict that CUBIC with larger buffers fills the link.
 #[test]
 fn the_rate_behind_a_window_says_nothing_about_the_loss() {
     let path = "rate = '200mbit'\nrtt = '100ms'\nqueue = '1bdp'\nloss = '0.004%'";
