@@ -491,6 +491,6 @@ mod tests {
         let upstream = Upstream::Tcp("[::1]:80".parse().expect("an address"));
         server(&mut report, &Settings { upstream, connections: 100_000, ..settings("192.0.2.1:80") });
         assert!(report.notes[0].contains("PROXY protocol"), "{report}");
-        assert!(report.notes[1].contains("28232 ports"), "{report}");
+        assert!(report.notes[1].contains("28232 local ports"), "{report}");
     }
 }

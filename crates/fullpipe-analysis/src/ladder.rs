@@ -506,7 +506,7 @@ mod tests {
             }
         }
         assert!(simulated > refused.len() && !refused.is_empty(), "{simulated}: {refused:?}");
-        let thousand = "not simulated: runs of 1000 connections at 100 Gbit/s take about ";
+        let thousand = "not simulated, because runs of 1000 connections at 100 Gbit/s take about ";
         assert!(refused.iter().any(|why| why.starts_with(thousand)), "{refused:?}");
     }
 }

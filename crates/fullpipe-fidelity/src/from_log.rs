@@ -233,7 +233,7 @@ fn announce(cells: &[Cell], logs: &[Option<String>], runs: u64) {
     let of_rungs = cells.iter().map(of_rungs).sum::<f64>() * (USUAL_RUNGS * runs) as f64;
     let all = of_logs + of_rungs;
     eprintln!(
-        "{} logs and about {} kernel runs, {all:.0} s of real time; about {:.0} min, less the stored runs",
+        "{} logs and about {} kernel runs, {all:.0} s of real time; takes about {:.0} min, less the stored runs",
         missing.count(),
         cells.len() as u64 * USUAL_RUNGS * runs,
         (all / 60.0).max(1.0)

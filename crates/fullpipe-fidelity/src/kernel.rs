@@ -327,7 +327,7 @@ fn announce(wanted: &[RunRequest], groups: &[Vec<usize>]) {
     let runs: usize = groups.iter().map(Vec::len).sum();
     let all: f64 = groups.iter().flatten().map(seconds).sum();
     let wall: f64 = groups.iter().map(|group| group.iter().map(seconds).fold(0.0, f64::max)).sum();
-    eprintln!("{runs} kernel runs, {all:.0} s of real time; about {:.0} min", (wall / 60.0).max(1.0));
+    eprintln!("{runs} kernel runs, {all:.0} s of real time; takes about {:.0} min", (wall / 60.0).max(1.0));
 }
 
 fn is_valid(run: &Run) -> bool {

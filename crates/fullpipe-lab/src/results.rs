@@ -633,7 +633,7 @@ mod tests {
         assert_eq!((late.failed(), late.holds(), late.invalid().count()), (0, false, 1));
         let document = serde_json::to_value(&late).expect("serialisable");
         let expected = json!({
-            "valid": false, "problems": ["1 % of the packets were written more than 2ms late (bound 1ms)"],
+            "valid": false, "problems": ["1 % of the packets were written more than 2ms too late (limit 1ms)"],
             "lateness_ms": { "p50": 0.0, "p99": 2.0, "p999": 9.0, "max": 40.0 },
             "tun_drops": 0, "retransmits": 12, "drops": 12, "duplicates": 0, "cpu": 0.25,
             "woken_ms": { "p50": 0.0, "p99": 1.0, "p999": 1.0, "max": 3.0 },

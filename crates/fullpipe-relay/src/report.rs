@@ -238,8 +238,8 @@ mod tests {
         report.connections.push(ConnectionReport { lost: true, ..connection });
         assert_eq!(
             report.to_string(),
-            "copied 2 files, sent 1 MiB in 1s over 2 connections: 8.39 Mbit/s; 64 MiB were there already; \
-             skipped 3 files of the same size and time; lost 1 connection\n"
+            "copied 2 files, sent 1 MiB in 1s over 2 connections: 8.39 Mbit/s; 64 MiB were already there; \
+             skipped 3 files with the same size and modification time; lost 1 connection\n"
         );
         report =
             CopyReport { same_files: 5, sent_bytes: 0, resumed_bytes: 0, connections: Vec::new(), ..report };

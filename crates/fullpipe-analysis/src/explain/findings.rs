@@ -120,7 +120,7 @@ impl StandingQueue {
 }
 
 impl std::fmt::Display for StandingQueue {
-    /// `a queue of 227 ms (2.67 MiB) stands: the RTT is 327 ms under load against 100 ms at least`.
+    /// Example: `there is a standing queue of 227ms (2.67 MiB): the RTT is 327ms under load, and its minimum is 100ms`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let time = |ms: f64| Duration::from_secs_f64((ms * 10.0).round() / 1e4);
         write!(

@@ -37,7 +37,7 @@ fn what_holds_now_is_told() {
     }
     let held = live.held().expect("a limit");
     assert_eq!((held.limit, held.confidence), (Limit::Cwnd, Confidence::High));
-    assert!(held.evidence.contains("1.00 of a Cwnd"), "{held:?}");
+    assert!(held.evidence.contains("1.00 times the Cwnd"), "{held:?}");
     for tenth in 101..=115 {
         let mut starved = row(tenth * 100);
         starved.sender.notsent = Bytes::ZERO;

@@ -97,6 +97,6 @@ mod tests {
     fn memory_is_counted_in_pages_of_the_whole_host() {
         let host = HostSettings::parse("net.ipv4.tcp_mem = 1 128180 200000").unwrap();
         let note = memory_note(Bytes::new(12_818 * PAGE), Some(&host));
-        assert!(note.contains("12818 pages") && note.contains("allows 10 of them"), "{note}");
+        assert!(note.contains("12818 pages") && note.contains("allows 10 such flows"), "{note}");
     }
 }

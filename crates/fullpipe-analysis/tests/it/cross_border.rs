@@ -96,7 +96,7 @@ fn cubic_is_held_by_loss() {
     let first = &found.findings[0];
     assert_eq!((first.limit, first.confidence), (Limit::Cwnd, Confidence::Certain));
     assert!(first.share > 0.85);
-    assert_says(&first.evidence, "0.97 of Cwnd");
+    assert_says(&first.evidence, "0.97 times Cwnd");
     assert_says(&first.evidence, "from 2.65 MiB to 1.42 MiB");
     assert_says(&first.evidence, "92 of them at 12-13 s");
     assert_says(&first.evidence, "3 loss events in 180315 segments: 16.6 ppm (95 %: 3.43 ppm to 48.6 ppm)");
@@ -149,7 +149,7 @@ fn bbr_is_not_held_by_cwnd() {
     );
     assert_says(&cap.evidence, "only 6 of 264317 segments were retransmitted");
     assert_says(&cap.evidence, "a policer is unlikely");
-    assert_says(&cap.could_not_tell, "not excluded");
+    assert_says(&cap.could_not_tell, "look alike, because neither drops packets");
     assert_eq!(found.sender, Sender::Inferred(Algorithm::Bbr1));
     assert_eq!(found.cap, None);
     // BBR kept its Startup window for 20 s, which contradicts a limit by the receive window; the finding must

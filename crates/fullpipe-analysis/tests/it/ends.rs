@@ -91,7 +91,7 @@ fn streams_are_held_by_what_each_has() {
         let ratio = four.measured.steady.as_bps() as f64 / one.measured.steady.as_bps() as f64;
         assert!((3.5..4.3).contains(&ratio), "{ratio:.2} times one stream: {what}");
         let told = &four.findings[0].evidence[0];
-        assert!(told.starts_with("it held 4 of 4 streams, for "), "{told}");
+        assert!(told.starts_with("this limit applied to 4 of 4 streams, for "), "{told}");
         assert!(
             four.notes.iter().any(|note| note.starts_with("each of the 4 streams carried ")),
             "{:?}",
@@ -201,7 +201,7 @@ fn a_fast_path_has_its_ladder_in_time() {
     assert!(
         fast.notes
             .iter()
-            .any(|note| note.starts_with("not simulated: runs of one connection at 400 Gbit/s take")),
+            .any(|note| note.starts_with("not simulated, because runs of one connection at 400 Gbit/s take")),
         "{:?}",
         fast.notes
     );

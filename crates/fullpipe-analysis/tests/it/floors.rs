@@ -67,6 +67,7 @@ const LAB: [(&str, &[&str]); 4] = [
         &[
             "bootstrap",
             "capture",
+            "algorithm",
             "columns",
             "host",
             "nearest",

@@ -298,7 +298,7 @@ fn a_receiver_says_what_it_observes() {
         (first.limit, first.what.as_str(), first.confidence),
         (Limit::Unknown, "not observable from the receiver: capture at the sender", Confidence::Low)
     );
-    assert!(first.next_test.as_deref().is_some_and(|test| test.contains("at the sender")), "{first:#?}");
+    assert!(first.next_test.as_deref().is_some_and(|test| test.contains("on the sender")), "{first:#?}");
     assert!(paced.iter().all(|finding| !finding.what.contains("several flows")), "{paced:#?}");
 }
 

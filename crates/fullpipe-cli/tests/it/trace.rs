@@ -105,7 +105,7 @@ fn point_seed_and_flow_are_chosen() {
     assert!(error.contains("no flow 2"), "{error}");
     let log = example("cross-border/cubic.iperf3.txt");
     let (error, _) = refusal(1, fullpipe(&["diagnose", &log, "--rtt", "210ms", "--flow", "1"]));
-    assert!(error.contains("apply to traces"), "{error}");
+    assert!(error.contains("apply only to traces"), "{error}");
 }
 
 /// A tool that samples kernel sockets can write these columns. These columns contain nothing about the path,

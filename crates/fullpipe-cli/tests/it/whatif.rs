@@ -177,7 +177,7 @@ fn too_fast_a_line_is_answered_on_paper() {
     assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
     assert!(stdout.contains("not simulated") && !stdout.contains("\nLadder"), "{stdout}");
     let (_, slower, _) = fullpipe(&["whatif", "--link", "15gbit", "--rtt", "300ms"]);
-    let says = |text: &str| text.contains("hosts are not modelled");
+    let says = |text: &str| text.contains("does not model the hosts");
     assert!(says(&stdout) && !says(&slower), "{stdout}\n{slower}");
     assert!(stdout.contains("\nBuffers that fill the link"), "{stdout}");
 }

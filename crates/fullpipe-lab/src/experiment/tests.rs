@@ -602,13 +602,13 @@ fn applications_are_read() {
     for (app, message) in [
         ("'curl'", "app 'curl' is invalid"),
         ("{}", "app '' is invalid"),
-        ("{ chunk = '1KiB' }", "app has chunk without write"),
-        ("{ write = '1mbit', rule = 'curl' }", "app has rule without read"),
+        ("{ chunk = '1KiB' }", "app has chunk, but not write"),
+        ("{ write = '1mbit', rule = 'curl' }", "app has rule, but not read"),
         ("{ write = '1mbit', chunk = '0B' }", "chunk '0B' is out of range"),
         ("{ request = '0B' }", "request '0B' is out of range"),
         ("{ request = '1M' }", "size '1M' has an ambiguous unit"),
-        ("{ read_buffer = '1KiB' }", "app has read_buffer without reads_per_second"),
-        ("{ reads_per_second = 20 }", "app has reads_per_second without read_buffer"),
+        ("{ read_buffer = '1KiB' }", "app has read_buffer, but not reads_per_second"),
+        ("{ reads_per_second = 20 }", "app has reads_per_second, but not read_buffer"),
         (
             "{ read = '1mbit', read_buffer = '1KiB', reads_per_second = 1 }",
             "app cannot combine read with read_buffer or reads_per_second",

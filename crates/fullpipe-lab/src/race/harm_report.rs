@@ -323,7 +323,7 @@ mod tests {
         let at = |part: &str| {
             lines.iter().position(|line| line.contains(part)).unwrap_or_else(|| panic!("{text}"))
         };
-        assert!(at("surge compared with bbr1") < at("0.25bdp  cubic"), "{text}");
+        assert!(at("surge instead of bbr1") < at("0.25bdp  cubic"), "{text}");
         assert!(at("0.25bdp  cubic") < at("0.25bdp  stream"), "{text}");
         let words: Vec<&str> = lines[at("0.25bdp  cubic")].split_whitespace().collect();
         assert_eq!(words[..7], ["0.25bdp", "cubic", "8.00", "3.50", "3.00", "0.56", "0.62"], "{text}");

@@ -157,11 +157,11 @@ fn another_data_set_is_refused_with_the_difference() {
         error.message
     };
     let text = SWEEP.replace("40ms", "41ms");
-    let expected = "line 6 of the experiment: 'rtt = ['10ms', '40ms']' there, 'rtt = ['10ms', '41ms']' here";
+    let expected = "line 6 of the experiment: 'rtt = ['10ms', '40ms']' in the data set, 'rtt = ['10ms', '41ms']' in this command";
     assert!(refused(&text, &small()).ends_with(expected), "{}", refused(&text, &small()));
     for (options, expected) in [
-        (DatasetOptions { seed: Some(2), ..small() }, "first seed: 1 there, 2 here"),
-        (DatasetOptions { repeat: Some(2), ..small() }, "seeds per point: 3 there, 2 here"),
+        (DatasetOptions { seed: Some(2), ..small() }, "first seed: 1 in the data set, 2 in this command"),
+        (DatasetOptions { repeat: Some(2), ..small() }, "seeds per point: 3 in the data set, 2 in this command"),
         (
             DatasetOptions { part_packets: None, ..small() },
             "packets per part: 2500 in the data set, \
