@@ -11,6 +11,7 @@
 //! | [`recorded`], [`answers`] | what the diagnosis says about each kind of input of such a run |
 #![forbid(unsafe_code)]
 
+#[cfg(target_os = "linux")]
 pub mod answers;
 pub mod cells;
 pub mod classifier_validation;
@@ -19,5 +20,6 @@ pub mod drawn_situations;
 #[cfg(target_os = "linux")]
 pub mod guest_log;
 pub mod ladder_validation;
+#[cfg(target_os = "linux")]
 pub mod recorded;
 pub mod rung_runs;

@@ -20,7 +20,7 @@ use fullpipe::lab::capture::{Capture, CapturedPacket, FIRST_PORT, LISTEN_PORT, R
 use fullpipe::lab::scenario::Scenario;
 use fullpipe::lab::trace::{Csv, Row, Sink};
 use fullpipe::lab::workload::Writing;
-use fullpipe::tcp::cc::Algorithm;
+use fullpipe::linux::kernel_name;
 use fullpipe::units::{Bytes, Duration, Instant, Rate};
 
 /// Time between two dumps of `ss`, and between two reports of iperf3.
@@ -254,7 +254,7 @@ impl<'s> Recorded<'s> {
             }],
             sum_sent: sum(sent, Some(retransmits)),
             sum_received: sum(arrived, None),
-            sender_tcp_congestion: Some(name(self.scenario.flows[0].cc).into()),
+            sender_tcp_congestion: Some(kernel_name(self.scenario.flows[0].cc).into()),
             ..End::default()
         }
     }
@@ -302,11 +302,6 @@ struct Report {
     tcp: TcpInterval,
 }
 
-/// Returns the kernel's name of a congestion control.
-fn name(cc: Algorithm) -> &'static str {
-    if cc == Algorithm::Bbr1 { "bbr" } else { cc.name() }
-}
-
 /// Returns the two lines of a connection in a dump of iproute2 6.1.
 fn dump(row: &Row) -> String {
     let sender = &row.sender;
@@ -318,7 +313,7 @@ fn dump(row: &Row) -> String {
         (sender.notsent + sender.flight_size).get(),
         sender.sndbuf.get(),
         sender.sndbuf_used.get(),
-        sender.cc.map_or("cubic", name),
+        sender.cc.map_or("cubic", |cc| kernel_name(cc.into())),
     );
     let mut add = |field: String| text += &format!(" {field}");
     add(format!(

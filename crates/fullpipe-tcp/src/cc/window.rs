@@ -26,8 +26,8 @@ pub const INITIAL_SEGMENTS: u64 = 10;
 /// could not cause the duplicate ACKs that its repair needs.
 const MIN_SSTHRESH: u64 = 2;
 
-/// Pacing rate in percent of `cwnd / srtt` while the window may still double. This is twice the current rate,
-/// so that pacing does not limit slow start.
+/// Pacing rate in percent of `cwnd / srtt` while the window may still double. The rate is twice the current
+/// one, so that pacing does not limit slow start.
 const PACING_SLOW_START: u64 = 200;
 
 /// Pacing rate in percent of `cwnd / srtt` outside slow start. This rate leaves a margin for growth and for

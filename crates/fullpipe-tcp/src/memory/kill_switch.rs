@@ -70,7 +70,7 @@ impl SenderTotals {
     }
 }
 
-/// Reason for which the switch has acted.
+/// Reason why the switch has acted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum TripReason {
     /// For half a minute, the host sent more than its clients needed.
@@ -117,7 +117,7 @@ pub struct KillSwitch {
 }
 
 impl KillSwitch {
-    /// Returns the reason for which the switch has acted; `None` if launches are permitted.
+    /// Returns the reason why the switch has acted; `None` if launches are permitted.
     pub fn reason(&self) -> Option<TripReason> {
         self.reason
     }

@@ -104,7 +104,7 @@ pub struct MemorySummary {
     /// Number of connections that had to launch fewer segments than their prefix permits, because a budget was
     /// exhausted.
     pub over_budget: u64,
-    /// Reason for which the kill switch has acted.
+    /// Reason why the kill switch has acted.
     pub tripped: Option<TripReason>,
 }
 

@@ -27,7 +27,7 @@ pub(crate) struct Room {
 /// delayed. This is Minshall's variant of the Nagle algorithm (NAG-3): at most one short segment per round
 /// trip, whether the application or the window makes it short.
 ///
-/// The sender does not send data that could fill a segment into a window smaller than a segment (RFC 9293
+/// If the window is smaller than a segment, the sender does not send data that could fill a segment (RFC 9293
 /// section 3.8.6.2.1). With one segment in flight, it leaves the rest of such a window unused.
 pub(crate) fn next_length(room: Room, mss: u64) -> u64 {
     let len = room.unsent.min(room.cwnd).min(room.rwnd).min(room.quantum.max(mss));

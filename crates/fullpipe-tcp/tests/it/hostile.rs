@@ -130,7 +130,7 @@ impl Peer {
 
 const PEER_ISS: SeqNum = SeqNum(u32::MAX - 20_000);
 const SHIFT: u8 = 2;
-/// Maximum virtual duration of a run with an honest peer; the sender may back off for minutes.
+/// Maximum virtual duration of a run with an honest peer.
 const LIMIT: Duration = Duration::from_secs(40_000);
 /// Virtual duration of a run with a dishonest peer, whose outcome the test cannot predict.
 const WITH_LIARS: Duration = Duration::from_secs(30);

@@ -20,8 +20,8 @@ impl Bbr1 {
         self.conserving
     }
 
-    /// Sets whether recovery begins with packet conservation. If the current recovery has begun without
-    /// packet conservation, conservation begins with the next ACK.
+    /// Sets whether recovery begins with packet conservation. If `conserves` becomes true in a recovery that
+    /// has begun without packet conservation, conservation begins with the next ACK.
     pub(in crate::cc) fn set_conserves(&mut self, conserves: bool) {
         self.conserves = conserves;
     }

@@ -22,8 +22,8 @@ pub(super) fn on_ack(path: &mut Bbr1, seen: &Observation<'_>) -> Option<State> {
     None
 }
 
-/// Limits the pacing rate to [`GAIN`] times the rate that the ACKs have shown. Before the first measurement, the rate
-/// does not change.
+/// Limits the pacing rate to 5/4 of the rate that the ACKs have shown. Before the first measurement, the rate does not
+/// change.
 pub(super) fn limit(path: &mut Bbr1, seen: &Observation<'_>) {
     let shown = path.path_rate().max(seen.shown);
     if !shown.is_zero() {

@@ -258,8 +258,8 @@ fn zwp_3_a_window_probe_is_answered() {
     }
 }
 
-/// When the window reopens, the connection does not enter slow start, ends the back-off, and marks nothing
-/// lost (ZWP-4).
+/// When the peer's window reopens, the congestion window is unchanged, the back-off ends, and nothing is
+/// marked lost (ZWP-4).
 #[test]
 fn zwp_4_reopening_costs_nothing() {
     let mut script = closed_window();
