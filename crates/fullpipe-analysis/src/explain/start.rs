@@ -7,7 +7,7 @@
 //!   slow start that meets a rate limit sends up to twice that rate, and loses up to half of a window at once
 //! ```
 //!
-//! Even after an overshoot, random loss may be the limit: it is, if the later losses occur at rates much
+//! Even after an overshoot, random loss may be the limit. This is so if the later losses occur at rates much
 //! lower than the highest rate.
 
 use fullpipe_units::Bytes;
