@@ -202,6 +202,6 @@ pub(crate) mod rate {
     pub(crate) const SETBACK: (u64, u64) = (20, 19);
     /// Larger buffers or more connections are worth their cost if each doubling gains this share of the
     /// bottleneck's rate.
-    /// Source: chosen, not measured: the twentieth of `WORTH`, of what can be gained at most.
+    /// Source: chosen, not measured: the twentieth of `WORTH`, applied to the largest possible gain.
     pub(crate) const DOUBLING: (u64, u64) = (1, 20);
 }

@@ -263,7 +263,7 @@ fn answer(question: &Question, path: PathModel, watch: &dyn JobWatch) -> Result<
         if model.buffers(reached) != model.buffers(present) {
             larger = present.without(LARGER_BUFFERS, reached);
         } else if rungs.first().is_some_and(|first| first.limit == Limit::Link) {
-            // Several flows fill the link with buffers that one flow would not.
+            // Several flows fill the link with buffers that would be too small for one flow.
             larger = present;
         }
         rungs

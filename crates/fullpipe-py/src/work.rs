@@ -47,7 +47,7 @@ impl JobWatch for Attendance {
     }
 }
 
-/// What happens to the work when a signal handler raises an exception.
+/// Effect on the work when a signal handler raises an exception.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AtSignal {
     /// The work stops within milliseconds, and the exception is raised after it has ended.

@@ -64,7 +64,7 @@ pub(super) struct Losses {
     pub(super) episodes: usize,
     /// Standard deviation of the windows at loss, divided by their mean.
     pub(super) spread: f64,
-    /// Mean rank of the windows at loss among those of all data, 0 to 1.
+    /// Mean rank of the windows at losses among the windows of all data, 0 to 1.
     pub(super) rank: f64,
     /// Median of the rates delivered around the episodes, in bit/s; `None` without episodes.
     pub(super) rate: Option<f64>,

@@ -41,8 +41,8 @@ const CARRIED: f64 = 0.5;
 /// The window is full regularly, not by accident, if it is full in at least this share of the rows.
 const BY_TURNS: f64 = 0.05;
 
-/// Returns whether the buffer or the reader is behind a receive window that is full in the rows `near`,
-/// around row `at`.
+/// Returns the limit behind a receive window that is full in the rows `near`, around row `at`: the buffer or
+/// the reader.
 pub(super) fn whose_window(flow: &Flow<'_>, at: usize, near: &Window<'_>) -> (Limit, Confidence) {
     let unread = near.mean(|row| row.receiver.map(|receiver| receiver.unread.get() as f64));
     let window = near.mean(|row| Some(row.sender.rwnd.get() as f64)).unwrap_or(0.0);

@@ -158,7 +158,8 @@ impl Explainer<'_> {
         ranked.into_iter().map(|(_, finding)| finding).collect()
     }
 
-    /// Returns the findings if Cwnd is unknown, as in a receiver's log: they are low-confidence hints.
+    /// Returns the findings if Cwnd is unknown, as in a receiver's log. They are only hints with low
+    /// confidence.
     pub(super) fn without_cwnd(&mut self) -> Vec<Finding> {
         let flat = self.series.is_flat();
         let mut findings = self.candidates();

@@ -414,8 +414,9 @@ impl Series {
         (enough && fastest <= FASTER_THAN_A_POLICER * rate).then(|| (Rate::from_bps(rate as u64), alike))
     }
 
-    /// Returns whether the flow is much faster than a loss-based sender could be with one loss event per
-    /// interval with retransmissions. Such a flow does not slow down at losses, whatever its window shows.
+    /// Returns whether the flow is much faster than a loss-based sender could be if each interval with
+    /// retransmissions contained one loss event. Such a flow does not slow down at losses, whatever its
+    /// window shows.
     fn outruns_its_losses(&self, measured: &MeasuredFigures) -> bool {
         let after = self.after();
         let lossy = after.iter().filter(|p| p.retransmits > 0).count();

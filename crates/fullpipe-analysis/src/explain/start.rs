@@ -7,7 +7,7 @@
 //!   slow start that meets a rate limit sends up to twice that rate, and loses up to half of a window at once
 //! ```
 //!
-//! Even after an overshoot, random loss may be the limit: it is, if the later losses occur at rates much
+//! Even after an overshoot, random loss may be the limit. This is so if the later losses occur at rates much
 //! lower than the highest rate.
 
 use fullpipe_units::Bytes;
@@ -37,7 +37,7 @@ pub(super) struct Overshoot {
 
 impl Series {
     /// Returns the burst of losses that ended slow start, if a rate limit or a queue explains it and random
-    /// loss does not; `None` if later losses come at much lower rates, so that they hold the flow down.
+    /// loss does not; `None` if later losses occur at much lower rates, so that they limit the flow.
     pub(super) fn overshoot(&self, mss: Bytes) -> Option<Overshoot> {
         let (burst, later) = self.first_losses(mss)?;
         let lost = burst.retransmits as f64;

@@ -167,7 +167,7 @@ pub(super) fn instant(seconds: f64) -> Option<Instant> {
 /// Maximum plausible rate: a thousand times the fastest interface. Values near 2^64 are damage, or a counter
 /// that wrapped.
 const FASTEST: Rate = Rate::from_bps(1_000_000_000_000_000);
-/// Maximum plausible amount of data, in bytes, and of datagrams, in any part of a test.
+/// Maximum plausible number of bytes, and of datagrams, in any part of a test.
 const LARGEST_COUNT: u64 = 1 << 60;
 
 /// Returns the JSON key of the first value of a report that no network can produce.

@@ -6,10 +6,10 @@
 //!        skmem:(r0,rb131072,t0,tb4194304,...) bbr rtt:10.6/4.1 mss:1448 ...  ──► a row of the connection
 //! ```
 //!
-//! Fields are read by name, and unknown ones are ignored, because their order and number differ between
-//! versions. A dump ends where a connection appears for the second time. If no time is printed before the
-//! dumps (`date +%s.%N`), the kernel's millisecond counters determine the time between two dumps: `lastsnd`,
-//! `lastrcv` and `busy` never grow by more than that time.
+//! The reader finds fields by name and ignores unknown fields, because the order and number of fields differ
+//! between versions. A dump ends where a connection appears for the second time. If no time is printed before
+//! the dumps (`date +%s.%N`), the kernel's millisecond counters determine the time between two dumps:
+//! `lastsnd`, `lastrcv` and `busy` never grow by more than that time.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -17,8 +17,8 @@ pub(super) struct Prediction {
     /// Mean rate over the second half of the run.
     pub(super) steady: Rate,
     /// Steady-state rate by which states are compared. If all runs of a state are alike, the second half of a
-    /// run is a few periods of a sawtooth, and it is random whether one period with several losses belongs to
-    /// it. In this case, the half with the higher rate counts.
+    /// run is a few periods of a sawtooth, and it is random whether a period with several losses is among
+    /// them. In this case, the half with the higher rate counts.
     pub(super) sustained: Rate,
     /// Lowest and highest steady-state rate: at the two bounds of the loss interval or, if the loss is not an
     /// estimate, over the measurements that the seeds form.

@@ -41,7 +41,7 @@ impl RungRtt {
 }
 
 impl fmt::Display for RungRtt {
-    /// Writes the times under load, then that of the idle path; only the latter if nothing else is known.
+    /// Writes the RTTs under load and then the RTT of the idle path, or only the latter if nothing else is known.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let time = |ms: f64| Duration::from_secs_f64(ms / 1e3);
         match (self.p50_ms, self.p95_ms) {

@@ -455,7 +455,7 @@ pub(super) fn binding(model: &Model<'_>, predicted: &Prediction) -> Limit {
     }
 }
 
-/// Returns the lower one of the receive window and the send buffer, with the rate that it allows.
+/// Returns the receive window or the send buffer, whichever allows the lower rate, with this rate.
 fn window_or_buffer(model: &Model<'_>, state: State) -> (Limit, Rate) {
     let (window, sndbuf) = model.ceilings(state);
     if window <= sndbuf { (Limit::Rwnd, window) } else { (Limit::Sndbuf, sndbuf) }

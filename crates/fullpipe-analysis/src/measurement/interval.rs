@@ -101,7 +101,7 @@ impl Datagrams {
         Self { total: self.total, lost: None, jitter: None, out_of_order: None }
     }
 
-    /// Adds the counts of two streams; the jitter is the larger one.
+    /// Adds the counts of two streams, and takes the larger jitter.
     pub(crate) fn added(self, other: Self) -> Self {
         Self {
             total: self.total.saturating_add(other.total),

@@ -135,7 +135,7 @@ fn the_page_says_what_becomes_of_the_queue() {
     }
 }
 
-/// No element of the page has an external address, and the policy forbids every request.
+/// No element of the page has an external address, and the content security policy forbids every request.
 #[test]
 fn the_page_needs_no_network() {
     let (_, page) = plain();

@@ -83,7 +83,8 @@ fn a_udp_test_that_fills_the_line_foretells_what_tcp_makes_of_it() {
     }
     assert_says(&first.could_not_tell, "congestion control, which UDP does not have");
 
-    // 0.5 % at 100 ms: within a factor of 1.5 of the closed-form model, which the ladder does not use.
+    // At 0.5 % and 100 ms, the rate is within a factor of 1.5 of the closed-form model, which the ladder does
+    // not use.
     let tcp = udp.tcp.as_ref().unwrap();
     let model = loss_based_rate(Duration::from_millis(100), tcp.loss.rate, DEFAULT_MSS);
     let ratio = tcp.steady.as_bps() as f64 / model.as_bps() as f64;

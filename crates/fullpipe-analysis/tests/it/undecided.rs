@@ -84,7 +84,8 @@ fn a_policer_is_not_taken_for_random_loss() {
 }
 
 /// A constant Cwnd excludes link and policer only for a loss-based sender, which would otherwise increase
-/// Cwnd until a queue overflows. It never excludes application, send buffer, pacing, cap and CPU.
+/// Cwnd until a queue overflows. A constant Cwnd never excludes application, send buffer, pacing, cap and
+/// CPU.
 #[test]
 fn only_a_loss_based_sender_excludes_a_queue() {
     let app = "app = { write = '25mbit' }";

@@ -29,7 +29,7 @@ class _Document(dict[str, Any]):
     @property
     def headline(self) -> str:
         """The result in one or two sentences."""
-        # The first paragraph is not wrapped at this width.
+        # Do not wrap the first paragraph at this width.
         return self._answer.brief(10_000).split("\n", 1)[0]
 
     def text(self, width: int = 80) -> str:
@@ -260,7 +260,7 @@ def _content(source: object, run: int | None) -> tuple[str, bytes | None]:
         try:
             return "the table", _fullpipe.trace_csv(source, run=run)
         except ImportError as error:
-            # pandas passes tables on by pyarrow.
+            # pandas exports tables with pyarrow.
             raise MissingPackageError(
                 f"the table cannot be read: {str(error).splitlines()[0]}", "pip install pyarrow"
             ) from None

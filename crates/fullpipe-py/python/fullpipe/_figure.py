@@ -10,7 +10,7 @@ from ._fullpipe import Charts
 
 def of_runs(charts: Charts, kind: str, run: int, dark: bool) -> dict[str, Any]:
     """Return a chart of some runs."""
-    # Another number is one that no run has.
+    # Any other number belongs to no run.
     number = run if run >= 0 else len(charts.labels)
     match kind:
         case "rates":
@@ -41,7 +41,7 @@ def figure(chart: dict[str, Any]) -> Any:
     :raises MissingPackageError: plotly is not installed
     """
     try:
-        # Plotly has no types.
+        # Plotly has no type annotations.
         objects: Any = importlib.import_module("plotly.graph_objects")
     except ImportError:
         raise MissingPackageError("figure needs plotly", "pip install 'fullpipe[notebook]', or use chart()") from None

@@ -33,7 +33,7 @@ class _Line:
 
     def __call__(self, done: int, total: int) -> None:
         now = time.monotonic()
-        # Parts that existed count at once, and say nothing about the rate.
+        # Parts that existed before are counted immediately, so they do not show the rate.
         since, before = self.first = self.first or (now, done)
         text = f"{done} of {total} runs"
         if done > before and now > since:

@@ -9,8 +9,8 @@ from typing import Any
 
 from ._errors import Error, InputError, MissingPackageError, NetworkError
 
-#: How often a part begins again after its worker has died. Ray counts workers that it ends itself for lack of
-#: memory separately.
+#: How often a part may begin again after its worker has died. Ray counts the workers that it ends itself for lack
+#: of memory separately.
 _RETRIES = 20
 
 
@@ -19,7 +19,7 @@ class RayExecutor:
 
     def __init__(self, ray: Any) -> None:
         self._ray = ray
-        #: Number of tasks that are submitted at a time: the next one is there when a worker is free.
+        #: Number of tasks that are submitted at a time, so that a free worker always finds the next task.
         self.pending = max(8, 2 * int(ray.cluster_resources().get("CPU", 1)))
 
     def submit(self, function: Callable[..., None], /, *arguments: object) -> "Future[None]":
@@ -30,7 +30,7 @@ class RayExecutor:
 
     def cancel(self, future: "Future[None]") -> None:
         """End a task, and its worker if it has begun."""
-        # Ray gives each future the reference that its result belongs to.
+        # Ray gives each future the reference to which its result belongs.
         self._ray.cancel(future.object_ref, force=True)  # type: ignore[attr-defined]
 
     def failure(self, error: Exception) -> Error | None:

@@ -8,7 +8,7 @@ from typing import Any
 from . import _fullpipe
 from ._errors import InputError, MissingPackageError, UsageError
 
-#: Tables of a data set in the order in which a part is stored: it exists when its results do, so they come last.
+#: Tables of a data set in the order in which a part is stored. A part exists when its results exist, so these are last.
 TABLES = ("trace", "runs")
 
 
@@ -98,7 +98,7 @@ class Store:
                     planned.prepare(folder)
                 return
             planned.prepare(folder)
-            # The data set exists when its manifest does, so it comes last.
+            # The data set exists when its manifest exists, so the manifest is written last.
             for name in [*(f"inputs/{name}" for name in _list(folder, "inputs")), "manifest.json"]:
                 self.put(name, _read(folder, name))
 

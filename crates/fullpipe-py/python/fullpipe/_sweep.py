@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 #: Maximum number of points, as in the extension.
 _MOST_POINTS = 100_000
-#: Number of parts that are submitted to an executor at a time; Ray says how many it needs.
+#: Number of parts that are submitted to an executor at a time; the executor of Ray sets its own number.
 _PENDING = 64
 
 
@@ -97,7 +97,7 @@ class Dataset:
         self.location = location(folder)
         self._store = Store(self.location) if is_url(self.location) else None
         if self._store is None:
-            #: Folder of the data set; of a URL, a temporary copy, which exists as long as this object.
+            #: Folder of the data set; for a URL, a temporary copy, which exists as long as this object.
             self.folder = pathlib.Path(self.location if "://" in os.fsdecode(folder) else folder)
             self._dataset = _fullpipe.Dataset.open(os.fspath(self.folder))
         else:
@@ -203,7 +203,7 @@ class Dataset:
         report: Callable[[int, int], object] | None,
         cancel: "Callable[[Future[None]], object] | None" = None,
     ) -> None:
-        # The import takes longer than that of this package.
+        # Import this module only here, because its import takes longer than that of this package.
         from concurrent.futures import FIRST_COMPLETED, Future, wait
 
         counted = self._counter(missing := self.missing())
@@ -424,11 +424,11 @@ def _make_stored_part(store: Store, number: int, threads: int | None) -> None:
 class _Opened(NamedTuple):
     """A data set that :func:`make_part` has opened. Opening it computes each point once."""
 
-    #: What changes with the manifest.
+    #: Value that changes with the manifest.
     identity: bytes
     dataset: _fullpipe.Dataset
     folder: str
-    #: The folder, if it is a copy; it is deleted with this value.
+    #: The folder, if it is a temporary copy; the copy is deleted with this value.
     copy: "tempfile.TemporaryDirectory[str] | None"
 
     def make(self, number: int, threads: int | None) -> None:
@@ -442,7 +442,7 @@ def _keep(place: str, opened: _Opened) -> None:
     _opened[place] = opened
 
 
-#: The last data set of :func:`make_part`, by its place.
+#: The last data set that :func:`make_part` opened, by its place.
 _opened: dict[str, _Opened] = {}
 
 
@@ -455,7 +455,7 @@ def _points_file(points: object) -> Iterator[str | None]:
         case str() | os.PathLike():
             yield os.fsdecode(os.fspath(points))
         case _:
-            # These imports take a third of the time of this package's.
+            # Import these modules only here: they take a third of the import time of this package.
             import csv
 
             names, rows = _table_of(points)
@@ -472,7 +472,7 @@ def _table_of(points: object) -> tuple[list[str], Iterable[Iterable[object]]]:
     """Return names of columns and rows of a table of points."""
     sized = list(points.values()) if isinstance(points, Mapping) else [points]
     if any(isinstance(part, Sized) and len(part) > _MOST_POINTS for part in sized):
-        # Before the rows are converted, which would take gigabytes for ten million of them.
+        # Check the number first, because the conversion of ten million rows would take gigabytes.
         raise InputError(
             f"the points have more than {_MOST_POINTS} rows", f"allowed: up to {_MOST_POINTS}; split the table"
         )

@@ -152,7 +152,7 @@ def test_a_file_system_without_rename_is_one_line(tmp_path: pathlib.Path) -> Non
     fullpipe.sweep(SWEEP, out=tmp_path, progress=False)
     part = tmp_path / "runs/part-00000.parquet"
     part.unlink()
-    # A folder in the place of the part: the rename fails.
+    # A folder in place of the part makes the rename fail.
     (part / "in the way").mkdir(parents=True)
     with pytest.raises(fullpipe.InputError, match="cannot write .*part-00000.parquet") as raised:
         fullpipe.Dataset(tmp_path).make(progress=False)

@@ -22,10 +22,10 @@ def test_a_ladder_has_a_bar_for_each_rung() -> None:
     rates = [1e6 * rate for rate in bars["x"]]
     assert rates == pytest.approx([rung["steady_bps"] or rung["bps"] for rung in answer["ladder"]], rel=1e-4)
     assert "sndbuf" in chart["layout"]["yaxis"]["ticktext"][0]
-    # Whatever the theme, a colour is a colour and not a name.
+    # In every theme, a colour is a value and not a name.
     light, dark = json.dumps(chart), json.dumps(answer.chart(dark=True))
     assert '"@' not in light + dark and light != dark
-    # The simulated rungs are runs.
+    # The simulated rungs count as runs.
     assert len(answer.chart("rates")["data"]) == sum(rung["source"] == "simulated" for rung in answer["ladder"])
 
 

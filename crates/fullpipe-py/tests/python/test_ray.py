@@ -112,7 +112,7 @@ def test_ray_makes_the_same_parts(cluster: Any, local: dict[str, bytes], tmp_pat
     total = "594 594"
     assert end(begin(folder, cluster))[0].endswith(total)
     assert files(folder) == local
-    # The driver is started again: what exists is not made a second time.
+    # After a restart, the driver does not make existing parts again.
     missing = folder / "runs/part-00001.parquet"
     missing.unlink()
     assert end(begin(folder, cluster)) == [f"1 {total}"]
@@ -134,7 +134,7 @@ def test_killed_workers_cost_only_their_parts(
             os.kill(busy[killed % len(busy)], signal.SIGKILL)
             killed, next_kill = killed + 1, time.monotonic() + 5
         time.sleep(0.05)
-    # Each part is finished once; what a killed worker had begun is begun again.
+    # Each part is finished once; a part that a killed worker had begun is begun again.
     assert end(driver) == [f"{len(local) - 1} 594 594"]
     assert killed >= 3
     assert files(folder) == local
@@ -157,13 +157,13 @@ def test_a_driver_that_is_killed_twenty_times_continues(
     folder = tmp_path / "ray"
     for turn in range(20):
         driver = begin(folder, cluster)
-        # Each driver lives until it has made some parts, or a moment longer.
+        # Each driver lives until it has made some parts, or slightly longer.
         wait_for(folder, min(2 * (turn + 1), len(local) - 3))
         time.sleep(0.03 * turn)
         existing = {path: path.stat().st_mtime_ns for path in folder.glob("runs/part-*.parquet")}
         driver.kill()
         driver.communicate()
-        # Nothing that existed is made again.
+        # No existing part is made again.
         assert all(path.stat().st_mtime_ns == at for path, at in existing.items())
     left = len(local) - 1 - made(folder)
     assert end(begin(folder, cluster))[0].endswith("594 594")

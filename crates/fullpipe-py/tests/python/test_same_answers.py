@@ -15,7 +15,7 @@ EXAMPLES = sorted(
     for path in (ROOT / "examples" / folder).iterdir()
     if path.name != "README.md" and not path.name.startswith("sysctl")
 )
-#: Inputs whose diagnosis takes at most a fraction of a second: refused ones, and those without a ladder.
+#: Inputs whose diagnosis takes at most a fraction of a second: refused inputs, and inputs without a ladder.
 QUICK = ("udp", "refused", "window", "reverse", "server", "unlimited", "made-3.0", "made-stream-failed")
 
 

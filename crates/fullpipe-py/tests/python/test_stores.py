@@ -40,7 +40,7 @@ def test_an_object_store_gets_the_same_parts(url: str, tmp_path: pathlib.Path) -
     assert trace is not None and trace.num_rows == 24 * 5
     assert str(stored.folder) in stored.origin(3).command
 
-    # What exists is not made again, and what is missing or damaged is found.
+    # Existing parts are not made again, and missing or damaged parts are found.
     files.pipe_file(f"{url}/runs/part-00000.parquet", b"PAR1")
     files.rm(f"{url}/runs/part-00001.parquet")
     reached: list[tuple[int, int]] = []

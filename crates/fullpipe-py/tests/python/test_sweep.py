@@ -85,7 +85,7 @@ def test_other_libraries_read_tables_without_a_copy(tmp_path: pathlib.Path) -> N
     addresses = [pyarrow.table(table)["cwnd_bytes"].chunk(0).buffers()[1].address for _ in range(2)]
     assert addresses[0] == addresses[1]
     assert pyarrow.schema(table).names == table.column_names
-    # A stream is read once; a consumer that stops early, and one that never begins, leak nothing.
+    # A stream can be read only once. A consumer that stops early, or never begins, leaks nothing.
     reader = pyarrow.RecordBatchReader.from_stream(table)
     next(iter(reader))
     del reader
@@ -124,7 +124,7 @@ try:
     {call}
 except KeyboardInterrupt:
     print("interrupted", flush=True)
-    # Nothing goes on in the background.
+    # No work continues in the background.
     time.sleep(0.3)
     before = time.process_time()
     time.sleep(0.5)

@@ -53,7 +53,7 @@ def test_frames_of_polars_are_measurements(trace: fullpipe.Table, expected: full
     one = frame.filter(polars.col("run") == 1)
     for table in (
         one,
-        # Other types, another order, chunks, and columns that a trace does not have.
+        # The table has other types, another order, chunks, and columns that a trace does not have.
         one.with_columns(polars.col("cc").cast(polars.Categorical), mine=polars.lit(7)).select(
             *sorted(one.columns), "mine"
         ),
@@ -93,7 +93,7 @@ def test_tables_of_pyarrow_are_measurements(trace: fullpipe.Table, expected: ful
     assert fullpipe.diagnose(table.slice(begin), link="10mbit", flow=2) == expected
     nulls = one.set_column(at, "cc", pyarrow.nulls(len(one)))
     assert fullpipe.diagnose(nulls, link="10mbit", flow=2)["input"]["kind"] == "trace"
-    # A reader is read once.
+    # A reader can be read only once.
     reader = pyarrow.RecordBatchReader.from_stream(one)
     assert fullpipe.diagnose(reader, link="10mbit", flow=2) == expected
 
