@@ -319,6 +319,17 @@ mod tests {
         assert!(!of_thirty(seconds(31)) && !of_thirty(seconds(60)) && !of_thirty(seconds(20)));
     }
 
+    /// A loss rate meets a log only if its runs come close to the log's rate from both sides.
+    #[test]
+    fn a_rate_beyond_all_runs_is_not_among_them() {
+        let among = |mbit: u64| {
+            let log = Log { rate: Rate::from_bps(mbit * 1_000_000), whole: true };
+            log.is_among(&[90e6, 110e6, 100e6])
+        };
+        assert!(among(100) && among(82) && among(120));
+        assert!(!among(80) && !among(122));
+    }
+
     #[test]
     fn losses_to_try_cover_the_interval() {
         let ppm = Probability::from_ppm;
