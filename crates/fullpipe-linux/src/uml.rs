@@ -20,6 +20,7 @@
 //! | `launch` | starts a guest and waits for it |
 //! | `guest` | the guest's init |
 //! | `machine`, `link`, `control` | what the preloaded library does |
+//! | `xstate` | the size of the processor state of the guest's processes |
 //! | `exchange`, `codec` | documents between the three |
 //! | `capture` | packets from the library to a capture |
 
@@ -32,6 +33,8 @@ pub mod kernel;
 mod launch;
 mod link;
 mod machine;
+#[cfg(target_arch = "x86_64")]
+mod xstate;
 
 use std::path::PathBuf;
 
@@ -54,6 +57,8 @@ pub use guest::run_if_guest;
 pub use kernel::Kernel;
 pub use launch::DEVICES;
 pub use machine::{Due, Machine};
+#[cfg(target_arch = "x86_64")]
+pub use xstate::ProcessorState;
 
 use exchange::Order;
 

@@ -14,7 +14,7 @@
 //! | `writev` on the descriptor of a device | passes a frame to the path |
 //! | `getrandom` | random numbers from the seed of the run |
 //! | `mkstemp64` for the guest's memory | memory without a file system, whose size no mount limits |
-//! | `clone`, `ptrace` | as libc, but the guest's processes end with the kernel |
+//! | `clone`, `ptrace` | as libc, but the guest's processes end with the kernel, and have the host's processor state |
 //!
 //! A signal of this library runs the guest's interrupt before the function that raises it returns. The interrupt
 //! may call any function of this library again, so no reference to the machine is held during a system call. The
@@ -31,6 +31,8 @@ use std::ptr::null_mut;
 use std::slice;
 use std::sync::atomic::{AtomicI32, Ordering};
 
+#[cfg(target_arch = "x86_64")]
+use fullpipe_linux::uml::ProcessorState;
 use fullpipe_linux::uml::{DEVICES, Due, Machine};
 use libc::{
     c_char, c_int, c_long, c_uint, c_void, epoll_event, iovec, itimerspec, sigset_t, ssize_t, timespec,
@@ -387,7 +389,11 @@ fn of_libc(name: &CStr) -> *mut c_void {
     found
 }
 
-/// `ptrace(2)`: the processes of the guest are killed if the kernel that traces them ends.
+/// libc's `ptrace(2)`.
+type Ptrace = unsafe extern "C" fn(c_uint, ...) -> c_long;
+
+/// `ptrace(2)`: the processes of the guest are killed if the kernel that traces them ends, and their processor
+/// state may be larger than the kernel knows.
 ///
 /// # Safety
 /// The requirements are those of `ptrace`.
@@ -401,7 +407,6 @@ pub unsafe extern "C" fn ptrace(
     /// Number of `PTRACE_SETOPTIONS` before Linux 2.4.6, which User-Mode Linux uses.
     const OLD_SET_OPTIONS: c_uint = 21;
     static FUNCTION: Shared2 = Shared2(UnsafeCell::new(null_mut()));
-    type Ptrace = unsafe extern "C" fn(c_uint, ...) -> c_long;
     // SAFETY: one thread of the process traces others; the pointer is libc's function of this type, and the
     // arguments are those of the caller.
     unsafe {
@@ -414,8 +419,55 @@ pub unsafe extern "C" fn ptrace(
             let options = data as usize | libc::PTRACE_O_EXITKILL as usize;
             return real(request, pid, address, options);
         }
+        #[cfg(target_arch = "x86_64")]
+        if request == libc::PTRACE_SETREGSET && address as usize == NT_X86_XSTATE {
+            return set_processor_state(real, pid, &*data.cast::<iovec>());
+        }
         real(request, pid, address, data)
     }
+}
+
+/// Number of the processor state among the sets of registers.
+#[cfg(target_arch = "x86_64")]
+const NT_X86_XSTATE: usize = 0x202;
+
+/// Sets the processor state of the process `pid`, of which `part` may be only the first part.
+///
+/// # Safety
+/// `real` is libc's `ptrace`, and `part` is readable memory.
+#[cfg(target_arch = "x86_64")]
+unsafe fn set_processor_state(real: Ptrace, pid: c_int, part: &iovec) -> c_long {
+    /// At least the size of the processor state of any host.
+    const MOST: usize = 1 << 16;
+    struct Kept(UnsafeCell<Option<ProcessorState>>);
+    // SAFETY: one thread of the process traces others.
+    unsafe impl Sync for Kept {}
+    static STATE: Kept = Kept(UnsafeCell::new(None));
+    // SAFETY: as above, and no signal handler sets a processor state while this function runs.
+    let kept = unsafe { &mut *STATE.0.get() };
+    let state = match kept {
+        Some(state) => state,
+        None => {
+            let mut room = vec![0_u8; MOST];
+            let mut whole = iovec { iov_base: room.as_mut_ptr().cast(), iov_len: MOST };
+            // SAFETY: the host writes at most `iov_len` bytes, and sets `iov_len` to their number.
+            let read = unsafe { real(libc::PTRACE_GETREGSET, pid, NT_X86_XSTATE, &raw mut whole) };
+            if read < 0 {
+                return read;
+            }
+            kept.insert(ProcessorState::new(whole.iov_len))
+        }
+    };
+    let bytes = if part.iov_len < state.size() {
+        // SAFETY: the caller passes readable memory.
+        state.complete(unsafe { slice::from_raw_parts(part.iov_base.cast::<u8>(), part.iov_len) })
+    } else {
+        // SAFETY: the caller passes readable memory.
+        unsafe { slice::from_raw_parts_mut(part.iov_base.cast::<u8>(), part.iov_len) }
+    };
+    let mut whole = iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+    // SAFETY: the host reads at most `iov_len` bytes.
+    unsafe { real(libc::PTRACE_SETREGSET, pid, NT_X86_XSTATE, &raw mut whole) }
 }
 
 /// A pointer to a function of libc.

@@ -239,12 +239,19 @@ fn wait(child: &mut Child, limit: Duration, goes_on: &dyn Fn() -> bool) -> Resul
 
 /// Returns the error for a guest that ended without reports, from the last lines of its console.
 fn explain(status: ExitStatus, console: &str) -> Error {
-    if console.contains("ptrace") {
+    // The kernel passes this word to perror(3). Other lines of its console name ptrace, too.
+    if console.contains("ptrace: ") {
         return forbidden("the guest's kernel is not permitted to trace its processes (ptrace)");
     }
-    let last = console.lines().rev().map(str::trim).find(|line| !line.is_empty());
-    let last = last.map_or_else(String::new, |line| format!(": {line}"));
+    let last = last_words(console).map_or_else(String::new, |line| format!(": {line}"));
     Error::settings(format!("the guest ended without a result ({status}){last}"), "")
+}
+
+/// Returns the last line of a console that says something: the one before a panic, which states its cause, or
+/// the last of all. A panic ends with a list of addresses.
+fn last_words(console: &str) -> Option<&str> {
+    let words = console.split("Kernel panic").next().unwrap_or(console);
+    words.lines().rev().map(str::trim).find(|line| !line.is_empty())
 }
 
 fn forbidden(message: &str) -> Error {
@@ -284,6 +291,19 @@ mod tests {
 
     impl Capture for NoCapture {
         fn packet(&mut self, _: &fullpipe_lab::capture::CapturedPacket<'_>) {}
+    }
+
+    /// The kernel names ptrace on its console whenever it starts. Only a failure is a missing permission.
+    #[test]
+    fn a_guest_that_panics_is_reported_with_the_cause() {
+        const PANIC: &str = "Checking that ptrace can change system call numbers...OK\n\
+            userspace - ptrace set fp regs failed, errno = 14\n\
+            Kernel panic - not syncing: Attempted to kill init!\nCall Trace:\n [<6002c0dd>] new_thread\n";
+        let error = explain(ExitStatus::default(), PANIC);
+        assert!(error.message.ends_with(": userspace - ptrace set fp regs failed, errno = 14"), "{error:?}");
+        assert_eq!(error.kind, Kind::Settings);
+        let error = explain(ExitStatus::default(), "Checking ...ptrace: Operation not permitted\n");
+        assert_eq!(error.kind, Kind::Rights);
     }
 
     /// Makes `call` fail with EPERM in this thread and in the processes that it starts, as the filter of a
