@@ -203,7 +203,9 @@ mod tests {
         );
         let fine = offered(60);
         assert!(fine.remedies[0].what == queue.what, "the bound is wanted all the same");
-        assert!(fine.remedies[2].what.starts_with("the path already carries 60 Mbit/s (its rate is 70 Mbit/s)"));
+        assert!(
+            fine.remedies[2].what.starts_with("the path already carries 60 Mbit/s (its rate is 70 Mbit/s)")
+        );
     }
 
     #[test]

@@ -381,7 +381,9 @@ fn a_standing_queue_has_a_size() {
         assert!((queue.loaded_rtt_ms - queue.idle_rtt_ms - queue.delay_ms).abs() < 0.1, "{queue:?}");
         let bytes = 94e6 / 8.0 * queue.delay_ms / 1e3;
         assert!((queue.bytes as f64 / bytes - 1.0).abs() < 0.02, "{queue:?}");
-        assert!(fullpipe_analysis::render_text(&diagnosis, 80).contains("Latency: there is a standing queue of"));
+        assert!(
+            fullpipe_analysis::render_text(&diagnosis, 80).contains("Latency: there is a standing queue of")
+        );
     }
     let idle = log_of((0..10).map(|_| IDLE).map(|second| Second { mbps: 50.0, ..second }), "bbr");
     assert_eq!(Case::of(&idle).explained().unwrap().queue, None);

@@ -52,7 +52,7 @@ impl ProcessorState {
             stored.copy_from_slice(bits);
             let stored = u64::from_le_bytes(stored);
             let whole = (0..u64::BITS)
-                .filter(|component| stored & 1 << component != 0)
+                .filter(|component| stored & (1 << component) != 0)
                 .filter(|&component| component < LEGACY || end(component) <= len);
             let kept: u64 = whole.map(|component| 1 << component).sum();
             bits.copy_from_slice(&kept.to_le_bytes());

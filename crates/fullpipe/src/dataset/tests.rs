@@ -161,7 +161,10 @@ fn another_data_set_is_refused_with_the_difference() {
     assert!(refused(&text, &small()).ends_with(expected), "{}", refused(&text, &small()));
     for (options, expected) in [
         (DatasetOptions { seed: Some(2), ..small() }, "first seed: 1 in the data set, 2 in this command"),
-        (DatasetOptions { repeat: Some(2), ..small() }, "seeds per point: 3 in the data set, 2 in this command"),
+        (
+            DatasetOptions { repeat: Some(2), ..small() },
+            "seeds per point: 3 in the data set, 2 in this command",
+        ),
         (
             DatasetOptions { part_packets: None, ..small() },
             "packets per part: 2500 in the data set, \

@@ -113,7 +113,10 @@ mod tests {
         assert_eq!(clock.time(at(5_000), |_| true), at(13_100));
         assert_eq!(clock.time(at(5_400), |_| true), at(13_500));
         let told = clock.remark().expect("two leaps");
-        assert!(told.contains("set forward by 3600s, 3s after the start of the capture, and once more"), "{told}");
+        assert!(
+            told.contains("set forward by 3600s, 3s after the start of the capture, and once more"),
+            "{told}"
+        );
         assert_eq!(CaptureClock::default().remark(), None);
     }
 }
