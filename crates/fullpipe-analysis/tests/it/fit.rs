@@ -68,7 +68,9 @@ fn a_log_that_the_model_cannot_meet_is_said() {
     let path = "rate = '25mbit'\nrtt = '40ms'\nqueue = '1bdp'\nloss = '0.8%'";
     let mut diagnosis = diagnosed(path, ("25mbit", 40), HOST, "cc = 'cubic'", 3);
     let fit = diagnosis.fit.expect("a simulation");
-    let says = |diagnosis: &Diagnosis| render_text(diagnosis, 80).contains("Model: the fitted path");
+    let says = |diagnosis: &Diagnosis| {
+        render_text(diagnosis, 80).contains("Model: the simulation of the fitted path")
+    };
     diagnosis.fit = Some(Fit { met: false, ..fit });
     assert!(says(&diagnosis));
     diagnosis.fit = Some(Fit { met: true, ..fit });

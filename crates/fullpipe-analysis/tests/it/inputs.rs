@@ -375,7 +375,7 @@ fn malformed_text_is_one_line_and_a_hint() {
     let elf: String = [0x7f, b'E', b'L', b'F', 2, 1, 1, 0, 0].map(char::from).iter().collect();
     let cases = [
         (format!("{tcp}{tcp}"), "contains 2 runs"),
-        (format!("{tcp}{udp}"), "holds 2 runs"),
+        (format!("{tcp}{udp}"), "contains 2 runs"),
         (tcp.lines().take(12).map(|line| format!("{line}\n")).collect(), "ends after 1 interval"),
         (elf, "not text"),
         ("\0\0\0".into(), "not text"),

@@ -278,7 +278,7 @@ fn drops_and_queue_tell_caps_apart() {
     );
     let (host, what, open) = cap(0, 215.0);
     assert!(
-        what.starts_with("a bottleneck in the host") && open.contains("what enforces it"),
+        what.starts_with("a bottleneck in the host") && open.contains("what enforces the cap"),
         "{what}: {open}"
     );
     assert!(policed < shaped && shaped <= host, "{policed} {shaped} {host}");

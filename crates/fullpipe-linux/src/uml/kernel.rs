@@ -241,7 +241,8 @@ mod tests {
         let prefix = tempfile::tempdir().expect("a folder");
         let program = prefix.path().join("bin/fullpipe");
         let error = library(&program).expect_err("there is none");
-        assert_eq!(error.message, format!("{LIBRARY} is missing, which gives a kernel virtual time"));
+        let missing = format!("the library {LIBRARY}, which gives a kernel virtual time, is missing");
+        assert_eq!(error.message, missing);
         assert!(
             error.hint.contains("cargo build") && error.hint.contains(LIBRARY_VARIABLE),
             "{}",

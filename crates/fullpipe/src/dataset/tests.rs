@@ -181,7 +181,7 @@ fn another_data_set_is_refused_with_the_difference() {
     let manifest = dir.join(MANIFEST_FILE);
     let text = fs::read_to_string(&manifest).expect("a manifest");
     fs::write(&manifest, text.replace(env!("CARGO_PKG_VERSION"), "0.0.9")).expect("written");
-    assert!(refused(SWEEP, &small()).contains("version of fullpipe: 0.0.9 there"));
+    assert!(refused(SWEEP, &small()).contains("version of fullpipe: 0.0.9 in the data set"));
     assert!(Dataset::open(&dir).expect_err("old").message.contains("was made by fullpipe 0.0.9"));
     fs::write(&manifest, "{").expect("written");
     assert!(refused(SWEEP, &small()).contains("is not the manifest of a data set"));
