@@ -100,7 +100,7 @@ class Diagnosis(_Document):
     >>> import fullpipe
     >>> diagnosis = fullpipe.diagnose("examples/iperf3/udp-loss.txt")
     >>> diagnosis.headline
-    '386 Mbit/s, link unknown: the path drops part of a UDP stream.'
+    '386 Mbit/s, on a link of unknown rate: the path drops part of a UDP stream.'
     >>> diagnosis["input"]["protocol"], diagnosis["input"]["duration_s"]
     ('udp', 3.01)
     """

@@ -40,7 +40,11 @@ def test_public_names_are_documented() -> None:
 def test_types_are_complete(tmp_path: pathlib.Path) -> None:
     pytest.importorskip("mypy")
     environment = {**os.environ, "MYPYPATH": str(PACKAGE.parent), "MYPY_CACHE_DIR": str(tmp_path)}
-    for words in (["mypy", "--strict", "-p", "fullpipe"], ["mypy.stubtest", "fullpipe"]):
+    # The library of guests lies beside the extension and has the suffix of one, but it is no Python module.
+    others = tmp_path / "others"
+    others.write_text("fullpipe\\.libfullpipe_uml\n")
+    stubtest = ["mypy.stubtest", "--allowlist", str(others), "--ignore-unused-allowlist", "fullpipe"]
+    for words in (["mypy", "--strict", "-p", "fullpipe"], stubtest):
         done = subprocess.run(
             [sys.executable, "-m", *words], env=environment, cwd=tmp_path, capture_output=True
         )
