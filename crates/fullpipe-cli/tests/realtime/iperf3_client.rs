@@ -431,7 +431,7 @@ fn either_end_names_the_same_limit() {
         assert!(is_rwnd(&forward), "{server}: {:#}", forward["end"]["fullpipe"]);
         let evidence = &forward["end"]["fullpipe"]["diagnosis"]["findings"][0]["evidence"][0];
         assert!(
-            evidence.as_str().is_some_and(|told| told.starts_with("it held 2 of 2 streams")),
+            evidence.as_str().is_some_and(|told| told.starts_with("this limit applied to 2 of 2 streams")),
             "{evidence}"
         );
         let is_certain = |document: &Value| {

@@ -339,7 +339,9 @@ fn status_names_whoever_else_sets_it() {
     assert_eq!(winners, expected);
     let managers: Vec<&str> =
         document["managers"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
-    for name in ["tuned is running", "bpftune is running", "profile network-throughput", "cloud-init"] {
+    for name in
+        ["tuned, which is running", "bpftune, which is running", "profile network-throughput", "cloud-init"]
+    {
         assert!(managers.iter().any(|manager| manager.contains(name)), "{name}: {managers:?}");
     }
     assert_eq!(managers.len(), 4, "{managers:?}");
