@@ -86,7 +86,7 @@ fn a_pipe_needs_a_name_and_memory() {
         |options: PipeOptions| Pipe::new(reader.try_clone().expect("a copy"), options).expect_err("refused");
     assert_eq!(
         refused(PipeOptions { memory: Bytes::from_mib(1), ..MEMORY }).hint,
-        "choose from 4 MiB to 4 GiB"
+        "allowed: 4 MiB to 4 GiB"
     );
     let spool = Some(fixture.folder.path().into());
     assert_eq!(refused(PipeOptions { spool, ..MEMORY }).hint, "add --stream NAME");

@@ -139,7 +139,7 @@ fn what_is_half_made_is_left_to_the_holder_of_the_lock() {
         if first {
             // By this time, the journal records the phase `Reverting`.
             let said = settle(&place).unwrap();
-            assert!(said[0].contains("unfinished") && said[0].contains("left to process"), "{said:?}");
+            assert!(said[0].contains("unfinished") && said[0].contains("has to complete"), "{said:?}");
         }
         first = false;
     });
