@@ -406,7 +406,7 @@ impl Session {
         let size = pipe.is_none().then_some(source.size);
         let incoming = Arc::new(Incoming::new(stream, name, size, (mode, verify), file));
         locked(&self.streams).insert(stream, Arc::clone(&incoming));
-        // Blocks in ranges beyond this number are sent again, and dropped.
+        // The sender retransmits blocks in ranges beyond this number, and the receiver drops them.
         let reported = durable.iter().take(MOST_RANGES).copied().collect();
         self.reply(Reply::Opened { stream, durable: reported, restarted });
         if !durable.is_empty() {

@@ -85,7 +85,7 @@ pub(crate) async fn deliver<S: AsyncRead + AsyncWrite + Send + 'static>(
     let prepared = delivery.links().and_then(|links| Ok((links, delivery.pacing()?)));
     let (((sampler, links), pacing), refused) = match prepared {
         Ok(prepared) => (prepared, None),
-        // The client is told the reason below.
+        // The reason is sent to the client below.
         Err(error) => (((None, Links::new(Connections::AUTO, None)), None), Some(error)),
     };
     // When the transfer ends, this set is dropped, and its task ends.

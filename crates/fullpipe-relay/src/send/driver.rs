@@ -33,7 +33,7 @@ const OPEN: usize = 128;
 /// files that take three round trips each give 26 000 files per second. Each file needs about 500 bytes of
 /// memory at each end.
 const ANNOUNCED: usize = 16_384;
-/// Time for which a producer must have waited before the user is told.
+/// Time for which a producer must have waited before the copy reports it to the user.
 const NOTED: std::time::Duration = std::time::Duration::from_secs(1);
 /// Name of the limit of a socket that sends at its pacing rate, as samples report it.
 const PACING: &str = "pacing";

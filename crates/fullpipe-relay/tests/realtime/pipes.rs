@@ -84,10 +84,7 @@ fn a_pipe_needs_a_name_and_memory() {
     let reader = File::from(OwnedFd::from(reader));
     let refused =
         |options: PipeOptions| Pipe::new(reader.try_clone().expect("a copy"), options).expect_err("refused");
-    assert_eq!(
-        refused(PipeOptions { memory: Bytes::from_mib(1), ..MEMORY }).hint,
-        "allowed: 4 MiB to 4 GiB"
-    );
+    assert_eq!(refused(PipeOptions { memory: Bytes::from_mib(1), ..MEMORY }).hint, "allowed: 4 MiB to 4 GiB");
     let spool = Some(fixture.folder.path().into());
     assert_eq!(refused(PipeOptions { spool, ..MEMORY }).hint, "add --stream NAME");
     assert!(
