@@ -70,7 +70,7 @@ pub(super) struct Losses {
     pub(super) rate: Option<f64>,
     /// Number of episodes without a queue whose delivered rate is within 5 % of the median `rate`.
     pub(super) alike: usize,
-    /// Whether the first episode lost so many segments at once that slow start must have overshot a rate.
+    /// Whether the number of segments lost in the first episode shows that slow start overshot a rate.
     overshoots: bool,
     /// Highest rate that was delivered over a few rows, in bit/s.
     fastest: f64,
@@ -218,8 +218,8 @@ fn delivered(rows: &[Row], later: u64) -> Option<(f64, bool)> {
     (near.rate() > 0.0).then_some((near.rate(), queued))
 }
 
-/// Returns whether the losses that first appear in the row after `first` are so many that slow start must
-/// have overshot a rate.
+/// Returns whether the number of losses that first appear in the row after `first` shows that slow start
+/// overshot a rate.
 fn overshoots(rows: &[Row], first: usize) -> bool {
     let before = &rows[first].sender;
     let until = rows[first].at + round_trip(&rows[first]) * REPAIR;
