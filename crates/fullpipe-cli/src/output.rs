@@ -50,7 +50,7 @@ fn terminal_columns() -> Option<usize> {
     if !io::stdout().is_terminal() {
         return None;
     }
-    let (columns, _) = ratatui::crossterm::terminal::size().ok()?;
+    let columns = rustix::termios::tcgetwinsize(io::stdout()).ok()?.ws_col;
     (columns > 0).then_some(columns.into())
 }
 

@@ -21,8 +21,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::flag::register_conditional_default;
 use signal_hook::iterator::SignalsInfo;
-use signal_hook::iterator::exfiltrator::origin::WithOrigin;
-use signal_hook::low_level::siginfo::{Cause, Origin};
+use signal_hook::iterator::exfiltrator::WithRawSiginfo;
 
 use crate::Datapath;
 use crate::clock::Clock;
@@ -121,15 +120,15 @@ fn in_front(namespace: &Namespace, command: &[OsString]) -> Result<ExitStatus, E
     let [program, arguments @ ..] = command else {
         return Err(Error::settings("the command is missing", "pass the command after --"));
     };
-    let mut signals = SignalsInfo::<WithOrigin>::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM])
+    let mut signals = SignalsInfo::<WithRawSiginfo>::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM])
         .doing("install the signal handlers")?;
     let handle = signals.handle();
     let (started, pid) = mpsc::channel();
     thread::scope(|scope| {
         scope.spawn(move || {
             let Ok(pid) = pid.recv() else { return };
-            for origin in &mut signals {
-                forward(pid, &origin);
+            for received in &mut signals {
+                forward(pid, &received);
             }
         });
         let status = namespace.run(|| {
@@ -147,9 +146,9 @@ fn in_front(namespace: &Namespace, command: &[OsString]) -> Result<ExitStatus, E
 
 /// Forwards a signal that another process has sent to this process. Signals from the terminal reach the
 /// command directly.
-fn forward(to: Pid, origin: &Origin) {
-    if !matches!(origin.cause, Cause::Kernel)
-        && let Some(signal) = Signal::from_named_raw(origin.signal)
+fn forward(to: Pid, received: &libc::siginfo_t) {
+    if received.si_code != libc::SI_KERNEL
+        && let Some(signal) = Signal::from_named_raw(received.si_signo)
     {
         // Sending the signal fails if the command has already ended.
         let _ = kill_process(to, signal);

@@ -11,6 +11,7 @@
 mod draw;
 mod keyboard;
 mod picture;
+mod terminal;
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
@@ -23,14 +24,14 @@ use fullpipe::classify::SocketFacts;
 use fullpipe::lab::trace::Row;
 use fullpipe::live::{ConcurrentFlows, Live};
 use fullpipe::units::{Duration, Instant};
-use ratatui::DefaultTerminal;
-use ratatui::crossterm::event::{Event, KeyCode, KeyEventKind, KeyModifiers};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH};
 
 use crate::failure::Failure;
 use crate::output;
 use draw::{View, draw};
-use keyboard::Waited;
+use keyboard::{Key, Waited};
 use picture::{Picture, SocketView};
+use terminal::TakenTerminal;
 
 /// Interval between two pictures of the live view on a terminal, and interval between two lines without a
 /// terminal.
@@ -80,18 +81,16 @@ impl Model {
     }
 
     /// Handles a key press, and returns whether the live view should end.
-    fn key(&mut self, key: KeyCode, modifiers: KeyModifiers) -> bool {
+    fn key(&mut self, key: Key) -> bool {
         let last = self.sockets.len().saturating_sub(1);
         match key {
-            KeyCode::Char('q') | KeyCode::Esc => return true,
-            // In raw mode, Ctrl-C arrives as an ordinary key.
-            KeyCode::Char('c') if modifiers.contains(KeyModifiers::CONTROL) => return true,
-            KeyCode::Char('f' | ' ') => {
+            Key::Character('q') | Key::Escape | Key::ControlC => return true,
+            Key::Character('f' | ' ') => {
                 self.frozen = if self.frozen.is_some() { None } else { Some(self.live()) };
             }
-            KeyCode::Down | KeyCode::Right => self.choose((self.chosen + 1).min(last)),
-            KeyCode::Up | KeyCode::Left => self.choose(self.chosen.saturating_sub(1)),
-            _ => {}
+            Key::Next => self.choose((self.chosen + 1).min(last)),
+            Key::Previous => self.choose(self.chosen.saturating_sub(1)),
+            Key::Character(_) => {}
         }
         false
     }
@@ -106,7 +105,7 @@ impl Model {
 
 /// Output device of the live view.
 enum Surface {
-    Terminal(DefaultTerminal),
+    Terminal(TakenTerminal),
     /// The live view prints one line per socket and second, because its output is not a terminal; the value
     /// is the time of the last line.
     Lines(Option<Instant>),
@@ -124,8 +123,8 @@ pub(crate) struct Screen {
     colour: bool,
     /// Flag that a signal sets to end the live view.
     asked_to_end: Arc<AtomicBool>,
-    /// Whether the live view has restored the terminal.
-    over: Arc<AtomicBool>,
+    /// Flag that a signal sets when the size of the terminal has changed.
+    resized: Arc<AtomicBool>,
     drawn: Option<Instant>,
     ended: bool,
 }
@@ -134,18 +133,18 @@ impl Screen {
     /// Takes control of the terminal, if there is one.
     pub(crate) fn open(host: SocketFacts, look: Look) -> Result<Self, Failure> {
         let asked_to_end = Arc::new(AtomicBool::new(false));
-        let over = Arc::new(AtomicBool::new(false));
+        let resized = Arc::new(AtomicBool::new(false));
         let surface = if has_terminal() {
-            ends_on_signals(&asked_to_end)?;
-            keyboard::end_with_terminal(Arc::clone(&over));
-            // ratatui's panic hook restores the terminal before the panic message is printed.
-            let terminal = ratatui::try_init().map_err(|e| cannot("take over the terminal", &e))?;
+            // The live view restores the terminal before a signal ends the process.
+            set_on_signals(&asked_to_end, &[SIGHUP, SIGINT, SIGTERM])?;
+            set_on_signals(&resized, &[SIGWINCH])?;
+            let terminal = TakenTerminal::take().map_err(|e| cannot("take over the terminal", &e))?;
             Surface::Terminal(terminal)
         } else {
             Surface::Lines(None)
         };
         let model = Model::new(host);
-        Ok(Self { model, surface, colour: look.colour, asked_to_end, over, drawn: None, ended: false })
+        Ok(Self { model, surface, colour: look.colour, asked_to_end, resized, drawn: None, ended: false })
     }
 
     /// Adds a sample of a socket to the live view. `crosses_link` is false if both ends are on this host.
@@ -174,17 +173,18 @@ impl Screen {
             if self.asked_to_end.load(Ordering::Relaxed) {
                 return Ok(false);
             }
+            if self.resized.swap(false, Ordering::Relaxed) {
+                self.repaint()?;
+            }
             // Each wait lasts at most one frame, so that a signal takes effect within one frame.
             let slice = left.min(Wait::from_nanos(FRAME.as_nanos()));
             match keyboard::wait(slice).map_err(broken)? {
-                Waited::Event(Event::Key(key)) if key.kind != KeyEventKind::Release => {
-                    if self.model.key(key.code, key.modifiers) {
+                Waited::Keys(keys) => {
+                    if keys.into_iter().any(|key| self.model.key(key)) {
                         return Ok(false);
                     }
                     self.repaint()?;
                 }
-                Waited::Event(Event::Resize(..)) => self.repaint()?,
-                Waited::Event(_) => {}
                 Waited::Closed => return Ok(false),
                 Waited::Nothing => {
                     left = left.saturating_sub(slice);
@@ -241,35 +241,16 @@ impl Screen {
     }
 }
 
-impl Drop for Screen {
-    fn drop(&mut self) {
-        if matches!(self.surface, Surface::Terminal(_)) {
-            // If the terminal was closed, it can be neither restored nor used to show the error.
-            let _ = ratatui::try_restore();
-            self.over.store(true, Ordering::Relaxed);
-        }
-    }
-}
-
 fn cannot(what: &str, error: &io::Error) -> Failure {
     Failure::new(format!("cannot {what}: {error}"), "remove --tui, or redirect the output to get plain lines")
 }
 
-/// Sets `flag` when the process receives a signal that would end it, so that the live view can restore the
-/// terminal first.
-#[cfg(unix)]
-fn ends_on_signals(flag: &Arc<AtomicBool>) -> Result<(), Failure> {
-    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-    for signal in [SIGHUP, SIGINT, SIGTERM] {
+/// Sets `flag` whenever the process receives one of `signals`.
+fn set_on_signals(flag: &Arc<AtomicBool>, signals: &[i32]) -> Result<(), Failure> {
+    for &signal in signals {
         signal_hook::flag::register(signal, Arc::clone(flag))
             .map_err(|e| cannot("listen for signals", &e))?;
     }
-    Ok(())
-}
-
-#[cfg(not(unix))]
-#[expect(clippy::unnecessary_wraps, reason = "as on Unix")]
-fn ends_on_signals(_: &Arc<AtomicBool>) -> Result<(), Failure> {
     Ok(())
 }
 

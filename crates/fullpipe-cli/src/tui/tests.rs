@@ -71,7 +71,7 @@ fn the_binding_bar_is_lit() {
         for part in ["Mbit/s", "cwnd", "RTT 1", "unsent", limit, "q quit"] {
             assert!(text.contains(part), "{part}:\n{text}");
         }
-        assert!(!model.key(KeyCode::Down, KeyModifiers::NONE));
+        assert!(!model.key(Key::Next));
     }
 }
 
@@ -80,28 +80,29 @@ fn the_binding_bar_is_lit() {
 #[test]
 fn freezing_keeps_the_picture() {
     let (last, mut model) = rows_and_model();
-    model.key(KeyCode::Char(' '), KeyModifiers::NONE);
+    model.key(Key::Character(' '));
     let before = model.picture().expect("rows");
     let mut row = last.clone();
     row.at += Duration::from_secs(1);
     model.push(0, "flow 0", true, &row);
     assert_eq!(model.picture(), Some(before.clone()));
     assert!(drawn(&model, 80, 20)[0].contains("FROZEN"));
-    model.key(KeyCode::Char('f'), KeyModifiers::NONE);
+    model.key(Key::Character('f'));
     assert!(model.picture().expect("rows").at > before.at);
 }
 
 #[test]
 fn keys_that_end_the_view() {
     let mut model = Model::new(SocketFacts::default());
-    for (key, modifiers, ends) in [
-        (KeyCode::Char('q'), KeyModifiers::NONE, true),
-        (KeyCode::Char('c'), KeyModifiers::CONTROL, true),
-        (KeyCode::Char('c'), KeyModifiers::NONE, false),
-        (KeyCode::Up, KeyModifiers::NONE, false),
-        (KeyCode::Down, KeyModifiers::NONE, false),
+    for (key, ends) in [
+        (Key::Character('q'), true),
+        (Key::ControlC, true),
+        (Key::Escape, true),
+        (Key::Character('c'), false),
+        (Key::Previous, false),
+        (Key::Next, false),
     ] {
-        assert_eq!(model.key(key, modifiers), ends, "{key:?}");
+        assert_eq!(model.key(key), ends, "{key:?}");
     }
 }
 
