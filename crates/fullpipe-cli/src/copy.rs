@@ -6,7 +6,6 @@ use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +14,7 @@ use fullpipe::classify::SocketFacts;
 use fullpipe::copy_forecast::{Forecasting, PathToPeer, forecast};
 use fullpipe::relay::{
     AllowList, Connections, CopyObserver, CopyOptions, CopyReport, End, Fingerprint, ForecastReport,
-    Identity, Pipe, PipeOptions, RateLimit, Sampler, ServeObserver, ServeOptions, Sources,
+    Identity, Pipe, PipeOptions, RateLimit, Sampler, ServeObserver, ServeOptions, Sources, open_progress,
 };
 use fullpipe::units::{Bytes, Duration, Probability, Rate};
 use fullpipe::{Look, render_flow_counts};
@@ -109,12 +108,9 @@ fn numbers(connections: Connections) -> Connections {
     if least == most { Connections::AUTO } else { connections }
 }
 
-/// Opens the file descriptor with the number `number` of this process for writing. If the pipe has no room
-/// for a line, the line is dropped, because the next line supersedes it.
+/// Opens the file descriptor on which the producer of a pipe reads the accepted offset.
 fn descriptor(number: u32) -> Result<File, Failure> {
-    let path = format!("/proc/self/fd/{number}");
-    let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
-    fs::OpenOptions::new().append(true).custom_flags(flags).open(path).map_err(|error| {
+    open_progress(number).map_err(|error| {
         Failure::usage(
             format!("cannot write to the file descriptor {number}: {error}"),
             format!("redirect the descriptor, for example {number}>progress"),

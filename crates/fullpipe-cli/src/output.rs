@@ -50,7 +50,7 @@ fn terminal_columns() -> Option<usize> {
     if !io::stdout().is_terminal() {
         return None;
     }
-    let columns = rustix::termios::tcgetwinsize(io::stdout()).ok()?.ws_col;
+    let (columns, _) = ratatui::termion::terminal_size().ok()?;
     (columns > 0).then_some(columns.into())
 }
 
@@ -158,7 +158,7 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 
 /// Checks that a page can be written to `path`, before work that takes minutes.
 pub(crate) fn check_html(path: &Path) -> Result<(), Failure> {
-    let refused = |e| cannot_write(path, &e, "choose a folder that you may write to");
+    let refused = |e| cannot_write(path, &e, "choose a writable folder");
     // Dropping the temporary file removes it.
     Ok(AtomicFile::create(path).map(drop).map_err(refused)?)
 }

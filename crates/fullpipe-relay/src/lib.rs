@@ -57,7 +57,7 @@ pub use name::{LinkContent, NameError, PathText, RelativePath, StreamName};
 pub use report::{ConnectionReport, CopyReport, ForecastReport, PipeReport};
 pub use send::{
     Connections, CopyObserver, CopyOptions, Kernel, Pacer, Pipe, PipeOptions, RateLimit, Sampler,
-    SocketSample, Sources, copy, probe,
+    SocketSample, Sources, copy, open_progress, probe,
 };
 pub use serve::{ServeObserver, ServeOptions, serve};
 pub use ssh::serve_once;

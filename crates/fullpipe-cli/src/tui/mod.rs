@@ -24,12 +24,13 @@ use fullpipe::classify::SocketFacts;
 use fullpipe::lab::trace::Row;
 use fullpipe::live::{ConcurrentFlows, Live};
 use fullpipe::units::{Duration, Instant};
+use ratatui::termion::event::Key;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH};
 
 use crate::failure::Failure;
 use crate::output;
 use draw::{View, draw};
-use keyboard::{Key, Waited};
+use keyboard::{Keyboard, Waited};
 use picture::{Picture, SocketView};
 use terminal::TakenTerminal;
 
@@ -84,13 +85,14 @@ impl Model {
     fn key(&mut self, key: Key) -> bool {
         let last = self.sockets.len().saturating_sub(1);
         match key {
-            Key::Character('q') | Key::Escape | Key::ControlC => return true,
-            Key::Character('f' | ' ') => {
+            // In raw mode, Ctrl-C arrives as an ordinary key.
+            Key::Char('q') | Key::Esc | Key::Ctrl('c') => return true,
+            Key::Char('f' | ' ') => {
                 self.frozen = if self.frozen.is_some() { None } else { Some(self.live()) };
             }
-            Key::Next => self.choose((self.chosen + 1).min(last)),
-            Key::Previous => self.choose(self.chosen.saturating_sub(1)),
-            Key::Character(_) => {}
+            Key::Down | Key::Right => self.choose((self.chosen + 1).min(last)),
+            Key::Up | Key::Left => self.choose(self.chosen.saturating_sub(1)),
+            _ => {}
         }
         false
     }
@@ -105,7 +107,10 @@ impl Model {
 
 /// Output device of the live view.
 enum Surface {
-    Terminal(TakenTerminal),
+    Terminal {
+        terminal: TakenTerminal,
+        keyboard: Keyboard,
+    },
     /// The live view prints one line per socket and second, because its output is not a terminal; the value
     /// is the time of the last line.
     Lines(Option<Instant>),
@@ -139,7 +144,8 @@ impl Screen {
             set_on_signals(&asked_to_end, &[SIGHUP, SIGINT, SIGTERM])?;
             set_on_signals(&resized, &[SIGWINCH])?;
             let terminal = TakenTerminal::take().map_err(|e| cannot("take over the terminal", &e))?;
-            Surface::Terminal(terminal)
+            let keyboard = Keyboard::open().map_err(|e| cannot("read the keyboard", &e))?;
+            Surface::Terminal { terminal, keyboard }
         } else {
             Surface::Lines(None)
         };
@@ -164,10 +170,6 @@ impl Screen {
     /// Waits for `time`, handles key presses in the meantime, and returns whether to continue. Without a
     /// terminal, the function returns immediately.
     pub(crate) fn wait(&mut self, time: Duration) -> Result<bool, Failure> {
-        if matches!(self.surface, Surface::Lines(_)) {
-            return Ok(true);
-        }
-        let broken = |e: io::Error| cannot("read the keyboard", &e);
         let mut left = Wait::from_nanos(time.as_nanos());
         loop {
             if self.asked_to_end.load(Ordering::Relaxed) {
@@ -178,9 +180,13 @@ impl Screen {
             }
             // Each wait lasts at most one frame, so that a signal takes effect within one frame.
             let slice = left.min(Wait::from_nanos(FRAME.as_nanos()));
-            match keyboard::wait(slice).map_err(broken)? {
-                Waited::Keys(keys) => {
-                    if keys.into_iter().any(|key| self.model.key(key)) {
+            let waited = match &self.surface {
+                Surface::Lines(_) => return Ok(true),
+                Surface::Terminal { keyboard, .. } => keyboard.wait(slice),
+            };
+            match waited {
+                Waited::Key(key) => {
+                    if self.model.key(key) {
                         return Ok(false);
                     }
                     self.repaint()?;
@@ -208,12 +214,12 @@ impl Screen {
     }
 
     fn repaint(&mut self) -> Result<(), Failure> {
-        if matches!(self.surface, Surface::Terminal(_)) { self.paint(Instant::ZERO) } else { Ok(()) }
+        if matches!(self.surface, Surface::Terminal { .. }) { self.paint(Instant::ZERO) } else { Ok(()) }
     }
 
     fn paint(&mut self, now: Instant) -> Result<(), Failure> {
         match &mut self.surface {
-            Surface::Terminal(terminal) => {
+            Surface::Terminal { terminal, .. } => {
                 let picture = self.model.picture();
                 let view = View {
                     chosen: self.model.chosen,

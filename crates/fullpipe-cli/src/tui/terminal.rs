@@ -1,39 +1,35 @@
 //! Takes control of the terminal, and gives it back.
 
-use std::io::{self, Write};
+use std::io::{self, Stdout, Write};
+use std::panic;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ratatui::Terminal;
 use ratatui::backend::TermionBackend;
 use ratatui::termion::cursor;
+use ratatui::termion::raw::{IntoRawMode, RawTerminal};
 use ratatui::termion::screen::{ToAlternateScreen, ToMainScreen};
-use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 
 /// The terminal while the live view has control of it: in raw mode, and on its alternate screen.
 pub(super) struct TakenTerminal {
-    terminal: Terminal<TermionBackend<io::Stdout>>,
-    former: Former,
+    terminal: Terminal<TermionBackend<Stdout>>,
+    raw: Raw,
 }
 
-/// The terminal's former mode; `None` when the terminal has been given back.
-type Former = Arc<Mutex<Option<Termios>>>;
+/// The terminal in raw mode; `None` when it has been given back.
+type Raw = Arc<Mutex<Option<RawTerminal<Stdout>>>>;
 
 impl TakenTerminal {
     /// Takes control of the terminal. A panic gives it back before its message is printed.
     pub(super) fn take() -> io::Result<Self> {
-        let mode = tcgetattr(io::stdin())?;
         let terminal = Terminal::new(TermionBackend::new(io::stdout()))?;
-        let former = Arc::new(Mutex::new(Some(mode.clone())));
-        let hook = std::panic::take_hook();
-        let at_panic = Arc::clone(&former);
-        std::panic::set_hook(Box::new(move |panic| {
-            give_back(&at_panic);
-            hook(panic);
+        let raw = Arc::new(Mutex::new(Some(io::stdout().into_raw_mode()?)));
+        let taken = Self { terminal, raw: Arc::clone(&raw) };
+        let hook = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            give_back(&raw);
+            hook(info);
         }));
-        let taken = Self { terminal, former };
-        let mut raw = mode;
-        raw.make_raw();
-        tcsetattr(io::stdin(), OptionalActions::Now, &raw)?;
         write!(io::stdout(), "{ToAlternateScreen}{}", cursor::Hide)?;
         io::stdout().flush()?;
         Ok(taken)
@@ -47,16 +43,17 @@ impl TakenTerminal {
 
 impl Drop for TakenTerminal {
     fn drop(&mut self) {
-        give_back(&self.former);
+        give_back(&self.raw);
     }
 }
 
 /// Gives the terminal back, unless this has already happened. If the terminal was closed, it can be neither restored
 /// nor used to show the error.
-fn give_back(former: &Former) {
-    if let Some(mode) = former.lock().unwrap_or_else(PoisonError::into_inner).take() {
+fn give_back(raw: &Raw) {
+    if let Some(raw) = raw.lock().unwrap_or_else(PoisonError::into_inner).take() {
         let _ = write!(io::stdout(), "{}{ToMainScreen}", cursor::Show);
         let _ = io::stdout().flush();
-        let _ = tcsetattr(io::stdin(), OptionalActions::Now, &mode);
+        // Restores the former mode of the terminal.
+        drop(raw);
     }
 }

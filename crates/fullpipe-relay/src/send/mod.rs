@@ -36,7 +36,7 @@ pub use self::links::{Connections, Sampler, SocketSample};
 use self::pacing::Pacing;
 pub use self::pacing::{Kernel, Pacer, RateLimit};
 use self::pipe::Held;
-pub use self::pipe::{Pipe, PipeOptions};
+pub use self::pipe::{Pipe, PipeOptions, open_progress};
 use self::tasks::{Tasks, find};
 use crate::error::{Error, Kind};
 use crate::fetch::fetch;

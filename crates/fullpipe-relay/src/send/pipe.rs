@@ -13,16 +13,16 @@
 //! *Accepted* is the offset up to which the producer may discard its data, because the bytes before it are
 //! durable at the relay or, with a spool, on this host.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use fullpipe_units::{Bytes, Rate};
 use ring::rand::{SecureRandom, SystemRandom};
-use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
+use rustix::fs::{FallocateFlags, MemfdFlags, OFlags, fallocate, memfd_create};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::spawn_blocking;
@@ -104,6 +104,16 @@ impl Pipe {
     fn group(&self) -> u64 {
         self.memory.mul_div(1, 4).get()
     }
+}
+
+/// Opens the file descriptor `number` of this process for writing the accepted offset of a pipe. A write fails
+/// instead of waiting if its reader has left no room, because the next offset supersedes this one.
+///
+/// # Errors
+/// Returns the error of the kernel if the descriptor is not open for writing.
+pub fn open_progress(number: u32) -> io::Result<File> {
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    OpenOptions::new().append(true).custom_flags(flags).open(format!("/proc/self/fd/{number}"))
 }
 
 /// Storage that keeps the bytes of a pipe.
