@@ -20,7 +20,7 @@ fn flow(path: &str) -> (BothEnds, u64) {
 /// A long path, and a fast link on which a retransmission follows within a millisecond.
 const PATHS: [&str; 2] = [
     "duration = '4s'\n[path]\nrate = '50mbit'\nrtt = '60ms'\nloss = '0.5%'\nqueue = '1bdp'",
-    "duration = '1s'\n[path]\nrate = '1gbit'\nrtt = '300us'\nloss = '0.1%'\nqueue = '1MiB'",
+    "duration = '300ms'\n[path]\nrate = '1gbit'\nrtt = '300us'\nloss = '0.1%'\nqueue = '1MiB'",
 ];
 
 fn remark(capture: &Measurement) -> Option<&String> {

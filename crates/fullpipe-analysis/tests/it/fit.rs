@@ -81,7 +81,7 @@ fn a_log_that_the_model_cannot_meet_is_said() {
 /// the cap instead of these losses, so that the rungs beyond the cap do not contain them.
 #[test]
 fn a_cap_that_a_log_shows_is_part_of_the_model() {
-    for (link, rtt, cap, seed) in [(200, 40, 25, 1), (500, 100, 60, 2)] {
+    for (link, rtt, cap, seed) in [(80, 40, 10, 1), (120, 100, 20, 2)] {
         let path = format!(
             "rate = '{link}mbit'\nrtt = '{rtt}ms'\nqueue = '1bdp'\nloss = '0.002%'\n\
              policer = {{ rate = '{cap}mbit', burst = '256KiB', per_flow = true }}"
@@ -107,11 +107,11 @@ fn a_cap_that_a_log_shows_is_part_of_the_model() {
 /// smallest loss that meets the rate, the ladder would predict that CUBIC with larger buffers fills the link.
 #[test]
 fn the_rate_behind_a_window_says_nothing_about_the_loss() {
-    let path = "rate = '200mbit'\nrtt = '100ms'\nqueue = '1bdp'\nloss = '0.004%'";
+    let path = "rate = '50mbit'\nrtt = '100ms'\nqueue = '1bdp'\nloss = '0.016%'";
     let mut counted = 0;
     for seed in 1..=3 {
-        let host = "sndbuf = '1MiB'\nrcvbuf = '512KiB'";
-        let diagnosis = diagnosed(path, ("200mbit", 100), host, "cc = 'cubic'", seed);
+        let host = "sndbuf = '256KiB'\nrcvbuf = '128KiB'";
+        let diagnosis = diagnosed(path, ("50mbit", 100), host, "cc = 'cubic'", seed);
         let (first, fit) = (diagnosis.findings[0].limit, diagnosis.fit.expect("a simulation"));
         let told = diagnosis.path.loss.expect("a count");
         println!("seed {seed}: {first:?}, {} events, {fit}", told.events);

@@ -344,8 +344,8 @@ fn a_document_costs_a_few_times_its_size() {
         String::from_utf8(output.stderr).expect("UTF-8")
     };
     for (name, text, times) in [
-        ("iperf3.json", document(16 * MIB, &of_iperf3), 4),
-        ("shortest.json", document(16 * MIB, &shortest), 16),
+        ("iperf3.json", document(8 * MIB, &of_iperf3), 4),
+        ("shortest.json", document(8 * MIB, &shortest), 16),
     ] {
         let refused = read(name, &text, times);
         assert!(refused.contains("exceeds the link rate"), "{name}: {refused}");
