@@ -169,8 +169,8 @@ mod tests {
         }
     }
 
-    /// A send buffer of 128 KiB limits each flow, so that only four flows fill 40 Mbit/s. The burst that one buffer
-    /// releases queues behind the bursts of the others, so that two flows carry less than twice as much as one.
+    /// A send buffer of 128 KiB limits each flow, so that only four flows fill 40 Mbit/s. The burst from one buffer
+    /// queues behind the bursts from the others, so that two flows carry less than twice as much as one.
     #[test]
     fn enough_flows_fill_the_link() {
         let question = Question {

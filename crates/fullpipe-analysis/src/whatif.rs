@@ -161,10 +161,10 @@ pub(crate) fn check(question: &Question) -> Result<PathModel, InputError> {
     };
     let given = || question.sndbuf.into_iter().chain(question.rcvbuf);
     if given().any(|size| size < LEAST_BUFFER) {
-        return refuse("socket buffers below 4 KiB do not exist on any kernel");
+        return refuse("no kernel supports socket buffers below 4 KiB");
     }
     if given().any(|size| size > LARGEST_BUFFER) {
-        return refuse("socket buffers of 2 GiB and more do not exist on any kernel");
+        return refuse("no kernel supports socket buffers of 2 GiB or more");
     }
     Ok(path)
 }
@@ -231,7 +231,7 @@ pub(crate) fn assumptions(question: &Question) -> Vec<String> {
     }
     let open = [
         ("one flow; --flows", question.path.flows.is_none()),
-        ("no cap on a flow below the rate of the link; --cap", question.path.cap.is_none()),
+        ("no rate cap per flow below the rate of the link; --cap", question.path.cap.is_none()),
     ];
     let open = open.into_iter().filter(|(_, assumed)| *assumed);
     assumptions.extend(open.map(|(what, _)| format!("{what} overrides this")));

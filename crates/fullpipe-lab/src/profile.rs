@@ -252,7 +252,7 @@ static REFUSED: [(&[&str], &str); 5] = [
     ),
     (
         &["retries", "retries1", "retries2", "tcp_retries1", "tcp_retries2"],
-        "a connection gives up after 15 timeouts; 120 timeouts, at most 1 s apart, would load a path that is down",
+        "a connection gives up after 15 timeouts; 120 timeouts, at most 1 s apart, would retransmit into a path that is down",
     ),
     (&["tcp_fack"], "RACK detects losses, even with reordering; see loss.reordering"),
     (

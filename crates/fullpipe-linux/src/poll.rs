@@ -177,7 +177,7 @@ pub(crate) struct Alarm {
     fd: OwnedFd,
     /// Time for which the timer was last armed.
     at: Cell<Instant>,
-    /// Whether the timer has expired since it was armed for this time.
+    /// Whether the timer has expired since it was armed for this deadline.
     has_expired: Cell<bool>,
 }
 

@@ -129,7 +129,7 @@ impl Remote {
                 Error::runtime(format!("cannot start ssh: {error}"), "install the client of OpenSSH")
             })?;
         let (Some(mut input), Some(output)) = (ssh.stdin.take(), ssh.stdout.take()) else {
-            return Err(Error::runtime("cannot start ssh: it has no pipes", ""));
+            return Err(Error::runtime("cannot start ssh: its standard input or output is not a pipe", ""));
         };
         let call = Call { versions: vec![VERSION], client: client.to_string(), folder: folder.into(), reads };
         // If ssh has already ended, it has printed the reason on standard error.

@@ -19,7 +19,7 @@ pub fn write_atomically(dir: &Path, name: &str, content: impl Display) -> Result
         write!(file, "{content}")?;
         file.commit()
     };
-    write().map_err(|e| cannot_write(&target, &e, "choose a folder that you may write to"))
+    write().map_err(|e| cannot_write(&target, &e, "choose a writable folder"))
 }
 
 /// Writes `text` to `out`; error messages call it `name`. If the reader of a pipe closes the pipe early (`|

@@ -245,7 +245,7 @@ struct Store {
 impl Store {
     fn open(dir: &Path) -> Result<Self, Error> {
         let path = dir.join(PAIRS);
-        let refused = |e: &io::Error| cannot_write(&path, e, "choose a folder that you may write to");
+        let refused = |e: &io::Error| cannot_write(&path, e, "choose a writable folder");
         fs::create_dir_all(dir).map_err(|e| refused(&e))?;
         let text = match fs::read_to_string(&path) {
             Err(e) if e.kind() == ErrorKind::NotFound => String::new(),
@@ -274,7 +274,7 @@ impl Store {
         let Ok(open) = &mut *file else { return };
         let written = json::line(pair).and_then(|line| {
             let written = open.write_all(line.as_bytes());
-            written.map_err(|e| cannot_write(&self.path, &e, "choose a folder that you may write to"))
+            written.map_err(|e| cannot_write(&self.path, &e, "choose a writable folder"))
         });
         if let Err(error) = written {
             *file = Err(error);

@@ -95,7 +95,7 @@ impl Explainer<'_> {
         let steady = self.measured.steady;
         let rate = Finding {
             limit: Limit::Policer,
-            what: "a policer or a queue on the path holds it".into(),
+            what: "a policer or a queue on the path limits the rate".into(),
             share: self.steady_share(),
             confidence: Confidence::Low,
             ceiling: None,

@@ -26,7 +26,7 @@ const SOCKET_STATE: &str = "run ss -tmi dst RECEIVER on the sender during the tr
      the path";
 
 /// Conclusion from a second transfer with BBR.
-const BBR: &str = "a higher rate shows that loss held cwnd down; the same rate shows a cap or the link";
+const BBR: &str = "a higher rate shows that loss limited cwnd; the same rate shows that the limit is a rate cap or the link";
 
 /// Kind of data about a flow that an input contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -192,7 +192,7 @@ fn what_cannot_be_gets_one_line_and_a_hint() {
         (
             1,
             &["--link", "1gbit", "--rtt", "1ms", "--buffers", "100B"],
-            "socket buffers below 4 KiB do not exist on any kernel",
+            "no kernel supports socket buffers below 4 KiB",
         ),
         (1, &["--link", "1gbit", "--rtt", "1ms", "--sndbuf", "100B"], "socket buffers below 4 KiB"),
         (1, &["--link", "1gbit", "--rtt", "1ms", "--rcvbuf", "3GiB"], "socket buffers of 2 GiB and more"),

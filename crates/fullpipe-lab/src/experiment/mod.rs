@@ -152,7 +152,9 @@ impl Point {
                     "point '{}' requires the congestion control '{}', which only Linux has",
                     self.label, flow.cc
                 ),
-                format!("run it on a kernel: --world uml; or choose one of the simulator: {simulated}"),
+                format!(
+                    "run it on a kernel (--world uml), or choose one that the simulator has: {simulated}"
+                ),
             ));
         }
         if self.scenario.flows.iter().all(|flow| flow.stack.is_none_or(|stack| stack == Stack::Fullpipe)) {

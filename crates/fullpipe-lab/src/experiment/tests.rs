@@ -690,7 +690,7 @@ fn a_control_of_linux_alone_is_not_simulated() {
         (error.message.as_str(), error.hint.as_str()),
         (
             "point 'cc=westwood' requires the congestion control 'westwood', which only Linux has",
-            "run it on a kernel: --world uml; or choose one of the simulator: reno, bic, cubic, vegas, bbr1, bbr3, \
+            "run it on a kernel (--world uml), or choose one that the simulator has: reno, bic, cubic, vegas, bbr1, bbr3, \
              surge"
         )
     );

@@ -100,7 +100,7 @@ pub struct Scoreboard {
     lost_queue: BinaryHeap<Reverse<RecordNo>>,
     /// Number of octets marked lost since the start of the connection.
     lost_total: u64,
-    /// Number of records in the network that were sent more than once.
+    /// Number of records in the network that were retransmitted.
     resent_in_network: u64,
     visited: u64,
 }
@@ -496,7 +496,7 @@ impl Scoreboard {
         assert!(self.records.iter().zip(self.records.iter().skip(1)).all(contiguous), "a gap");
     }
 
-    /// Returns the number of records in the network that were sent more than once.
+    /// Returns the number of records in the network that were retransmitted.
     pub fn resent_in_network(&self) -> u64 {
         self.resent_in_network
     }

@@ -7,7 +7,7 @@
 //!       ──Refused─► reset, as from a closed port
 //! ```
 //!
-//! A service whose server may be down checks the server before a client receives a SYN-ACK. The admission
+//! A service can check whether its server is up before a client receives a SYN-ACK. The admission
 //! does not affect existing connections, including half-open ones.
 
 use std::net::SocketAddr;

@@ -11,7 +11,7 @@ use crate::files::cannot_write;
 /// Number of attempts to find an unused name for a temporary file.
 const ATTEMPTS: u32 = 10_000;
 
-/// Returns the name of the file of a part.
+/// Returns the file name of a part.
 pub(super) fn part_name(number: usize) -> String {
     format!("part-{number:05}.parquet")
 }
@@ -27,9 +27,7 @@ pub(super) fn part_number(name: &str) -> Option<usize> {
 pub(super) fn write_whole(dir: &Path, name: &str, content: &[u8]) -> Result<(), Error> {
     let target = dir.join(name);
     let result = write(dir, name, &target, content);
-    result.map_err(|e| {
-        cannot_write(&target, &e, "choose a folder that you may write to, on a file system with rename")
-    })
+    result.map_err(|e| cannot_write(&target, &e, "choose a writable folder, on a file system with rename"))
 }
 
 fn write(dir: &Path, name: &str, target: &Path, content: &[u8]) -> io::Result<()> {

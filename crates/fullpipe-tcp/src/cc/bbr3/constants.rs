@@ -33,8 +33,8 @@ pub(super) const UP_CWND_GAIN: Gain = Gain::of(9, 4, 0);
 /// `BBR.ProbeRTTCwndGain` (draft section 2.13.2): window gain in ProbeRTT, half the BDP.
 pub(super) const PROBE_RTT_CWND_GAIN: Gain = Gain::of(1, 2, 0);
 
-/// `BBR.LossThresh` (draft section 2.7): maximum loss per round trip, 2 %. With more loss, too much was in
-/// flight.
+/// `BBR.LossThresh` (draft section 2.7): maximum loss per round trip, 2 %. More loss means that
+/// too much was in flight.
 pub(super) const LOSS_THRESH_PERCENT: u64 = 2;
 
 /// `BBR.Beta` (draft section 2.7): smallest factor by which a round trip with loss multiplies the short-term
