@@ -54,8 +54,8 @@ pub(crate) fn fetch(
     };
     let mut plan = Plan::new(sources, target, options.verify)?;
     let (least, most) = options.connections.range();
-    let link_bps = options.link.map(Rate::as_bps);
-    plan.fetch.choose = (least < most).then_some(ChooseConnections { least, most, link_bps });
+    plan.fetch.choose = (least < most).then_some(ChooseConnections { least, most });
+    plan.fetch.link_bps = options.link.map(Rate::as_bps);
     plan.fetch.limit_bps = options.limit.as_ref().map(|limit| limit.rate().as_bps());
     let fetching = Fetching { options, plan: &plan, observer };
     match sources.first() {
@@ -146,7 +146,7 @@ impl Plan {
         }
         Ok(Self {
             folder: folder.into(),
-            fetch: Fetch { sources: pairs, verify, choose: None, limit_bps: None },
+            fetch: Fetch { sources: pairs, verify, choose: None, link_bps: None, limit_bps: None },
             expected,
         })
     }

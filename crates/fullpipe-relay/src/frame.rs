@@ -199,6 +199,9 @@ pub struct Fetch {
     /// this field is absent, the client opens the connections that it wants.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub choose: Option<ChooseConnections>,
+    /// Rate of the slowest link of the path in bit/s, if the client knows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link_bps: Option<u64>,
     /// Highest rate of the payload over all connections, in bit/s. The relay paces its connections to this rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_bps: Option<u64>,
@@ -211,9 +214,6 @@ pub struct ChooseConnections {
     pub least: u32,
     /// Maximum number of connections, at most 16.
     pub most: u32,
-    /// Rate of the slowest link of the path in bit/s, if the client knows it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub link_bps: Option<u64>,
 }
 
 /// Announcement that a source is a pipe.

@@ -123,10 +123,12 @@ fn words(limit: &str) -> &str {
 pub(crate) fn advice(limit: &str) -> Option<&'static str> {
     match limit {
         "rwnd" => Some("larger buffers on the receiving host: run fullpipe tune there"),
-        "sndbuf" => Some("larger buffers on this host: run fullpipe tune, or use more connections"),
-        "cwnd" => {
-            Some("BBR on this host, if the path loses packets: run fullpipe tune, or use more connections")
+        "sndbuf" => {
+            Some("larger buffers on the sending host: run fullpipe tune there, or use more connections")
         }
+        "cwnd" => Some(
+            "BBR on the sending host, if the path loses packets: run fullpipe tune there, or use more connections",
+        ),
         "cap" | "policer" => Some("more connections, if the cap applies to each connection"),
         _ => None,
     }

@@ -388,8 +388,9 @@ impl Relay {
             Ok(()) => {
                 // The future of a delivery is not `Send`, because its observer is not `Send`.
                 let runtime = Handle::current();
-                let Fetch { sources, verify, choose, limit_bps } = fetch;
-                let delivery = Delivery { verify, choose, limit_bps, kernel: self.kernel.clone() };
+                let Fetch { sources, verify, choose, link_bps, limit_bps } = fetch;
+                let kernel = self.kernel.clone();
+                let delivery = Delivery { verify, choose, link_bps, limit_bps, kernel };
                 let sending = spawn_blocking(move || {
                     let sources = sources.iter();
                     let sources =

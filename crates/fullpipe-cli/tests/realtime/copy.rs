@@ -347,20 +347,23 @@ fn a_limited_copy_has_the_rate_of_its_limit() {
         let most = SIZE as f64 / (SIZE - unpaced) as f64 + 0.01;
         assert!((0.85..most).contains(&share), "{connections} connections: {share:.3} of the limit");
     }
-    // The next copy goes in the opposite direction: the relay chooses the number of connections and paces
-    // them.
+    // The next copies go in the opposite direction: the relay paces the connections, and reports what limits
+    // them. It also chooses their number, unless the client states it.
     let source = format!("relay://127.0.0.1:{}/large-1", ends.port);
-    let (back, key) = (ends.path("back"), ends.path("client.key"));
-    let words = ["copy", &source, &back, "--peer", &ends.relay, "--key", &key, "--json"];
-    let words = [&words[..], &["--limit", "100mbit", "--connections", "auto"]].concat();
-    let (code, stdout, stderr) = fullpipe(&words);
-    assert_eq!((code, stderr.as_str()), (0, ""));
-    let report: Value = serde_json::from_str(&stdout).expect("JSON");
-    let share = report["goodput_bps"].as_f64().expect("a rate") / 100e6;
-    println!("back: {share:.3} of the limit, {}", report["limit"]);
-    assert!((0.85..1.05).contains(&share), "{report}");
-    assert!(report["limit"].is_string() && report["limit_share"].is_number(), "{report}");
-    assert!(fs::read(&back).expect("placed") == fs::read(ends.path("large")).expect("a file"));
+    let key = ends.path("client.key");
+    for connections in ["auto", "2"] {
+        let back = ends.path(&format!("back-{connections}"));
+        let words = ["copy", &source, &back, "--peer", &ends.relay, "--key", &key, "--json"];
+        let words = [&words[..], &["--limit", "100mbit", "--connections", connections]].concat();
+        let (code, stdout, stderr) = fullpipe(&words);
+        assert_eq!((code, stderr.as_str()), (0, ""));
+        let report: Value = serde_json::from_str(&stdout).expect("JSON");
+        let share = report["goodput_bps"].as_f64().expect("a rate") / 100e6;
+        println!("back over {connections}: {share:.3} of the limit, {}", report["limit"]);
+        assert!((0.85..1.06).contains(&share), "{report}");
+        assert!(report["limit"].is_string() && report["limit_share"].is_number(), "{report}");
+        assert!(fs::read(&back).expect("placed") == fs::read(ends.path("large")).expect("a file"));
+    }
     let arguments = ends.arguments("large", "large");
     let words: Vec<&str> = arguments.iter().map(String::as_str).chain(["--limit", "1kbit"]).collect();
     let (error, hint) = refusal(2, fullpipe(&words));

@@ -35,22 +35,28 @@ pub(crate) struct Delivery {
     /// Range from which the number of connections is chosen; absent if the client opens the connections that
     /// it wants.
     pub(crate) choose: Option<ChooseConnections>,
+    /// Rate of the slowest link of the path in bit/s, if it is known.
+    pub(crate) link_bps: Option<u64>,
     /// Highest rate of the payload in bit/s.
     pub(crate) limit_bps: Option<u64>,
     pub(crate) kernel: Option<Arc<dyn Kernel>>,
 }
 
 impl Delivery {
-    /// Returns the sampler and the connections. Without a sampler, the number of connections is fixed.
+    /// Returns the sampler and the connections. Without a sampler, the number of connections is fixed, and what
+    /// limits them is not reported.
     fn links(&self) -> Result<(Option<SharedSampler>, Links), Error> {
-        let Some(ChooseConnections { least, most, link_bps }) = self.choose else {
-            return Ok((None, Links::new(Connections::new(MOST_CONNECTIONS, MOST_CONNECTIONS)?, None)));
-        };
-        let (range, link) = (Connections::new(least, most)?, link_bps.map(Rate::from_bps));
+        let link = self.link_bps.map(Rate::from_bps);
         let sampler = self.kernel.as_ref().and_then(|kernel| kernel.sampler(link));
-        let mut links = Links::new(range, link);
-        // Connection 0, on which the client has sent its request, is already open.
-        links.next_to_open();
+        let links = match self.choose {
+            Some(ChooseConnections { least, most }) => {
+                let mut links = Links::new(Connections::new(least, most)?, link);
+                // Connection 0, on which the client has sent its request, is already open.
+                links.next_to_open();
+                links
+            }
+            None => Links::new(Connections::new(MOST_CONNECTIONS, MOST_CONNECTIONS)?, None),
+        };
         Ok((sampler.map(|sampler| Arc::new(Mutex::new(sampler))), links))
     }
 

@@ -2,17 +2,19 @@
 
 use std::fs;
 use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fullpipe_relay::{
-    Connections, CopyOptions, CopyReport, End, Error, Kind, Pacer, RateLimit, Sources, copy,
+    Connections, CopyOptions, CopyReport, End, Error, Kernel, Kind, Pacer, RateLimit, Room, Sampler,
+    SocketSample, Sources, copy,
 };
-use fullpipe_units::{Duration, Rate};
+use fullpipe_units::{Bytes, Duration, Rate};
 
-use crate::proxy::{Cut, Proxy};
+use crate::proxy::{Cut, Proxy, slow};
 use crate::{Fixture, Notes};
 
 const MIB: usize = 1 << 20;
@@ -67,6 +69,81 @@ struct NoPacer;
 impl Pacer for NoPacer {
     fn pace(&self, _: BorrowedFd<'_>, _: Rate) -> io::Result<()> {
         Ok(())
+    }
+}
+
+/// A kernel that reports 32 Mbit/s and a full send buffer for each connection of this host.
+#[derive(Debug)]
+struct SmallBuffers;
+
+impl Kernel for SmallBuffers {
+    fn sampler(&self, _: Option<Rate>) -> Option<Box<dyn Sampler>> {
+        Some(Box::new(SmallBuffersSampler { calls: 0 }))
+    }
+
+    fn pacer(&self) -> Arc<dyn Pacer> {
+        Arc::new(NoPacer)
+    }
+}
+
+struct SmallBuffersSampler {
+    calls: u32,
+}
+
+impl Sampler for SmallBuffersSampler {
+    fn sample(&mut self) -> Vec<SocketSample> {
+        self.calls += 1;
+        if !self.calls.is_multiple_of(2) {
+            return Vec::new();
+        }
+        let sample = |(port, peer)| SocketSample {
+            port,
+            peer,
+            acked: Bytes::from_kib(800),
+            rate: Rate::from_bps(32 << 20),
+            rtt: Duration::from_millis(10),
+            retransmits: 0,
+            limit: Some("sndbuf".into()),
+            room: Room::PerConnection,
+            is_growing: false,
+        };
+        established().into_iter().map(sample).collect()
+    }
+}
+
+/// Returns the local port and the peer of each TCP connection of this host, from `/proc/net/tcp`.
+fn established() -> Vec<(u16, SocketAddr)> {
+    // An address is the word in the byte order of the host: `0100007F:22B8` is 127.0.0.1:8888.
+    let address = |text: &str| {
+        let (address, port) = text.split_once(':')?;
+        let address = u32::from_str_radix(address, 16).ok()?.to_ne_bytes();
+        Some(SocketAddr::from((Ipv4Addr::from(address), u16::from_str_radix(port, 16).ok()?)))
+    };
+    let table = fs::read_to_string("/proc/self/net/tcp").expect("the kernel's table");
+    let connection = |line: &str| match line.split_ascii_whitespace().collect::<Vec<_>>()[..] {
+        [_, local, peer, "01", ..] => Some((address(local)?.port(), address(peer)?)),
+        _ => None,
+    };
+    table.lines().filter_map(connection).collect()
+}
+
+/// If the send buffer limits each connection, the relay asks its client for more of them. With a fixed number, it
+/// reports the limit, too.
+#[test]
+fn the_relay_asks_for_more_connections_if_each_has_a_limit() {
+    let fixture = Fixture::with_kernel(Arc::new(SmallBuffers));
+    let content = fixture.stored("large", 20 * MIB);
+    // 4 MiB/s on each connection.
+    let address = slow(fixture.address, 16);
+    for (range, opened) in [((1, 8), 2..=8), ((2, 2), 1..=2)] {
+        let connections = Connections::new(range.0, range.1).expect("a range");
+        let options = CopyOptions { connections, ..fixture.fetching(&["large"], "large", address) };
+        let report = copy(&options, None, &Notes).expect("copied");
+        assert!(fs::read(fixture.fetched("large")).expect("placed") == content);
+        assert!(opened.contains(&report.most_connections), "{report:?}");
+        assert_eq!((report.limit.as_deref(), report.limit_share), (Some("sndbuf"), Some(1.0)));
+        assert!(report.advice[0].starts_with("larger buffers on the sending host"), "{report:?}");
+        fs::remove_file(fixture.fetched("large")).expect("removed");
     }
 }
 

@@ -15,7 +15,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 use fullpipe_relay::{
-    AllowList, Connections, CopyObserver, CopyOptions, CopyReport, End, Error, Fingerprint, Identity,
+    AllowList, Connections, CopyObserver, CopyOptions, CopyReport, End, Error, Fingerprint, Identity, Kernel,
     ServeObserver, ServeOptions, Sources, copy, serve,
 };
 use fullpipe_units::Duration;
@@ -44,11 +44,20 @@ impl ServeObserver for Listening {
 impl Fixture {
     /// Starts a relay that writes to the folder `in`. The tests read their sources from the folder `out`.
     pub(crate) fn new() -> Self {
-        Self::with_rights("")
+        Self::with("", None)
     }
 
     /// Starts a relay that gives its client the rights `rights`, written as in an allow file.
     pub(crate) fn with_rights(rights: &str) -> Self {
+        Self::with(rights, None)
+    }
+
+    /// Starts a relay that samples and paces its sockets by `kernel`.
+    pub(crate) fn with_kernel(kernel: Arc<dyn Kernel>) -> Self {
+        Self::with("", Some(kernel))
+    }
+
+    fn with(rights: &str, kernel: Option<Arc<dyn Kernel>>) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let path = |name: &str| folder.path().join(name);
         for name in ["in", "out"] {
@@ -60,7 +69,7 @@ impl Fixture {
         let mut allow = AllowList::default();
         allow.add_file(&format!("{} {rights}", client.fingerprint())).expect("valid");
         let listen = "127.0.0.1:0".parse().expect("an address");
-        let options = ServeOptions { listen, root: path("in"), identity, allow, kernel: None };
+        let options = ServeOptions { listen, root: path("in"), identity, allow, kernel };
         let (sender, receiver) = mpsc::channel();
         thread::spawn(move || serve(&options, Arc::new(Listening(sender))).expect("it serves until the end"));
         let address = receiver.recv().expect("it listens");

@@ -1,4 +1,4 @@
-//! Proxies that cut or stall one of their connections, or delay all of them.
+//! Proxies that cut or stall one of their connections, or delay or slow down all of them.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -53,6 +53,33 @@ impl Proxy {
         });
         Self { address }
     }
+}
+
+/// Starts a proxy to `relay` that forwards at most 64 KiB per `pause_ms` from the relay on each connection, and returns
+/// its address.
+pub(crate) fn slow(relay: SocketAddr, pause_ms: u64) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            let client = client.expect("a connection");
+            let relay = TcpStream::connect(relay).expect("the relay listens");
+            let both = |stream: &TcpStream| stream.try_clone().expect("a second descriptor");
+            let (mut from, mut to) = (both(&relay), both(&client));
+            thread::spawn(move || forward(client, relay, None, true));
+            thread::spawn(move || {
+                let mut buffer = vec![0; 64 << 10];
+                while let Ok(read @ 1..) = from.read(&mut buffer) {
+                    wait(pause_ms);
+                    if to.write_all(&buffer[..read]).is_err() {
+                        break;
+                    }
+                }
+                let _ = to.shutdown(Shutdown::Write);
+            });
+        }
+    });
+    address
 }
 
 /// Starts a proxy to `relay` that delays each direction by `delay_ms`, and returns its address.
