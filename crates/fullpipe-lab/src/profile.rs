@@ -219,7 +219,7 @@ pub static KEYS: [Key; 13] = [
     },
     Key {
         name: "handshake.syn_ack",
-        meaning: "Time after which an unanswered SYN-ACK is retransmitted early, once.",
+        meaning: "Time after which an unanswered SYN-ACK is retransmitted early, once. If path memory knows the RTT of the client, the time is 1.5 times this RTT, from 100 ms to 1 s.",
         default: "250ms",
         range: ["200ms", "1s"],
         lab: ["100ms", "1s"],

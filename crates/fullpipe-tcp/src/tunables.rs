@@ -8,6 +8,10 @@ use core::ops::RangeInclusive;
 
 use fullpipe_units::Duration;
 
+/// Shortest and longest time after which a SYN-ACK may be retransmitted early. A shorter time would retransmit to a client
+/// that answers within the RTT, but is busy.
+pub(crate) const SYN_ACK_EARLY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
+
 /// Settings that differ between TCP stacks; the defaults are those of Linux
 /// ([0002](../../../docs/decisions/0002-kernel-profile-first.md)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +34,8 @@ pub struct Tunables {
     pub probe_timeout: ProbeTimeout,
     /// Rule for the reordering window of RACK.
     pub reo_wnd: ReoWnd,
-    /// Time after which an unanswered SYN-ACK is retransmitted early. This happens once, in addition to
+    /// Time after which an unanswered SYN-ACK is retransmitted early, if no RTT of an earlier connection to the
+    /// client is known; otherwise 1.5 times this RTT, within 100 ms to 1 s. This happens once, in addition to
     /// [`Retries::syn_ack`], and the timeout of one second starts after it. With `None`, that timeout starts
     /// with the first SYN-ACK.
     pub syn_ack_early: Option<Duration>,
@@ -156,7 +161,7 @@ impl Tunables {
         let share = f64::from(self.reo_wnd.share) / f64::from(ReoWnd::UNIT);
         within("reo_wnd", share, 0.015_625..=1.0, "0.015625 to 1")?;
         let early = self.syn_ack_early.unwrap_or(ms(1_000));
-        within("syn_ack_early", early, ms(100)..=ms(1_000), "100ms to 1s")?;
+        within("syn_ack_early", early, SYN_ACK_EARLY.0..=SYN_ACK_EARLY.1, "100ms to 1s")?;
         let Retries { syn, syn_ack, data, orphan } = self.retries;
         within("syn_retries", syn, 1..=10, "1 to 10")?;
         within("syn_ack_retries", syn_ack, 1..=10, "1 to 10")?;

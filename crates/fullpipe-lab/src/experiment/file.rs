@@ -342,7 +342,8 @@ swept_table! {
         /// Whether the reordering window is zero until reordering or a D-SACK was seen.
         /// Default: `false`
         reo_wnd_on_evidence: bool,
-        /// Time after which an unanswered SYN-ACK is retransmitted early, once.
+        /// Time after which an unanswered SYN-ACK is retransmitted early, once. If path memory knows the RTT of the client,
+        /// the time is 1.5 times this RTT.
         /// Range: `100ms` to `1s`
         /// Default: none
         syn_ack_early: Duration,

@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use fullpipe_tcp::estimate::RttHistogram;
-use fullpipe_tcp::memory::PathMemory;
+use fullpipe_tcp::memory::{Memory, PathMemory};
 use fullpipe_tcp::wire::{Flags, Segment};
 use fullpipe_tcp::{Config, Connection, Event};
 use fullpipe_units::{Bytes, Duration, Instant, draw};
@@ -178,7 +178,10 @@ impl Flow {
         }
     }
 
-    pub(crate) fn sender_takes(&mut self, now: Instant, segment: &Segment) {
+    pub(crate) fn sender_takes(&mut self, now: Instant, segment: &Segment, memory: Option<&Memory>) {
+        if let Some(memory) = memory {
+            self.sender.expect(now, memory, CLIENT);
+        }
         self.sender.handle_segment(now, segment);
     }
 

@@ -202,7 +202,8 @@ impl<'s> World<'s> {
         while let Some(number) = self.backward.pop_with(now, |packet, segment| {
             segment.ecn = packet.ecn;
             tap.arrives(now, packet.flow, segment);
-            self.flows[packet.flow as usize].sender_takes(now, segment);
+            let memory = self.memory.as_ref().map(|host| &host.memory);
+            self.flows[packet.flow as usize].sender_takes(now, segment, memory);
             packet.flow as usize
         }) {
             self.events += 1;

@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use fullpipe_units::Instant;
+use fullpipe_units::{Duration, Instant};
 
 use super::sender::RetransmitTimer;
 use super::{Config, Connection, State};
@@ -27,6 +27,8 @@ pub(crate) struct HandshakeProgress {
     transmissions: u32,
     /// Departure time of the first SYN-ACK.
     opened_at: Instant,
+    /// Smallest RTT of an earlier connection to the same client.
+    known_rtt: Option<Duration>,
     timer: Option<(RetransmitTimer, Instant)>,
     /// Time of the last answer to an unacceptable segment or to a retransmitted SYN.
     challenged_at: Option<Instant>,
@@ -48,6 +50,7 @@ impl Connection {
             retries: self.handshake.retries,
             transmissions: self.handshake.transmissions,
             opened_at: self.handshake.opened_at,
+            known_rtt: self.handshake.known_rtt,
             timer: self.sender.timer,
             challenged_at: self.receiver.challenged_at,
         })
@@ -63,7 +66,8 @@ impl Connection {
         (heard_at, syn): (Instant, &Segment),
         progress: HandshakeProgress,
     ) -> Self {
-        let HandshakeProgress { retries, transmissions, opened_at, timer, challenged_at } = progress;
+        let HandshakeProgress { retries, transmissions, opened_at, known_rtt, timer, challenged_at } =
+            progress;
         let mut connection = Self::server_with(config, seed);
         connection.start_at(iss);
         connection.handle_segment(heard_at, syn);
@@ -72,6 +76,7 @@ impl Connection {
         connection.handshake.retries = retries;
         connection.handshake.transmissions = transmissions;
         connection.handshake.opened_at = opened_at;
+        connection.handshake.known_rtt = known_rtt;
         connection.sender.timer = timer;
         connection.receiver.challenged_at = challenged_at;
         connection

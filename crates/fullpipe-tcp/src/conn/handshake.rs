@@ -17,6 +17,7 @@ use super::ecn;
 use super::reset::reset_for;
 use super::sender::RetransmitTimer;
 use super::{Connection, Event, State};
+use crate::tunables::SYN_ACK_EARLY;
 use crate::wire::{Flags, SackBlocks, Segment, SynOptions, Timestamps};
 
 /// Number of retransmissions of a SYN that are sent one second apart before the interval doubles (TCP-9).
@@ -51,11 +52,20 @@ pub(super) struct Handshake {
     pub(super) transmissions: u32,
     /// Departure time of the first SYN or SYN-ACK.
     pub(super) opened_at: Instant,
+    /// Smallest RTT of an earlier connection to the same client, if it is known.
+    pub(super) known_rtt: Option<Duration>,
 }
 
 impl Handshake {
     pub(super) fn new(passive: bool) -> Self {
-        Self { passive, pending: false, retries: 0, transmissions: 0, opened_at: Instant::ZERO }
+        Self {
+            passive,
+            pending: false,
+            retries: 0,
+            transmissions: 0,
+            opened_at: Instant::ZERO,
+            known_rtt: None,
+        }
     }
 
     /// Returns whether a SYN or SYN-ACK is due to be sent.
@@ -75,9 +85,12 @@ impl Handshake {
         config.user_timeout.map_or(due, |most| due.min(self.opened_at + most))
     }
 
-    /// Returns the time after which an early retransmission of the SYN-ACK is due; `None` if there is none.
+    /// Returns the time after which an early retransmission of the SYN-ACK is due; `None` if there is none. The answer
+    /// is expected within the RTT of an earlier connection, if one is known.
     fn early(&self, config: &Config) -> Option<Duration> {
-        config.tunables.syn_ack_early.filter(|_| self.passive)
+        let unknown = config.tunables.syn_ack_early.filter(|_| self.passive)?;
+        let known = self.known_rtt.map(|rtt| (rtt + rtt / 2).clamp(SYN_ACK_EARLY.0, SYN_ACK_EARLY.1));
+        Some(known.unwrap_or(unknown))
     }
 
     /// Returns the time from the transmission of a SYN-ACK (if `answer`) or a SYN until its retransmission.

@@ -2,6 +2,7 @@
 //! own for later ones.
 //!
 //! ```text
+//!   before the SYN   ─► expect ─► time of the early retransmission of the SYN-ACK
 //!   Event::Connected ─► recall ─► launch, RTT, rate, loss ─► a new controller, before the first byte
 //!   end              ─► visit  ─► PathMemory::record
 //! ```
@@ -33,6 +34,14 @@ pub(super) struct FirstFlight {
 }
 
 impl Connection {
+    /// Sets the time after which the SYN-ACK is retransmitted early from the RTT of an earlier connection to `client`,
+    /// if `memory` knows one. After the SYN has arrived, the call has no effect.
+    pub fn expect(&mut self, now: Instant, memory: &dyn PathMemory, client: IpAddr) {
+        if self.lifecycle.state == State::Listen {
+            self.handshake.known_rtt = memory.rtt(now, client);
+        }
+    }
+
     /// Restarts the sending half with what `memory` knows about the path to `client`, and deducts the octets
     /// of the launch from the budgets.
     ///

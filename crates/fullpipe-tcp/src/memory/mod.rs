@@ -77,6 +77,10 @@ const ASSUMED_RTT: Duration = Duration::from_millis(100);
 
 /// Interface to the memory of paths, for the owner of the connections.
 pub trait PathMemory: fmt::Debug + Send {
+    /// Returns the smallest RTT of the last connection to `client`, if it is known. The call changes nothing, because a
+    /// forged SYN can cause it.
+    fn rtt(&self, now: Instant, client: IpAddr) -> Option<Duration>;
+
     /// Returns what is known about the path to `client`.
     fn recall(&mut self, now: Instant, client: IpAddr) -> Recollection;
 
@@ -393,6 +397,12 @@ fn device_budget(rate: Rate, limits: MemoryLimits) -> u64 {
 }
 
 impl PathMemory for Memory {
+    fn rtt(&self, now: Instant, client: IpAddr) -> Option<Duration> {
+        let entry = self.prefixes.get(self.place(prefix_of(client)))?;
+        let measured_at = entry.measured_at?;
+        (now.saturating_since(measured_at) <= LIFE).then_some(entry.rtt)
+    }
+
     fn recall(&mut self, now: Instant, client: IpAddr) -> Recollection {
         let halted = self.is_halted();
         let entry = self.prefix(now, client);

@@ -54,6 +54,12 @@ impl<T> Table<T> {
         &mut slot.value
     }
 
+    /// Returns the value with this tag in the set that `hash` selects, if there is one.
+    pub(super) fn get(&self, (hash, tag): (u64, u64)) -> Option<&T> {
+        let set = &self.sets[(hash % self.sets.len() as u64) as usize];
+        set.iter().find(|slot| slot.tag == tag).map(|slot| &slot.value)
+    }
+
     /// Returns the number of entries.
     pub(super) fn len(&self) -> usize {
         self.sets.iter().map(Vec::len).sum()

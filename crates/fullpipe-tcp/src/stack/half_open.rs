@@ -63,6 +63,9 @@ impl Stack {
         let isn = self.config.isn_clock.isn(now, &tuple, self.config.key);
         let iss = least.filter(|least| isn.distance_from(*least) < 0).unwrap_or(isn);
         connection.start_at(iss);
+        if let Some(paths) = &self.paths {
+            connection.expect(now, paths.as_ref(), tuple.remote.ip());
+        }
         connection.handle_segment(now, syn);
         let Some(slot) = self.insert(tuple, connection, Owner::HalfOpen) else { return };
         let id = self.id(slot);

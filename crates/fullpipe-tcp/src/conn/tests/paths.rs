@@ -1,6 +1,7 @@
 //! Tests of connections that read and write path memory.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 
 use fullpipe_units::{Bytes, Rate};
 
@@ -92,6 +93,9 @@ fn a_connection_starts_with_what_is_known() {
     #[derive(Debug)]
     struct Known(Recollection);
     impl PathMemory for Known {
+        fn rtt(&self, _: Instant, _: IpAddr) -> Option<Duration> {
+            self.0.rtt
+        }
         fn recall(&mut self, _: Instant, _: IpAddr) -> Recollection {
             self.0
         }
@@ -118,4 +122,53 @@ fn a_connection_starts_with_what_is_known() {
     assert_eq!(started(Recollection { loss, ..Recollection::NONE }), (44, true, "Launch"));
     let halted = Recollection { window: Some(10), halted: true, ..Recollection::NONE };
     assert_eq!(started(halted), (10, false, "Startup"));
+}
+
+/// The early retransmission of a SYN-ACK waits for 1.5 times the RTT of an earlier connection to the client, at least
+/// 100 ms, and for the configured time if no RTT is known or if it is too old. A half-open connection that is rebuilt
+/// keeps this time.
+#[test]
+fn a_syn_ack_waits_for_the_remembered_rtt() {
+    let early = |rtt: Option<u64>, hours: u64| {
+        let mut memory = Memory::new(1, Rate::from_bps(10_000_000_000));
+        if let Some(rtt) = rtt {
+            let visit = Visit {
+                rtt: ms(rtt),
+                rttvar: ms(1),
+                capacity: None,
+                launched: 10,
+                launch_lost: 0,
+                later: 0,
+                later_lost: 0,
+                congested: false,
+                informed: false,
+            };
+            memory.record(Instant::ZERO, CLIENT, &visit);
+        }
+        let tunables = Tunables { syn_ack_early: Some(ms(250)), ..Tunables::LINUX };
+        let config = Arc::new(Config { tunables, ..Config::default() });
+        let mut server = Connection::server_with(Arc::clone(&config), 1);
+        let begin = Instant::ZERO + Duration::from_secs(hours * 3_600 + 1);
+        server.start_at(SeqNum(7));
+        server.expect(begin, &memory, CLIENT);
+        let syn =
+            Script::new(Connection::server(Config::default())).syn_ack(Some(7), Some(1460), true, false);
+        let syn = Segment { flags: Flags::SYN, ..syn };
+        server.handle_segment(begin, &syn);
+        assert!(server.poll_transmit(begin).is_some(), "a SYN-ACK");
+        let due = server.poll_timeout();
+        let progress = server.progress().expect("half-open");
+        let mut server = Connection::half_open(config, 1, SeqNum(7), (begin, &syn), progress);
+        assert_eq!(server.poll_timeout(), due);
+        server.handle_timeout(due);
+        assert!(server.poll_transmit(due).is_some(), "the early retransmission");
+        // The timeout of one second starts with it.
+        assert_eq!(server.poll_timeout(), due + Duration::from_secs(1));
+        due.saturating_since(begin)
+    };
+    assert_eq!(early(None, 0), ms(250));
+    assert_eq!(early(Some(120), 0), ms(180));
+    assert_eq!(early(Some(20), 0), ms(100));
+    assert_eq!(early(Some(900), 0), ms(1_000));
+    assert_eq!(early(Some(120), 2), ms(250));
 }
