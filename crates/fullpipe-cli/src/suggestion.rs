@@ -40,7 +40,8 @@ const OTHER_WORDS: [(&str, &str); 25] = [
 /// Extension of experiment files; any other file is an input of `diagnose`.
 const EXPERIMENT: &str = "toml";
 
-/// Returns the hint for the unknown command `typed`, which is one of `arguments`.
+/// Returns the hint for the command `typed`, which is one of `arguments`. The command is unknown, or it stands after
+/// options that belong behind it.
 pub(crate) fn for_command(typed: &str, arguments: &[String]) -> String {
     let root = Args::command();
     let mut path = vec![root.get_name().to_owned()];
@@ -50,6 +51,13 @@ pub(crate) fn for_command(typed: &str, arguments: &[String]) -> String {
             path.push(argument.clone());
             command = inner;
         }
+    }
+    if command.find_subcommand(typed).is_some() {
+        let (before, after) =
+            arguments.split_at(arguments.iter().position(|argument| argument == typed).unwrap_or(0));
+        let options = before.iter().filter(|argument| !path.contains(argument)).chain(after.iter().skip(1));
+        let options: String = options.map(|argument| format!(" {}", quoted(argument))).collect();
+        return format!("try: {} {typed}{options}", path.join(" "));
     }
     let path = path.join(" ");
     let is_root = path == root.get_name();
@@ -121,6 +129,12 @@ mod tests {
         ] {
             assert_eq!(hint(line), expected, "{line}");
         }
+    }
+
+    #[test]
+    fn options_follow_the_command() {
+        let arguments = ["tune", "--netns", "blue", "status", "--json"].map(str::to_owned);
+        assert_eq!(for_command("status", &arguments), "try: fullpipe tune status --netns blue --json");
     }
 
     #[test]

@@ -15,6 +15,9 @@
 //! All types except [`Instant`] parse common spellings (`"340mbit"`, `"140ms"`, `"4MiB"`, `"20ppm"`) and
 //! print with such units. Ambiguous spellings (`mbps`) are rejected with a hint. [`Ecn`] is in this crate
 //! because it is the only packet field that the path and TCP crates share.
+//!
+//! Functions that divide are marked `#[inline]`. Without the mark, the compiler inlines only functions that cannot
+//! panic in other crates, and each packet needs several of them.
 #![forbid(unsafe_code)]
 
 mod draw;

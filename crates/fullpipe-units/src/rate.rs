@@ -30,6 +30,7 @@ impl Rate {
     }
 
     /// Returns the rate that transfers `amount` in `span`, or [`Rate::MAX`] if the span is zero.
+    #[inline]
     pub const fn of(amount: Bytes, span: Duration) -> Self {
         if span.is_zero() {
             return Self::MAX;
@@ -44,6 +45,7 @@ impl Rate {
 
     /// Returns the mean rate of a transfer of `amount` in `span`. If the span is zero, returns
     /// [`Rate::ZERO`], because nothing can be measured.
+    #[inline]
     pub const fn mean(amount: Bytes, span: Duration) -> Self {
         if span.is_zero() { Self::ZERO } else { Self::of(amount, span) }
     }
@@ -70,6 +72,7 @@ impl Rate {
 
     /// Returns the time that a transfer of `amount` takes at this rate, rounded down, or [`Duration::MAX`] at
     /// a rate of zero.
+    #[inline]
     pub const fn time_for(self, amount: Bytes) -> Duration {
         if self.0 == 0 {
             return Duration::MAX;
@@ -83,6 +86,7 @@ impl Rate {
     }
 
     /// Returns this rate times `num / den`. The intermediate product is not rounded.
+    #[inline]
     pub const fn mul_div(self, num: u64, den: u64) -> Self {
         let product = self.0 as u128 * num as u128 / den as u128;
         Self(if product > u64::MAX as u128 { u64::MAX } else { product as u64 })
@@ -92,6 +96,7 @@ impl Rate {
 impl Mul<Duration> for Rate {
     type Output = Bytes;
     /// Returns the number of bytes transferred at this rate in `span`, rounded down.
+    #[inline]
     fn mul(self, span: Duration) -> Bytes {
         let bytes = u128::from(self.0) * u128::from(span.as_nanos()) / (8 * NANOS_PER_SEC);
         Bytes::new(u64::try_from(bytes).unwrap_or(u64::MAX))

@@ -47,6 +47,7 @@ impl Bytes {
     }
 
     /// Returns this size times `num / den`. The intermediate product is not rounded.
+    #[inline]
     pub const fn mul_div(self, num: u64, den: u64) -> Self {
         // 64 bits are sufficient for every buffer. The largest amounts need 128 bits.
         if let Some(product) = self.0.checked_mul(num) {

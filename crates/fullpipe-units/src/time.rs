@@ -151,6 +151,7 @@ impl Duration {
     }
 
     /// Returns this duration times `num / den`. The intermediate product is not rounded.
+    #[inline]
     pub const fn mul_div(self, num: u64, den: u64) -> Self {
         // 64 bits are sufficient for every round trip. The longest durations need 128 bits.
         if let Some(product) = self.0.checked_mul(num) {
@@ -190,6 +191,7 @@ impl Mul<u64> for Duration {
 
 impl Div<u64> for Duration {
     type Output = Self;
+    #[inline]
     fn div(self, divisor: u64) -> Self {
         Self(self.0 / divisor)
     }

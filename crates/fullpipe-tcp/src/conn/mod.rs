@@ -169,17 +169,20 @@ impl Connection {
 
     /// Returns whether the send buffer is full; only a partly filled skb then accepts more data. An
     /// application learns this only from another write, which takes time.
+    #[inline]
     pub fn is_full(&self) -> bool {
         self.sender.queue.is_full(self.sender.snd_nxt())
     }
 
     /// Returns whether the socket is writable: at least a third of the send buffer is free. If not,
     /// [`Event::Writable`] reports when it becomes writable.
+    #[inline]
     pub fn wait_for_room(&mut self) -> bool {
         self.sender.queue.wait_for_room(self.sender.fresh.snd_nxt())
     }
 
     /// Returns the number of in-order bytes ready to be read by the application.
+    #[inline]
     pub fn readable(&self) -> u64 {
         self.receiver.readable()
     }
@@ -191,6 +194,7 @@ impl Connection {
     }
 
     /// Returns the number of in-order payload bytes received, excluding the FIN.
+    #[inline]
     pub fn received(&self) -> u64 {
         self.receiver.received()
     }

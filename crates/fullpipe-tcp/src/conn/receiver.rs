@@ -142,12 +142,14 @@ impl Receiver {
     }
 
     /// Returns the number of in-order payload bytes received, excluding the FIN.
+    #[inline]
     pub(super) fn received(&self) -> u64 {
         let next = self.rcv_nxt();
         self.fin_at.map_or(next, |fin| next.min(fin))
     }
 
     /// Returns the number of in-order bytes that the application can read.
+    #[inline]
     pub(super) fn readable(&self) -> u64 {
         self.received() - self.copied
     }

@@ -8,6 +8,7 @@ use super::{Connection, Event, State};
 
 impl Connection {
     /// Returns the time at which `handle_timeout` is due; [`Instant::FAR_FUTURE`] if no timer runs.
+    #[inline]
     pub fn poll_timeout(&self) -> Instant {
         let mut due = self.receiver.acks.deadline();
         if let Some((_, at)) = self.sender.timer {

@@ -232,6 +232,7 @@ impl Sender {
 
     /// Returns the time at which the pacer or the schedule of copies allows the next transmission, or
     /// [`Instant::FAR_FUTURE`] if the sender waits for neither.
+    #[inline]
     pub(in crate::conn) fn pacing_deadline(&self) -> Instant {
         if self.limits.current == SendLimit::Pacing {
             self.pacer.next_departure()
