@@ -150,3 +150,26 @@ impl From<fullpipe::linux::Error> for Failure {
         fullpipe::Error::from(error).into()
     }
 }
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use fullpipe::linux::uml::kernel::check_architecture;
+
+    use super::*;
+
+    /// On another architecture, `--world uml` ends like `--world emu` on a host that does not support a setting:
+    /// with one line, a hint and exit code 1.
+    #[test]
+    fn another_architecture_is_refused_as_the_emulator_refuses_a_host() {
+        for architecture in ["aarch64", "riscv64", "x86", "powerpc64"] {
+            let refused = Failure::from(check_architecture(architecture).expect_err(architecture));
+            assert_eq!(
+                refused.message,
+                format!("a guest in virtual time requires x86_64, but this host is {architecture}")
+            );
+            assert_eq!(refused.hint, "use the simulator: --world sim, or the emulator: --world emu");
+            assert_eq!(refused.code, RUNTIME);
+        }
+        assert!(check_architecture("x86_64").is_ok());
+    }
+}

@@ -109,6 +109,8 @@ mod tests {
             ("retransmits", 40.0),
             ("retransmit_share", 0.5),
             ("fairness", 1_600.0 / 3_000.0),
+            ("first_share", 10.0 / 40.0),
+            ("first_share_second_half", 20.0 / 80.0),
             ("rtt_mean_ms", 30.0),
             ("rtt_p95_ms", 80.0),
             ("queue_drops", 3.0),
@@ -125,6 +127,7 @@ mod tests {
         }
         let idle = RunFigures::from(&run(vec![flow(0, None)]));
         assert_eq!(Metric::RttMean.of(&idle, path), None);
+        assert_eq!(Metric::FirstShare.of(&idle, path), None);
         assert_eq!(Metric::WireBurst.of(&idle, path), None);
     }
 

@@ -85,7 +85,7 @@ fn transferred(scenario: &Scenario, flow: &FlowSpec) -> f64 {
     let lifetime = scenario.duration.saturating_sub(flow.start);
     let mtu = scenario.path.mtu.max(1) as f64;
     let mut bytes = bytes_in(rate, lifetime);
-    let round_trips = lifetime.as_secs_f64() / scenario.path.rtt().as_secs_f64().max(1e-9);
+    let round_trips = lifetime.as_secs_f64() / scenario.rtt_of(flow).as_secs_f64().max(1e-9);
     let host = &scenario.host;
     let received = host.window_rule.window(host.rcvbuf.limit());
     let window = sendable(host.sndbuf.limit()).min(host.window_clamp.map_or(received, |w| w.min(received)));
@@ -93,7 +93,7 @@ fn transferred(scenario: &Scenario, flow: &FlowSpec) -> f64 {
     let loss = scenario.path.forward.loss.as_f64();
     if let Some(cc) = flow.cc.of_fullpipe().filter(|cc| loss > 0.0 && !cc.is_rate_based()) {
         // Before its first loss, a flow in slow start can reach any rate.
-        let segments = mean_window(cc, scenario.path.rtt(), loss) * round_trips + 1.0 / loss;
+        let segments = mean_window(cc, scenario.rtt_of(flow), loss) * round_trips + 1.0 / loss;
         bytes = bytes.min(segments * mtu);
     }
     flow.bytes.map_or(bytes, |size| bytes.min(size.get() as f64))

@@ -99,6 +99,10 @@ pub enum Metric {
     RetransmitShare,
     /// Jain's index of the goodputs of the flows, from 1 / flows to 1; 1 means equal goodputs.
     Fairness,
+    /// Goodput of the first flow divided by the sum of the goodputs of all flows, from 0 to 1.
+    FirstShare,
+    /// Share of the first flow in the goodput over the second half of the flows' lifetimes.
+    FirstShareSecondHalf,
     /// Mean RTT, in milliseconds.
     RttMean,
     /// 95th percentile of the RTT, in milliseconds.
@@ -171,7 +175,7 @@ enum Unit {
 
 impl Metric {
     /// All metrics except the shares of time per limit.
-    pub const PLAIN: [Self; 23] = [
+    pub const PLAIN: [Self; 25] = [
         Self::Goodput,
         Self::GoodputSecondHalf,
         Self::Utilisation,
@@ -179,6 +183,8 @@ impl Metric {
         Self::Retransmits,
         Self::RetransmitShare,
         Self::Fairness,
+        Self::FirstShare,
+        Self::FirstShareSecondHalf,
         Self::RttMean,
         Self::RttP95,
         Self::TimeFromSyn,
@@ -201,9 +207,12 @@ impl Metric {
         match self {
             Self::Goodput | Self::GoodputSecondHalf | Self::WirePeak | Self::WirePeakSecondHalf => Unit::Rate,
             Self::WireBurst | Self::WireBurstSecondHalf | Self::Fairness => Unit::Ratio,
-            Self::Utilisation | Self::UtilisationSecondHalf | Self::RetransmitShare | Self::Share(_) => {
-                Unit::Share
-            }
+            Self::Utilisation
+            | Self::UtilisationSecondHalf
+            | Self::RetransmitShare
+            | Self::FirstShare
+            | Self::FirstShareSecondHalf
+            | Self::Share(_) => Unit::Share,
             Self::Retransmits
             | Self::QueueDrops
             | Self::RandomDrops
@@ -226,6 +235,8 @@ impl Metric {
             Self::Retransmits => "retransmits",
             Self::RetransmitShare => "retransmit_share",
             Self::Fairness => "fairness",
+            Self::FirstShare => "first_share",
+            Self::FirstShareSecondHalf => "first_share_second_half",
             Self::RttMean => "rtt_mean_ms",
             Self::RttP95 => "rtt_p95_ms",
             Self::TimeFromSyn => "time_from_syn_ms",
@@ -310,7 +321,7 @@ impl Metric {
     }
 
     /// Computes this metric for one run across `path`. An RTT is `None` if no data was acknowledged, and a
-    /// burst is `None` if no data arrived. The time of a response is `None` unless every flow has completed
+    /// burst or a share of the first flow is `None` if no data arrived. The time of a response is `None` unless every flow has completed
     /// one.
     pub fn of(self, run: &RunFigures, path: &PathSpec) -> Option<f64> {
         let flows = &run.flows;
@@ -335,6 +346,8 @@ impl Metric {
             Self::Retransmits => sum(|flow| flow.retransmits),
             Self::RetransmitShare => sum(|flow| flow.retransmits) / run.path.sent().max(1) as f64,
             Self::Fairness => fairness(flows)?,
+            Self::FirstShare => first_share(flows, |flow| flow.goodput)?,
+            Self::FirstShareSecondHalf => first_share(flows, |flow| flow.goodput_second_half)?,
             Self::QueueDrops => run.path.queue_drops as f64,
             Self::RandomDrops => run.path.random_drops as f64,
             Self::Policed => run.path.policed as f64,
@@ -361,6 +374,13 @@ fn fairness(flows: &[FlowFigures]) -> Option<f64> {
     let rates = flows.iter().map(|flow| flow.goodput.as_bps() as f64);
     let (sum, squares) = rates.fold((0.0, 0.0), |(sum, squares), rate| (sum + rate, squares + rate * rate));
     (squares > 0.0).then(|| sum * sum / (flows.len() as f64 * squares))
+}
+
+/// Returns the share of the first of `flows` in the sum of a rate; `None` if the sum is zero.
+fn first_share(flows: &[FlowFigures], rate: fn(&FlowFigures) -> Rate) -> Option<f64> {
+    let sum: u64 = flows.iter().map(|flow| rate(flow).as_bps()).sum();
+    let first = flows.first().filter(|_| sum > 0)?;
+    Some(rate(first).as_bps() as f64 / sum as f64)
 }
 
 impl fmt::Display for Metric {

@@ -16,9 +16,9 @@ use crate::workload::Workload;
 /// Complete set of inputs that determines a simulated run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
-    /// Path between the sending host and the receiving host.
+    /// Path between the sending hosts and the receiving hosts.
     pub path: PathSpec,
-    /// TCP settings of the sending and the receiving host.
+    /// TCP settings of the sending and the receiving hosts.
     pub host: HostSpec,
     /// Flows of the run; all of them send in the same direction.
     pub flows: Vec<FlowSpec>,
@@ -31,7 +31,7 @@ pub struct Scenario {
 }
 
 /// Text forms of newer fields with their default values; [`Scenario::identity`] removes these texts.
-const UNSET: [&str; 8] = [
+const UNSET: [&str; 9] = [
     ", sack: true",
     ", initcwnd: None",
     ", slow_start_after_idle: true",
@@ -40,6 +40,7 @@ const UNSET: [&str; 8] = [
     ", profile: None",
     ", drs_rule: Since616",
     ", path_memory: false",
+    ", access_rtt: Duration(0)",
 ];
 
 impl Scenario {
@@ -49,6 +50,30 @@ impl Scenario {
         let linux = format!(", tunables: {:?}", Tunables::LINUX);
         let text = format!("{self:?}").replace(&linux, "");
         UNSET.iter().fold(text, |text, unset| text.replace(unset, ""))
+    }
+
+    /// Returns the two-way propagation delay of `flow`: that of the path, and that between the path and the hosts
+    /// of the flow.
+    pub fn rtt_of(&self, flow: &FlowSpec) -> Duration {
+        self.path.rtt() + flow.access_rtt
+    }
+
+    /// Returns the longest two-way propagation delay of any flow.
+    pub fn longest_rtt(&self) -> Duration {
+        self.flows.iter().map(|flow| self.rtt_of(flow)).fold(self.path.rtt(), Duration::max)
+    }
+
+    /// Returns the number of the pair of hosts of each flow. Flows with the same [`FlowSpec::access_rtt`] share a
+    /// pair; pairs are numbered from zero, in the order of their first flows.
+    pub fn host_pairs(&self) -> Vec<usize> {
+        let mut distances = Vec::new();
+        let pair = |flow: &FlowSpec| {
+            distances.iter().position(|distance| *distance == flow.access_rtt).unwrap_or_else(|| {
+                distances.push(flow.access_rtt);
+                distances.len() - 1
+            })
+        };
+        self.flows.iter().map(pair).collect()
     }
 }
 
@@ -88,7 +113,8 @@ impl PathSpec {
 /// Specification of one direction of a path.
 ///
 /// Packets pass the parts of a direction in this order: loss, duplication, ACK decimation, policer, shaper,
-/// hop (queue, link and delay), detour, aggregation, jitter.
+/// hop (queue, link and delay), detour, aggregation, jitter, and the access link of the flow
+/// ([`FlowSpec::access_rtt`]).
 #[derive(Clone, Debug, PartialEq)]
 pub struct DirectionSpec {
     /// Rate of the link, counted in bits of IP packets; [`Rate::MAX`] for no limit, and the mean rate for a
@@ -215,8 +241,8 @@ pub struct HostSpec {
     pub notsent_lowat: Option<Bytes>,
     /// Timers, loss detection and retries of both hosts.
     pub tunables: Tunables,
-    /// Whether the sending host remembers paths from one connection to the next, in the simulator
-    /// ([`fullpipe_tcp::memory`]). All flows go to the same client.
+    /// Whether each sending host remembers paths from one connection to the next, in the simulator
+    /// ([`fullpipe_tcp::memory`]). All flows of a host go to the same client.
     pub path_memory: bool,
 }
 
@@ -255,6 +281,9 @@ pub struct FlowSpec {
     pub cc: FlowAlgorithm,
     /// Slow-start variant of the flow; `None` for the default of the congestion control.
     pub slow_start: Option<SlowStart>,
+    /// Propagation delay of both directions together between the path and the hosts of the flow. Half of it is added
+    /// behind the link, in each direction.
+    pub access_rtt: Duration,
     /// Time at which the flow opens its connection.
     pub start: Duration,
     /// Number of bytes to send; `None` to send until the run ends.
@@ -277,6 +306,7 @@ impl FlowSpec {
         Self {
             cc: cc.into(),
             slow_start: None,
+            access_rtt: Duration::ZERO,
             start: Duration::ZERO,
             bytes: None,
             max_pacing_rate: None,
@@ -285,6 +315,12 @@ impl FlowSpec {
             profile: None,
             initcwnd: None,
         }
+    }
+
+    /// Returns the delay of the flow's access link in direction `number`: 0 is forward, 1 is backward.
+    pub fn access_delay(&self, number: u64) -> Duration {
+        let forward = self.access_rtt / 2;
+        if number == 0 { forward } else { self.access_rtt - forward }
     }
 }
 

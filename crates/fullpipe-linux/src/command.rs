@@ -70,6 +70,8 @@ pub fn run(behind: &Behind<'_>, command: &[OsString], serve: Option<&str>) -> Re
     let Behind { path, seed, datapath } = *behind;
     let wan = Wan::new(&WanConfig {
         path,
+        // Packets of any program cross the path, and all of them have the same distance.
+        flows: &[],
         seed,
         datapath,
         lead: Duration::ZERO,

@@ -31,8 +31,8 @@ use crate::Datapath;
 use crate::clock::Clock;
 use crate::error::{Doing, Error};
 use crate::flows::{
-    Ending, Flow, GreedyReads, Receivers, Sampler, Senders, Servers, allow_files, impose, listening, receive,
-    send, stack,
+    Ending, Flow, GreedyReads, Opener, Receivers, Sampler, Senders, Servers, allow_files, impose, listening,
+    receive, send, stack,
 };
 use crate::link::{FlowNumbers, Log, PacketNote, Sampling, WAITING};
 use crate::outcome::{FlowEnd, Totals, outcome};
@@ -142,6 +142,7 @@ fn make(
     hosts.set_initcwnd(scenario.host.initcwnd)?;
     let config = WanConfig {
         path: &scenario.path,
+        flows: &scenario.flows,
         seed: scenario.seed,
         datapath: options.datapath,
         lead: SETUP + SETUP_PER_FLOW.mul_div(flows as u64, 1),
@@ -155,18 +156,24 @@ fn make(
     let clock = wan.clock;
     let stack_at = |side| wan.port(side).map(|port| Arc::new(Mutex::new(stack(scenario, side, port.cut()))));
     let stacks = [stack_at(0), stack_at(1)];
-    let (listener, clients) = wan.receiver.run(|| match ends[1] {
+    let (listener, receivers) = wan.receiver.run(|| match ends[1] {
         End::Ours => Ok((None, BTreeMap::new())),
         End::Kernel => {
             impose(&scenario.host)?;
-            Ok((Some(listening(&scenario.host, &scenario.flows)?), Flow::clients(scenario, first_port)?))
+            let listener = listening(&scenario.host, &scenario.flows)?;
+            Ok((Some(listener), Opener::Receiver.sockets(scenario, 0..flows, first_port)?))
         }
     })?;
-    let (flows, servers) = wan.sender.run(|| {
+    let (servers, senders) = wan.sender.run(|| {
         impose(&scenario.host)?;
         let servers = Servers::all(&scenario.host, &scenario.flows)?;
-        Ok((Flow::all(scenario, &stacks, clients, first_port)?, servers))
+        let senders = match ends[0] {
+            End::Ours => BTreeMap::new(),
+            End::Kernel => Opener::Sender.sockets(scenario, 0..flows, first_port)?,
+        };
+        Ok((servers, senders))
     })?;
+    let flows = Flow::all(scenario, &stacks, [senders, receivers], first_port);
     let ours = OurEnds::new(&wan, &stacks, &flows, scenario)?;
 
     let (stop_sending, stop_receiving) = (Stop::new()?, Stop::new()?);
@@ -176,7 +183,8 @@ fn make(
             .then(|| scope.spawn(|| send(&flows, &scenario.flows, &servers, clock, &stop_sending)));
         let receiving = listener.as_ref().map(|listener| {
             let (flows, stop) = (&flows, &stop_receiving);
-            scope.spawn(move || receive(flows, scenario, listener, clock, stop, GreedyReads::Polled))
+            let listeners = std::slice::from_ref(listener);
+            scope.spawn(move || receive(flows, scenario, listeners, clock, stop, GreedyReads::Polled))
         });
         // At the end of the run, fullpipe's senders stop by themselves. The loop continues until all data is
         // acknowledged.
@@ -185,7 +193,7 @@ fn make(
         stop_sending.stop();
         let sent = sending.map_or(Ok(()), joined);
         if watched.is_ok() && sent.is_ok() {
-            drain(&flows, clock, end + DRAIN + scenario.path.rtt().mul_div(DRAIN_ROUND_TRIPS, 1));
+            drain(&flows, clock, end + DRAIN + scenario.longest_rtt().mul_div(DRAIN_ROUND_TRIPS, 1));
         }
         stop_receiving.stop();
         let received = receiving.map_or(Ok(()), joined);

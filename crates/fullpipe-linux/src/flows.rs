@@ -57,9 +57,12 @@ pub(crate) struct Flow {
     port: u16,
 }
 
+/// Kernel sockets that open the connections of flows, by the number of the flow.
+pub(crate) type OpeningSockets = BTreeMap<usize, Socket>;
+
 /// End of a flow that opens the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Opener {
+pub(crate) enum Opener {
     Sender,
     Receiver,
 }
@@ -73,6 +76,27 @@ impl Opener {
             None => Self::Sender,
             Some(_) => Self::Receiver,
         }
+    }
+
+    /// Creates the kernel sockets of those `flows` of `scenario` that this end opens; flow `n` has the port
+    /// `first + n`. The function must be called inside the network namespace of this end's host.
+    pub(crate) fn sockets(
+        self,
+        scenario: &Scenario,
+        flows: impl Iterator<Item = usize>,
+        first: u16,
+    ) -> Result<OpeningSockets, Error> {
+        let opened = flows.filter(|&number| Self::of(&scenario.flows[number]) == self);
+        let create = match self {
+            Self::Sender => connecting,
+            Self::Receiver => requesting,
+        };
+        opened
+            .map(|number| {
+                let port = first + number as u16;
+                Ok((number, create(&scenario.host, &scenario.flows[number], port)?))
+            })
+            .collect()
     }
 
     /// Returns the start times and numbers of the flows that this end opens, sorted by time.
@@ -96,45 +120,32 @@ pub(crate) enum Half {
 }
 
 impl Flow {
-    /// Creates the receiving kernel socket of each flow with a request; flow `n` has the port `first + n`.
-    /// The function must be called inside the receiver's network namespace.
-    pub(crate) fn clients(scenario: &Scenario, first: u16) -> Result<BTreeMap<usize, Socket>, Error> {
-        let numbered = scenario.flows.iter().enumerate();
-        let clients = numbered.filter(|(_, spec)| Opener::of(spec) == Opener::Receiver);
-        clients
-            .map(|(number, spec)| Ok((number, requesting(&scenario.host, spec, first + number as u16)?)))
-            .collect()
-    }
-
-    /// Creates both ends of every flow in `scenario`, without connecting them. The function must be called
-    /// inside the sender's network namespace. An end uses its stack in `stacks` if there is one, and
-    /// otherwise a kernel socket. The end that opens the connection of flow `n` has the port `first + n`;
-    /// `clients` contains the sockets of receivers that open their connections.
+    /// Creates both ends of every flow in `scenario`, without connecting them. An end uses its stack in `stacks`
+    /// if there is one, and otherwise a kernel socket. `sockets` contains the kernel sockets that open their
+    /// connections, of the senders and of the receivers ([`Opener::sockets`]). `first` is the port of the opening
+    /// end of flow 0.
     pub(crate) fn all(
         scenario: &Scenario,
         stacks: &[Option<Arc<Mutex<Stack>>>; 2],
-        mut clients: BTreeMap<usize, Socket>,
+        mut sockets: [OpeningSockets; 2],
         first: u16,
-    ) -> Result<Vec<Self>, Error> {
-        let half = |number: usize, side: usize| {
-            let stack = stacks[side].as_ref()?;
-            Some(Half::Ours(Box::new(Ours::new(stack, scenario, number, side as u64))))
+    ) -> Vec<Self> {
+        let mut half = |number: usize, side: usize| match &stacks[side] {
+            Some(stack) => Half::Ours(Box::new(Ours::new(stack, scenario, number, side as u64))),
+            // The socket of the other end exists once the connection has been accepted.
+            None => {
+                let opening = sockets[side].remove(&number);
+                Half::Kernel(opening.map_or_else(OnceLock::new, OnceLock::from))
+            }
         };
-        let numbered = scenario.flows.iter().enumerate();
-        numbered
-            .map(|(number, spec)| {
-                let port = first + number as u16;
-                let client = clients.remove(&number);
-                let sender = match half(number, 0) {
-                    Some(ours) => ours,
-                    None if client.is_some() => Half::Kernel(OnceLock::new()),
-                    None => Half::Kernel(OnceLock::from(connecting(&scenario.host, spec, port)?)),
-                };
-                let accepted_or_client = || Half::Kernel(client.map_or_else(OnceLock::new, OnceLock::from));
-                let receiver = half(number, 1).unwrap_or_else(accepted_or_client);
-                Ok(Self { sender, receiver, finished: OnceLock::new(), response: OnceLock::new(), port })
-            })
-            .collect()
+        let flow = |number| Self {
+            sender: half(number, 0),
+            receiver: half(number, 1),
+            finished: OnceLock::new(),
+            response: OnceLock::new(),
+            port: first + number as u16,
+        };
+        (0..scenario.flows.len()).map(flow).collect()
     }
 }
 

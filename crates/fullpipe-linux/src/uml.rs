@@ -4,7 +4,7 @@
 //! sleep and for random numbers, and a preloaded library (`fullpipe-uml`) answers:
 //!
 //! ```text
-//!   this process ──order──► guest: kernel's TCP at both ends, vec0 and vec1
+//!   this process ──order──► guest: kernel's TCP at both ends, vec0 and vec1 (two more for further hosts)
 //!                             │ frames, clock, timer            ▲
 //!                             ▼                                 │
 //!                           preloaded library: Machine, the simulator's path
@@ -56,7 +56,6 @@ use crate::outcome::{Totals, outcome};
 
 pub use guest::run_if_guest;
 pub use kernel::Kernel;
-pub use launch::DEVICES;
 pub use machine::{Due, Machine};
 #[cfg(target_arch = "x86_64")]
 pub use xstate::ProcessorState;
@@ -228,6 +227,16 @@ pub fn check(kernel: &Kernel, point: &Point) -> Result<Vec<String>, Error> {
         return refuse(
             format!("has slow_start, which the kernel's {} does not support", flow.cc),
             "remove slow_start",
+        );
+    }
+    let pairs = launch::devices(&point.scenario) / 2;
+    if pairs > launch::MOST_PAIRS {
+        return refuse(
+            format!(
+                "has hosts at {pairs} distances, but a guest has at most {} pairs of hosts",
+                launch::MOST_PAIRS
+            ),
+            "use fewer values of access_rtt",
         );
     }
     let mut notes = Vec::new();

@@ -10,7 +10,7 @@ use std::sync::mpsc::SyncSender;
 use std::thread::{self, JoinHandle};
 
 use fullpipe_lab::capture::FIRST_PORT;
-use fullpipe_lab::scenario::PathSpec;
+use fullpipe_lab::scenario::{FlowSpec, PathSpec};
 use fullpipe_lab::validity::{Lateness, Stalls};
 use fullpipe_units::Duration;
 
@@ -41,6 +41,9 @@ pub(crate) const TX_QUEUE: u32 = 100_000;
 pub struct WanConfig<'a> {
     /// Specification of both directions of the path.
     pub path: &'a PathSpec,
+    /// Flows of the run, whose hosts may be at other distances ([`FlowSpec::access_rtt`]); empty if packets of
+    /// other programs cross the path.
+    pub flows: &'a [FlowSpec],
     /// Seed of all random numbers of the path.
     pub seed: u64,
     /// Form in which packets enter and leave the kernel: single packets or super-packets.
@@ -232,6 +235,7 @@ impl Wan {
                 input: input.clone(),
                 output: output.clone(),
                 direction: if number == 0 { &config.path.forward } else { &config.path.backward },
+                specs: config.flows,
                 seed: config.seed,
                 number,
                 clock,

@@ -6,8 +6,8 @@ use crate::ledger::Ledger;
 use crate::packet::{PacketInfo, Verdict};
 use crate::path::Busy;
 use crate::{
-    AckDecimation, Aggregator, BurstLoss, Detour, Duplication, Hop, IidLoss, Jitter, ManagedHop, Policer,
-    Shaper,
+    AccessLinks, AckDecimation, Aggregator, BurstLoss, Detour, Duplication, Hop, IidLoss, Jitter, ManagedHop,
+    Policer, Shaper,
 };
 
 /// One element of a path.
@@ -35,6 +35,8 @@ pub enum Element<T> {
     Detour(Detour<T>),
     /// Holder: adds a random delay (jitter).
     Jitter(Box<Jitter<T>>),
+    /// Holder: adds a constant delay to each flow (the distances of the hosts).
+    Access(AccessLinks<T>),
 }
 
 impl<T> Element<T> {
@@ -65,6 +67,7 @@ impl<T> Element<T> {
             Self::Aggregator(aggregator) => aggregator.next_exit(),
             Self::Detour(detour) => detour.next_exit(),
             Self::Jitter(jitter) => jitter.next_exit(),
+            Self::Access(links) => links.next_exit(),
             _ => Instant::FAR_FUTURE,
         }
     }
@@ -84,6 +87,7 @@ impl<T> Element<T> {
                 ledger.counters.reordered += u64::from(reordered);
                 Some((exit, packet, payload))
             }
+            Self::Access(links) => links.pop(now),
             _ => None,
         }
     }
@@ -112,6 +116,10 @@ impl<T> Element<T> {
             }
             Self::Jitter(jitter) => {
                 jitter.push(now, packet, payload);
+                Verdict::Accepted
+            }
+            Self::Access(links) => {
+                links.push(now, packet, payload);
                 Verdict::Accepted
             }
             _ => Verdict::QueueFull,
@@ -147,6 +155,7 @@ impl<T> Element<T> {
             Self::Aggregator(aggregator) => aggregator.len(),
             Self::Detour(detour) => detour.len(),
             Self::Jitter(jitter) => jitter.len(),
+            Self::Access(links) => links.len(),
             _ => 0,
         }
     }

@@ -1,8 +1,8 @@
 //! A network path without I/O: each packet enters with a time, and the path returns verdicts and departures.
 //!
 //! There are two kinds of elements. *Verdict elements* (loss, policer, duplication, ACK decimation) decide
-//! immediately. *Holders* (hop, shaper, aggregator, detour, jitter) keep packets and release them later. A
-//! hop combines queue, link and delay.
+//! immediately. *Holders* (hop, shaper, aggregator, detour, jitter, access links) keep packets and release
+//! them later. A hop combines queue, link and delay.
 //!
 //! ```text
 //!   push(t) ─► loss ─► policer ─► hop: [ queue | link | delay ] ─► … ─► pop(t)
@@ -17,6 +17,7 @@
 //! an emulator in real time get identical departures, to the nanosecond.
 #![forbid(unsafe_code)]
 
+mod access;
 mod aggregate;
 mod aqm;
 mod bucket;
@@ -36,6 +37,7 @@ mod shaper;
 mod verdicts;
 mod waiting;
 
+pub use access::AccessLinks;
 pub use aggregate::{Aggregator, AggregatorConfig};
 pub use aqm::{CodelConfig, Discipline, FqCodelConfig, PieConfig, RedConfig};
 pub use detour::{Detour, DetourConfig};

@@ -33,6 +33,11 @@ impl<T> ExitQueue<T> {
         self.0.front().map_or(Instant::FAR_FUTURE, |&(exit, ..)| exit)
     }
 
+    /// Returns the payload of the next packet that leaves the queue.
+    pub(crate) fn first(&self) -> Option<&T> {
+        self.0.front().map(|(_, _, payload)| payload)
+    }
+
     /// Returns the time at which the newest packet leaves the queue, or [`Instant::ZERO`] if the queue is
     /// empty.
     pub(crate) fn last_exit(&self) -> Instant {

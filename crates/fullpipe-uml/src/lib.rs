@@ -34,7 +34,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 #[cfg(target_arch = "x86_64")]
 use fullpipe_linux::uml::ProcessorState;
-use fullpipe_linux::uml::{DEVICES, Due, Machine};
+use fullpipe_linux::uml::{Due, Machine};
 use libc::{
     c_char, c_int, c_long, c_uint, c_void, epoll_event, iovec, itimerspec, sigset_t, ssize_t, timespec,
     timeval,
@@ -119,7 +119,7 @@ fn set_errno(error: c_int) {
 
 /// Returns the number of the device with the descriptor `fd`.
 fn device_of(fd: c_int) -> Option<usize> {
-    DEVICES.iter().position(|&device| device == fd)
+    machine(|machine| machine.device(fd))
 }
 
 fn timespec_of(nanos: u64) -> timespec {

@@ -5,7 +5,7 @@
 
 use fullpipe_lab::algorithm::FlowAlgorithm;
 use fullpipe_lab::campaign::JobWatch;
-use fullpipe_lab::scenario::{DirectionSpec, HostSpec, LimiterSpec, PathSpec, Scenario};
+use fullpipe_lab::scenario::{DirectionSpec, HostSpec, LimiterSpec, Scenario};
 use fullpipe_lab::workload::Workload;
 use fullpipe_path::Scope;
 use fullpipe_tcp::buffers::Buffer;
@@ -81,7 +81,7 @@ fn model(scenario: &Scenario, repeats: Repeats) -> Result<Model<'static>, Diagno
         budget: u64::MAX,
     };
     let flows = scenario.flows.len() as u64;
-    Ok(Model::new(path(&scenario.path, flows), hosts(&scenario.host, cc, flows), effort))
+    Ok(Model::new(path(scenario, flows), hosts(&scenario.host, cc, flows), effort))
 }
 
 /// Returns the congestion control of the run, if the ladder has remedies for it.
@@ -118,7 +118,8 @@ fn sender(scenario: &Scenario) -> Result<Algorithm, InputError> {
 }
 
 /// Returns the path model for the rules of the ladder: link rate, rate cap per flow, and loss.
-fn path(path: &PathSpec, flows: u64) -> PathModel {
+fn path(scenario: &Scenario, flows: u64) -> PathModel {
+    let path = &scenario.path;
     let DirectionSpec { rate, loss, .. } = path.forward;
     let limiters = || path.forward.policer.iter().chain(&path.forward.shaper);
     let least = |scope: Scope| {
@@ -137,7 +138,8 @@ fn path(path: &PathSpec, flows: u64) -> PathModel {
         // The queue is that of the run.
         queue: None,
         at_least: line,
-        rtt: path.rtt(),
+        // All flows are identical.
+        rtt: scenario.longest_rtt(),
         // Random loss of ACKs counts, too.
         loss: loss.max(path.backward.loss),
         loss_interval: None,

@@ -82,6 +82,30 @@ fn a_guest_answers_a_request() {
     assert!((80.0..83.0).contains(&from_syn), "two round trips of 40 ms, and not {from_syn} ms");
 }
 
+/// Flows at other distances have hosts of their own, whose connections take the additional delay. Both worlds add the
+/// same delay.
+#[test]
+fn a_guest_has_hosts_at_several_distances() {
+    let flow = "[[flow]]\ncc = 'cubic'\nbytes = '1kB'\napp = { request = '200B' }\n";
+    let sending = "[[flow]]\ncc = 'reno'\nmax_pacing = '1mbit'\naccess_rtt = '160ms'\n";
+    let points = format!("{flow}access_rtt = '80ms'\n{flow}{sending}{flow}access_rtt = '160ms'");
+    let file = experiment("hosts-at-distances", &points);
+    for (world, slack) in [("sim", 0.5), ("uml", 3.0)] {
+        let Some(document) = document(&file, &["--world", world]) else { return };
+        let flows = &document["runs"][0]["flows"];
+        for (flow, rtt) in [(0, 120.0), (1, 40.0), (3, 200.0)] {
+            let from_syn = flows[flow]["response_ms"]["from_syn"].as_f64().expect("a response");
+            // Two round trips, and the transmission of a kilobyte beside the paced data of the third flow.
+            assert!(
+                (2.0 * rtt..2.0 * rtt + slack + 5.0).contains(&from_syn),
+                "{world}: {flow}: {from_syn} ms"
+            );
+        }
+        let rtt = flows[2]["rtt_ms"]["min"].as_f64().expect("an RTT");
+        assert!((200.0..203.0).contains(&rtt), "{world}: {rtt} ms");
+    }
+}
+
 /// A guest has controls that fullpipe's TCP lacks. DCTCP requests ECN, and so does its receiver, although `ecn` is
 /// off; its marks replace losses. Westwood without ECN shares the queue.
 #[test]
@@ -129,6 +153,17 @@ fn what_cannot_run_a_guest_is_refused_in_one_line() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(stderr.starts_with("error: there is no User-Mode Linux kernel in PATH"), "{stderr}");
+
+    let flows: String = (0..17).map(|n| format!("[[flow]]\ncc = 'cubic'\naccess_rtt = '{n}ms'\n")).collect();
+    let far = experiment("too-many-distances", &flows);
+    if has("linux") {
+        let (error, hint) = refusal(1, fullpipe(&["run", far.to_str().expect("UTF-8"), "--world", "uml"]));
+        assert!(
+            error.ends_with("has hosts at 17 distances, but a guest has at most 16 pairs of hosts"),
+            "{error}"
+        );
+        assert_eq!(hint, "use fewer values of access_rtt, or use the simulator: --world sim");
+    }
 
     let usage = |arguments: &[&str]| refusal(2, fullpipe(&[&["run", file], arguments].concat())).0;
     assert_eq!(usage(&["--kernel", "x"]), "--kernel applies to --world uml only");

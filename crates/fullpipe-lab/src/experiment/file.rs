@@ -289,8 +289,8 @@ swept_table! {
         /// Amount of unsent data above which a socket is not writable (`TCP_NOTSENT_LOWAT`).
         /// Default: none
         notsent_lowat: Positive,
-        /// Whether the sender remembers the path from one connection to the next, if its congestion control has
-        /// a launch. All flows go to the same client. Only in the simulator.
+        /// Whether a sending host remembers the path from one connection to the next, if its congestion control
+        /// has a launch. All flows of a host go to the same client. Only in the simulator.
         /// Default: `false`
         path_memory: bool,
     }
@@ -380,6 +380,10 @@ swept_table! {
         /// Time from the start of one of these flows to the start of the next one.
         /// Default: `"0s"`
         every: Duration,
+        /// Propagation delay of both directions together that is added to `rtt` for these flows: [hosts at other
+        /// distances](#hosts-at-other-distances).
+        /// Default: `"0s"`
+        access_rtt: Delay,
         /// Amount of data to transfer.
         /// Default: until the end of the run
         bytes: Positive,

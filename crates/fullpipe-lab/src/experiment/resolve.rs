@@ -356,6 +356,7 @@ fn flows(
     let key = |name: &str| format!("{prefix}{name}");
     let count = picker.pick(&key("count"), file.count.as_ref()).map_or(1, |count| count.0);
     let every = picker.pick(&key("every"), file.every.as_ref()).unwrap_or(Duration::ZERO);
+    let access_rtt = picker.pick(&key("access_rtt"), file.access_rtt.as_ref());
     let max_pacing_rate = picker.pick(&key("max_pacing"), file.max_pacing.as_ref());
     let bytes = picker.pick(&key("bytes"), file.bytes.as_ref()).map(|bytes| bytes.0.resolve(bdp));
     let start = picker.pick(&key("start"), file.start.as_ref()).unwrap_or(Duration::ZERO);
@@ -375,7 +376,17 @@ fn flows(
         None => None,
         Some(name) => Some(*profiles.get(&name).ok_or_else(|| missing_profile(name))?),
     };
-    let flow =
-        FlowSpec { cc, slow_start, start, bytes, max_pacing_rate, workload, stack, profile, initcwnd: None };
+    let flow = FlowSpec {
+        cc,
+        slow_start,
+        access_rtt: access_rtt.map_or(Duration::ZERO, |delay| delay.0),
+        start,
+        bytes,
+        max_pacing_rate,
+        workload,
+        stack,
+        profile,
+        initcwnd: None,
+    };
     Ok((0..count).map(|number| FlowSpec { start: start + every * number, ..flow.clone() }).collect())
 }

@@ -462,7 +462,7 @@ fn mistakes_are_named_in_one_line() {
             expect("metric = 'speed'\nmin = 1"),
             "line 11, column 10: unknown metric 'speed'",
             "known: goodput_bps, goodput_second_half_bps, utilisation, utilisation_second_half, retransmits, \
-             retransmit_share, fairness, rtt_mean_ms, rtt_p95_ms, time_from_syn_ms, time_from_request_ms, queue_drops, random_drops, policed, aqm_drops, marked, duplicated, reordered, acks_thinned, \
+             retransmit_share, fairness, first_share, first_share_second_half, rtt_mean_ms, rtt_p95_ms, time_from_syn_ms, time_from_request_ms, queue_drops, random_drops, policed, aqm_drops, marked, duplicated, reordered, acks_thinned, \
              wire_peak_bps, wire_peak_second_half_bps, wire_burst, wire_burst_second_half, share.app, share.sndbuf, share.rwnd, share.cwnd, share.slow_start, \
              share.pacing, share.recovery",
         ),
@@ -694,4 +694,33 @@ fn a_control_of_linux_alone_is_not_simulated() {
              surge"
         )
     );
+}
+
+/// Each flow may be at another distance, which its delay in both directions adds up to. Flows at one distance share
+/// their hosts.
+#[test]
+fn flows_may_be_at_other_distances() {
+    let text = file(
+        "rate = '10mbit'\nrtt = '20ms'",
+        "",
+        "cc = 'reno'\ncount = 2\n[[flow]]\ncc = 'reno'\naccess_rtt = ['0s', '61ns']\n[[flow]]\ncc = 'reno'\naccess_rtt = '1s'",
+        "[[expect]]\nwhere = { 'flow2.access_rtt' = '0.061us' }\nmetric = 'first_share'\nmax = '50%'",
+    );
+    let experiment = Experiment::from_toml(&text).expect("valid");
+    let labels: Vec<_> = experiment.points().iter().map(|point| point.label.as_str()).collect();
+    assert_eq!(labels, ["flow2.access_rtt=0s", "flow2.access_rtt=61ns"]);
+    let [near, far] = [0, 1].map(|point: usize| &experiment.points()[point].scenario);
+    assert_eq!(experiment.expectations()[0].points, [1]);
+    assert_eq!((near.host_pairs(), far.host_pairs()), (vec![0, 0, 0, 1], vec![0, 0, 1, 2]));
+    let nanos = |n| Duration::from_nanos(n);
+    assert_eq!([0, 1].map(|number| far.flows[2].access_delay(number)), [nanos(30), nanos(31)]);
+    assert_eq!(far.rtt_of(&far.flows[2]), Duration::from_millis(20) + nanos(61));
+    assert_eq!(
+        (far.path.rtt(), far.longest_rtt()),
+        (Duration::from_millis(20), Duration::from_millis(1_020))
+    );
+
+    let text = file("rate = '10mbit'\nrtt = '20ms'", "", "cc = 'reno'\naccess_rtt = '101s'", "");
+    let error = Experiment::from_toml(&text).expect_err("too far");
+    assert!(error.message.ends_with("time '101s' is out of range"), "{}", error.message);
 }

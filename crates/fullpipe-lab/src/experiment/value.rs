@@ -756,7 +756,7 @@ pub(super) fn same(key: &str, a: &str, b: &str) -> Result<bool, ExperimentError>
     match field {
         "rate" => equal::<LinkRate>(a, b),
         "max_pacing" => equal::<Rate>(a, b),
-        "rtt" | "delay" => equal::<Delay>(a, b),
+        "rtt" | "delay" | "access_rtt" => equal::<Delay>(a, b),
         "start" | "every" | "rx_merge" | "duration" => equal::<Duration>(a, b),
         "loss" => Ok(Loss::read(a)?.is_same(Loss::read(b)?)),
         "burst" => equal::<Amount>(a, b),

@@ -190,7 +190,7 @@ fn cell_report(plan: &RacePlan, cell: &Cell, pairs: &[Pair]) -> CellReport {
     CellReport {
         cell: cell.point.label.clone(),
         rate_bps: path.forward.rate.as_bps(),
-        rtt_ms: path.rtt().as_millis_f64(),
+        rtt_ms: cell.point.scenario.longest_rtt().as_millis_f64(),
         loss: path.forward.loss.as_f64(),
         size_bytes: cell.size.get(),
         link_floor_s: link.as_secs_f64(),
@@ -273,7 +273,7 @@ pub(super) fn segments(scenario: &Scenario, size: Bytes) -> u64 {
 /// The window floor counts round trips: once the client has received x bytes, its window admits bytes up to
 /// `FIRST_WINDOW` + 3 x, and these bytes arrive at least one round trip later.
 fn floors(scenario: &Scenario, size: Bytes) -> (Duration, Duration) {
-    let rtt = scenario.path.rtt();
+    let rtt = scenario.longest_rtt();
     let wire = size + Bytes::new(segments(scenario, size) * HEADERS);
     let (mut admitted, mut round_trips) = (FIRST_WINDOW, 1);
     while admitted < size.get() {

@@ -17,9 +17,9 @@ mod schedule;
 mod team;
 
 use fullpipe_path::{
-    AckDecimation, Aggregator, BurstLoss, Detour, Discipline, Duplication, Element, Hop, HopConfig, IidLoss,
-    Jitter, LossUnit, ManagedHop, ManagedHopConfig, PacketInfo, PacketKind, Path, Policer, Service, Shaper,
-    ShaperConfig, Verdict,
+    AccessLinks, AckDecimation, Aggregator, BurstLoss, Detour, Discipline, Duplication, Element, Hop,
+    HopConfig, IidLoss, Jitter, LossUnit, ManagedHop, ManagedHopConfig, PacketInfo, PacketKind, Path,
+    Policer, Service, Shaper, ShaperConfig, Verdict,
 };
 use fullpipe_tcp::Connection;
 use fullpipe_tcp::memory::{Memory, PathMemory, SenderTotals};
@@ -28,7 +28,7 @@ use fullpipe_units::{Duration, Instant, Rate, draw};
 
 use crate::capture::{NoTap, Tap};
 use crate::outcome::{Outcome, PathOutcome, Work};
-use crate::scenario::{DirectionSpec, LossPattern, Scenario};
+use crate::scenario::{DirectionSpec, FlowSpec, LossPattern, Scenario};
 use crate::trace::{Digest, PathState, Row, SenderTruth, Sink};
 use flow::Flow;
 pub use flow::connection;
@@ -79,23 +79,25 @@ const OBSERVE_EVERY: Duration = Duration::from_secs(1);
 /// Number of the random stream for the key of the path memory.
 const MEMORY_STREAM: u64 = 0x7061_7468;
 
-/// Path memory of the sending host.
+/// Path memory of the sending host of a pair.
 struct HostMemory {
     memory: Memory,
     observed_at: Instant,
 }
 
 impl HostMemory {
-    fn new(scenario: &Scenario) -> Option<Self> {
-        let memory = || Memory::new(draw(scenario.seed, MEMORY_STREAM, 0), DEVICE_RATE);
-        scenario.host.path_memory.then(|| Self { memory: memory(), observed_at: Instant::ZERO })
+    /// Creates the memories of all sending hosts; returns none if hosts have no memory.
+    fn all(scenario: &Scenario, pairs: &[usize]) -> Vec<Self> {
+        let hosts = pairs.iter().max().filter(|_| scenario.host.path_memory).map_or(0, |last| last + 1);
+        let memory = |host| Memory::new(draw(scenario.seed, MEMORY_STREAM, host as u64), DEVICE_RATE);
+        (0..hosts).map(|host| Self { memory: memory(host), observed_at: Instant::ZERO }).collect()
     }
 
-    /// Lets the kill switch observe the connections if its interval has passed.
-    fn observe(&mut self, now: Instant, flows: &[Flow]) {
+    /// Lets the kill switch observe the connections of the host if its interval has passed.
+    fn observe<'f>(&mut self, now: Instant, flows: impl Iterator<Item = &'f Flow>) {
         if now >= self.observed_at + OBSERVE_EVERY {
             self.observed_at = now;
-            let totals = flows.iter().map(|flow| flow.sender.sender_totals());
+            let totals = flows.map(|flow| flow.sender.sender_totals());
             self.memory.observe(now, totals.fold(SenderTotals::default(), SenderTotals::plus));
         }
     }
@@ -109,7 +111,10 @@ struct World<'s> {
     forward: Path<Segment>,
     backward: Path<Segment>,
     timers: Schedule,
-    memory: Option<HostMemory>,
+    /// Number of the pair of hosts of each flow.
+    pairs: Vec<usize>,
+    /// Path memories of the sending hosts; empty if hosts have none.
+    memories: Vec<HostMemory>,
     digest: Digest,
     events: u64,
     /// Allocation of the last trace row's `truth`, which is reused for the next row.
@@ -118,6 +123,7 @@ struct World<'s> {
 
 impl<'s> World<'s> {
     fn new(scenario: &'s Scenario) -> Self {
+        let pairs = scenario.host_pairs();
         let flows: Vec<Flow> =
             scenario.flows.iter().enumerate().map(|(i, spec)| Flow::new(scenario, spec, i)).collect();
         let mut timers = Schedule::new(2 * flows.len());
@@ -131,10 +137,11 @@ impl<'s> World<'s> {
             now: Instant::ZERO,
             end: Instant::ZERO + scenario.duration,
             flows,
-            forward: direction(&scenario.path.forward, scenario.seed, 0),
-            backward: direction(&scenario.path.backward, scenario.seed, 1),
+            forward: direction(&scenario.path.forward, &scenario.flows, scenario.seed, 0),
+            backward: direction(&scenario.path.backward, &scenario.flows, scenario.seed, 1),
             timers,
-            memory: HostMemory::new(scenario),
+            memories: HostMemory::all(scenario, &pairs),
+            pairs,
             digest: Digest::default(),
             events: 0,
             room: None,
@@ -217,12 +224,15 @@ impl<'s> World<'s> {
     /// [`Self::sender_sends`].
     #[inline]
     fn sender_writes(&mut self, number: usize, tap: &mut impl Tap) {
-        if let Some(memory) = &mut self.memory {
-            memory.observe(self.now, &self.flows);
+        let pair = self.pairs[number];
+        if let Some(host) = self.memories.get_mut(pair) {
+            let of_host = |flow: &usize| self.pairs[*flow] == pair;
+            let flows = (0..self.flows.len()).filter(of_host).map(|flow| &self.flows[flow]);
+            host.observe(self.now, flows);
         }
         // Sending may make the socket writable again.
         loop {
-            let memory = self.memory.as_mut().map(|host| &mut host.memory as &mut dyn PathMemory);
+            let memory = self.memories.get_mut(pair).map(|host| &mut host.memory as &mut dyn PathMemory);
             if !self.flows[number].sender_writes(self.now, memory) {
                 return;
             }
@@ -339,9 +349,9 @@ fn send(
     }
 }
 
-/// Builds one direction of a path, in the same way for the simulator and the emulator. `number` separates the
-/// random numbers of this direction from those of the other direction.
-pub fn direction<T: Clone>(spec: &DirectionSpec, seed: u64, number: u64) -> Path<T> {
+/// Builds one direction of the path of `flows`, in the same way for the simulator, the emulator and guests.
+/// `number` is 0 for the data direction and 1 for the ACK direction; it also separates their random numbers.
+pub fn direction<T: Clone>(spec: &DirectionSpec, flows: &[FlowSpec], seed: u64, number: u64) -> Path<T> {
     let mut elements = Vec::new();
     // Random streams are numbered 2 x element + direction. The number of the loss element is 0, so its
     // streams are 0 and 1.
@@ -381,6 +391,13 @@ pub fn direction<T: Clone>(spec: &DirectionSpec, seed: u64, number: u64) -> Path
     }
     if let Some(jitter) = spec.jitter {
         elements.push(Element::Jitter(Box::new(Jitter::new(jitter, seed, draws(3)))));
+    }
+    // In both directions, the access links are behind the shared part. A constant delay causes no queue, so
+    // only the sum of both delays of a flow matters; in front of the link, they would hide drops from the
+    // verdict on entry.
+    let delays: Vec<_> = flows.iter().map(|flow| flow.access_delay(number)).collect();
+    if delays.iter().any(|delay| !delay.is_zero()) {
+        elements.push(Element::Access(AccessLinks::new(&delays)));
     }
     Path::new(elements)
 }

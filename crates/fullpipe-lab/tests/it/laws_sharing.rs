@@ -7,7 +7,9 @@
 use std::collections::BTreeMap;
 
 use crate::rig::*;
+use fullpipe_path::{Discipline, RedConfig};
 use fullpipe_tcp::cc::Algorithm::{Bbr1, Cubic, Reno};
+use fullpipe_units::{Bytes, Probability};
 
 /// With a BDP of D, n flows fill a link if the queue is at least D / sqrt(n) and their losses are not
 /// synchronised. The losses of CUBIC flows are not synchronised: 16 flows need a queue of at most 0.43
@@ -71,9 +73,7 @@ fn a_29_the_gap_halves() {
     }
 }
 
-/// At equal loss rates, Reno's rate is proportional to 1 / RTT, and CUBIC's to RTT^(-1/4). (With
-/// synchronised losses, the exponents are 2 and 1. This test cannot check these exponents, because all flows
-/// of a scenario have the same RTT.)
+/// At equal loss rates, Reno's rate is proportional to 1 / RTT, and CUBIC's to RTT^(-1/4).
 #[test]
 fn a_30_rtt_bias() {
     let rate = |cc, rtt, ppm, seconds| {
@@ -86,6 +86,42 @@ fn a_30_rtt_bias() {
     // would have 120.
     let cubic = rate(Cubic, 160, 100, 300) / rate(Cubic, 640, 100, 1_200);
     assert_near(cubic, 1.414, 0.08, "CUBIC, 160 and 640 ms");
+}
+
+/// Behind a RED queue, all packets are dropped with the same probability, so two flows at different distances share the
+/// link by the laws of equal loss rates: Reno's rate is proportional to 1 / RTT, and CUBIC's to RTT^(-1/4).
+/// At the first of the CUBIC flows, Reno's window is already a little larger than CUBIC's, from which both laws give
+/// 0.30 to 0.36.
+#[test]
+fn a_30_shares_at_different_distances() {
+    let exponent = |cc, rate: &str, bdp: u64, access: u64| {
+        let mut scenario = flows(link(cc, rate, ms(40), 2 * bdp, 120), 2);
+        scenario.path.forward.discipline = Discipline::Red(RedConfig {
+            min: Bytes::new(bdp * PACKET / 10),
+            max: Bytes::new(bdp * PACKET),
+            probability: Probability::from_ppm(50_000),
+            gentle: true,
+            ecn: false,
+        });
+        scenario.flows[1].access_rtt = ms(access);
+        let (mut rates, mut rtts) = ([0.0; 2], [0.0; 2]);
+        for seed in 1..=8 {
+            scenario.seed = seed;
+            let run = run(&scenario);
+            for flow in 0..2 {
+                rates[flow] += run.goodput(flow as u32, 20.0);
+                let rtt = run.outcome.flows[flow].rtt.expect("an RTT");
+                assert!(rtt.min >= ms(40 + access * flow as u64), "{cc}: {}", rtt.min);
+                rtts[flow] += rtt.mean.as_secs_f64();
+            }
+        }
+        (rates[0] / rates[1]).ln() / (rtts[1] / rtts[0]).ln()
+    };
+    for access in [40, 120] {
+        assert_near(exponent(Reno, "20mbit", 66, access), 1.0, 0.15, &format!("Reno, {access} ms more"));
+        let cubic = exponent(Cubic, "100mbit", 333, access);
+        assert!((0.1..0.7).contains(&cubic), "CUBIC, {access} ms more: {cubic:.2}");
+    }
 }
 
 /// Rate of loss events with n Reno flows on one link: p = 1.5 / W^2, where W is the mean window. A

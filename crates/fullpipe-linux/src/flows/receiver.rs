@@ -38,12 +38,12 @@ pub(crate) enum GreedyReads {
     Blocking,
 }
 
-/// Accepts flows without a request on `listener`, connects the other flows at their start times, and reads
+/// Accepts flows without a request on `listeners`, connects the other flows at their start times, and reads
 /// each flow at the rate of its application, until `stop` is set.
 pub(crate) fn receive(
     flows: &[Flow],
     scenario: &Scenario,
-    listener: &Socket,
+    listeners: &[Socket],
     clock: Clock,
     stop: &Stop,
     greedy: GreedyReads,
@@ -56,7 +56,7 @@ pub(crate) fn receive(
             GreedyReads::Polled => None,
             GreedyReads::Blocking => Some(&mut hand_over),
         };
-        let received = receive_polled(flows, scenario, listener, clock, stop, hand_over);
+        let received = receive_polled(flows, scenario, listeners, clock, stop, hand_over);
         let read = threads.into_iter().map(|(socket, thread)| blocking.end(socket, thread));
         read.fold(received, Result::and)
     })
@@ -110,7 +110,7 @@ fn confirm_end(socket: &Socket) {
 fn receive_polled<'f>(
     flows: &'f [Flow],
     scenario: &Scenario,
-    listener: &Socket,
+    listeners: &[Socket],
     clock: Clock,
     stop: &Stop,
     mut hand_over: Option<&mut dyn FnMut(&'f Socket)>,
@@ -118,8 +118,11 @@ fn receive_polled<'f>(
     let mut poll = Poll::new()?;
     let alarm = Alarm::new()?;
     let mut happened = Vec::new();
-    let (listening, stopping, timer) = (flows.len() as u64, flows.len() as u64 + 1, flows.len() as u64 + 2);
-    poll.watch(listener.as_fd(), listening)?;
+    let (timer, stopping) = (flows.len() as u64, flows.len() as u64 + 1);
+    let first_listener = flows.len() as u64 + 2;
+    for (number, listener) in (first_listener..).zip(listeners) {
+        poll.watch(listener.as_fd(), number)?;
+    }
     poll.watch(stop.as_fd(), stopping)?;
     poll.watch(alarm.as_fd(), timer)?;
     let window_clamp = scenario.host.window_clamp;
@@ -159,7 +162,8 @@ fn receive_polled<'f>(
             if event == stopping {
                 return Ok(());
             }
-            if event == listening {
+            let listener = event.checked_sub(first_listener).map(|which| which as usize);
+            if let Some(listener) = listener.and_then(|which| listeners.get(which)) {
                 if let Some(number) = accept(flows, listener, |flow| &flow.receiver, &poll)?
                     && let Some(socket) = flows[number].receiver.socket()
                 {

@@ -85,11 +85,11 @@ pub(crate) fn listening(host: &HostSpec, flows: &[FlowSpec]) -> Result<Socket, E
     listen(socket, RECEIVER, LISTEN_PORT)
 }
 
-/// Listening kernel sockets at the sending host, for the flows with a request.
+/// Listening kernel sockets at the sending hosts, for the flows with a request.
 ///
 /// An accepted socket inherits the options of its listener; a server sets its congestion control on the
 /// listening socket in the same way. Flows with different settings therefore have different listeners.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Servers(Vec<Socket>);
 
 impl Servers {
@@ -102,6 +102,11 @@ impl Servers {
             listen(socket, SENDER, LISTEN_PORT + which as u16)
         });
         listeners.collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Adds the listeners of another sending host.
+    pub(crate) fn extend(&mut self, other: Self) {
+        self.0.extend(other.0);
     }
 
     /// Returns the listening sockets.

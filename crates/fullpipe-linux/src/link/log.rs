@@ -1,6 +1,6 @@
 //! Packet log of a link; the link can be replayed from it without a kernel.
 
-use fullpipe_lab::scenario::DirectionSpec;
+use fullpipe_lab::scenario::{DirectionSpec, FlowSpec};
 use fullpipe_lab::sim::direction;
 use fullpipe_path::{Ecn, PacketInfo, Verdict};
 use fullpipe_units::Instant;
@@ -40,8 +40,8 @@ impl Log {
     /// Replays the arrivals on a new path in virtual time. The result contains every packet that leaves the
     /// new path, including packets that were still in flight when the link stopped.
     #[must_use]
-    pub fn replayed(&self, spec: &DirectionSpec, seed: u64, number: u64) -> Self {
-        let mut path = direction::<u64>(spec, seed, number);
+    pub fn replayed(&self, spec: &DirectionSpec, flows: &[FlowSpec], seed: u64, number: u64) -> Self {
+        let mut path = direction::<u64>(spec, flows, seed, number);
         let mut log = Self::default();
         for (i, arrival) in self.arrivals.iter().enumerate() {
             let verdict = path.push(arrival.at, arrival.packet, i as u64);

@@ -4,7 +4,7 @@ use std::io::IoSlice;
 use std::num::NonZeroU64;
 use std::os::fd::AsFd;
 
-use fullpipe_lab::scenario::DirectionSpec;
+use fullpipe_lab::scenario::{DirectionSpec, FlowSpec};
 use fullpipe_lab::sim::direction;
 use fullpipe_lab::trace::PathState;
 use fullpipe_lab::validity::Lateness;
@@ -53,6 +53,8 @@ pub(crate) struct LinkConfig<'a> {
     pub(crate) input: Tun,
     pub(crate) output: Tun,
     pub(crate) direction: &'a DirectionSpec,
+    /// Flows of the run, of which the link needs the distances of their hosts.
+    pub(crate) specs: &'a [FlowSpec],
     pub(crate) seed: u64,
     /// Number of the direction, which selects its random stream: 0 is forward, 1 is backward.
     pub(crate) number: u64,
@@ -92,7 +94,7 @@ impl Link {
             Datapath::Plain => Duration::ZERO,
             Datapath::Offload => MERGE_WITHIN.min(config.direction.delay / MERGE_PER_DELAY),
         };
-        let mut path = direction(config.direction, config.seed, config.number);
+        let mut path = direction(config.direction, config.specs, config.seed, config.number);
         path.keep_notes();
         let next_sample = config.sampling.map_or(Instant::FAR_FUTURE, |s| Instant::ZERO + s.every);
         Self {

@@ -204,7 +204,12 @@ structs! {
         tunables: Tunables::LINUX,
         path_memory: false
     }
-    FlowSpec { cc, slow_start, start, bytes, max_pacing_rate, workload; stack: None, profile: None, initcwnd: None }
+    FlowSpec {
+        cc, slow_start, access_rtt, start, bytes, max_pacing_rate, workload;
+        stack: None,
+        profile: None,
+        initcwnd: None
+    }
     Workload { writing, reading, request }
     GuestReport { release, hz, rows, ends }
     FlowEnd { finished, response }

@@ -6,10 +6,11 @@
 //!                        └──► namespace "receiver": vec1, receiving applications
 //! ```
 //!
+//! Flows at other distances have other namespaces with other devices.
+//!
 //! Init is the program that started the guest, which the guest sees through hostfs like every other file of the
 //! host. The applications and the samples are those of the emulator.
 
-use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::fs;
 use std::net::{Ipv4Addr, UdpSocket};
@@ -27,10 +28,12 @@ use rustix::time::{ClockId, clock_getres};
 
 use super::control::Control;
 use super::exchange::{self, GUEST_FAILURE, GUEST_REPORT, GuestReport, ORDER, Order};
+use super::launch::devices;
 use crate::clock::Clock;
 use crate::error::{Doing, Error};
 use crate::flows::{
-    Ending, Flow, GreedyReads, Sampler, Servers, allow_files, impose, kernel_name, listening, receive, send,
+    Ending, Flow, GreedyReads, Opener, OpeningSockets, Sampler, Servers, allow_files, impose, kernel_name,
+    listening, receive, send,
 };
 use crate::namespace::{Namespace, set_sysctl};
 use crate::netlink::Netlink;
@@ -138,7 +141,7 @@ fn host(namespace: &Namespace, device: &str, address: Ipv4Addr, mtu: u64) -> Res
         set_host_sysctls(address.into())?;
         let netlink = Netlink::new()?;
         let index = netlink.index(device)?;
-        // With one device at each end, nobody has to be found.
+        // With one device at each end of a pair, nobody has to be found.
         netlink.disable_arp(index)?;
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).doing("create a socket")?;
         sys::disable_device_merging(socket.as_fd(), device).doing("disable GRO and GSO")?;
@@ -148,33 +151,64 @@ fn host(namespace: &Namespace, device: &str, address: Ipv4Addr, mtu: u64) -> Res
     })
 }
 
+/// A pair of hosts: two namespaces with a device each.
+struct HostPair {
+    sender: Namespace,
+    receiver: Namespace,
+    /// Numbers of the flows between these hosts.
+    flows: Vec<usize>,
+}
+
+impl HostPair {
+    /// Creates all pairs of hosts. Their namespaces are separate, so all pairs have the same addresses.
+    fn all(scenario: &Scenario) -> Result<Vec<Self>, Error> {
+        let pairs = scenario.host_pairs();
+        let pair = |number: usize| {
+            let (sender, receiver) = (Namespace::new()?, Namespace::new()?);
+            let devices = [0, 1].map(|side| format!("vec{}", 2 * number + side));
+            host(&sender, &devices[0], SENDER, scenario.path.mtu)?;
+            host(&receiver, &devices[1], RECEIVER, scenario.path.mtu)?;
+            if let Some(segments) = scenario.host.initcwnd {
+                sender.run(|| {
+                    let netlink = Netlink::new()?;
+                    netlink.set_host_route(netlink.index(&devices[0])?, RECEIVER, segments)
+                })?;
+            }
+            let flows = pairs.iter().enumerate().filter(|(_, of)| **of == number).map(|(flow, _)| flow);
+            Ok(Self { sender, receiver, flows: flows.collect() })
+        };
+        (0..devices(scenario) / 2).map(pair).collect()
+    }
+}
+
 fn run(scenario: &Scenario) -> Result<GuestReport, Error> {
     allow_files(scenario.flows.len() as u64);
     set_sysctl("net/ipv4/tcp_mem", TCP_MEM)?;
-    let (sender, receiver) = (Namespace::new()?, Namespace::new()?);
-    host(&sender, "vec0", SENDER, scenario.path.mtu)?;
-    host(&receiver, "vec1", RECEIVER, scenario.path.mtu)?;
-    let path = sender.run(|| {
-        if let Some(segments) = scenario.host.initcwnd {
-            let netlink = Netlink::new()?;
-            netlink.set_host_route(netlink.index("vec0")?, RECEIVER, segments)?;
-        }
-        UdpSocket::bind((SENDER, 0)).doing("create a socket")
-    })?;
+    let pairs = HostPair::all(scenario)?;
+    // All sending hosts reach the path.
+    let path = pairs[0].sender.run(|| UdpSocket::bind((SENDER, 0)).doing("create a socket"))?;
     let tell = |control: Control| {
         path.send_to(&control.datagram(), Control::ADDRESS).doing("send a message to the path").map(drop)
     };
 
-    let (listener, clients) = receiver.run(|| {
-        impose(&scenario.host)?;
-        Ok((listening(&scenario.host, &scenario.flows)?, Flow::clients(scenario, FIRST_PORT)?))
-    })?;
-    let clients: BTreeMap<_, _> = clients;
-    let (flows, servers) = sender.run(|| {
-        impose(&scenario.host)?;
-        let servers = Servers::all(&scenario.host, &scenario.flows)?;
-        Ok((Flow::all(scenario, &[None, None], clients, FIRST_PORT)?, servers))
-    })?;
+    let (mut listeners, mut servers) = (Vec::new(), Servers::default());
+    let mut sockets = [OpeningSockets::new(), OpeningSockets::new()];
+    for HostPair { sender, receiver, flows } in &pairs {
+        let opening = |opener: Opener| opener.sockets(scenario, flows.iter().copied(), FIRST_PORT);
+        let (listener, receivers) = receiver.run(|| {
+            impose(&scenario.host)?;
+            Ok((listening(&scenario.host, &scenario.flows)?, opening(Opener::Receiver)?))
+        })?;
+        let (listeners_of_host, senders) = sender.run(|| {
+            impose(&scenario.host)?;
+            Ok((Servers::all(&scenario.host, &scenario.flows)?, opening(Opener::Sender)?))
+        })?;
+        listeners.push(listener);
+        servers.extend(listeners_of_host);
+        sockets[0].extend(senders);
+        sockets[1].extend(receivers);
+    }
+    let flows = Flow::all(scenario, &[None, None], sockets, FIRST_PORT);
 
     let (stop_sending, stop_receiving) = (Stop::new()?, Stop::new()?);
     tell(Control::Start { lead: LEAD.as_nanos() })?;
@@ -183,7 +217,7 @@ fn run(scenario: &Scenario) -> Result<GuestReport, Error> {
     thread::scope(|scope| {
         let sending = scope.spawn(|| send(&flows, &scenario.flows, &servers, clock, &stop_sending));
         let receiving = scope
-            .spawn(|| receive(&flows, scenario, &listener, clock, &stop_receiving, GreedyReads::Blocking));
+            .spawn(|| receive(&flows, scenario, &listeners, clock, &stop_receiving, GreedyReads::Blocking));
         let sampled = sampler.until(Instant::ZERO + scenario.duration, clock, &|| true);
         stop_sending.stop();
         stop_receiving.stop();

@@ -51,12 +51,7 @@ impl Kernel {
     /// Returns an error of [`Kind::Settings`](crate::Kind::Settings) if there is no kernel, if it cannot run a
     /// guest in virtual time, or if the preloaded library is missing.
     pub fn find(options: &Options) -> Result<Self, Error> {
-        if !cfg!(target_arch = "x86_64") {
-            return Err(Error::settings(
-                format!("a guest in virtual time requires x86_64, but this host is {}", env::consts::ARCH),
-                "use the simulator: --world sim, or the emulator: --world emu",
-            ));
-        }
+        check_architecture(env::consts::ARCH)?;
         let path = match &options.kernel {
             Some(path) => path.canonicalize().map_err(|error| {
                 Error::settings(format!("cannot read the kernel {}: {error}", path.display()), INSTALL)
@@ -82,6 +77,21 @@ impl Kernel {
         let module = |modules: &PathBuf| modules.join(format!("kernel/net/ipv4/tcp_{name}.ko")).exists();
         built_in || self.modules.as_ref().is_none_or(module)
     }
+}
+
+/// Checks that a host of this architecture, named as in [`env::consts::ARCH`], can run a guest: the preloaded
+/// library answers calls of a kernel for x86_64.
+///
+/// # Errors
+/// Returns an error of [`Kind::Settings`](crate::Kind::Settings) for every other architecture.
+pub fn check_architecture(architecture: &str) -> Result<(), Error> {
+    if architecture == "x86_64" {
+        return Ok(());
+    }
+    Err(Error::settings(
+        format!("a guest in virtual time requires x86_64, but this host is {architecture}"),
+        "use the simulator: --world sim, or the emulator: --world emu",
+    ))
 }
 
 pub(super) fn in_path() -> Option<PathBuf> {

@@ -34,10 +34,13 @@ use crate::sys;
 const FOLDER: &str = "fullpipe-uml-";
 /// Beginning of the names of folders that are not locked yet.
 const UNLOCKED_FOLDER: &str = "fullpipe-new-uml-";
-/// Descriptors of the guest's devices (0, 1) in the guest's process. Constants, because the kernel's command line
-/// reaches the guest's random numbers.
-pub const DEVICES: [i32; 2] = [100, 101];
-/// Lowest number of the descriptors that are copied to the numbers above.
+/// Descriptor of the first device in the guest's process; those of the other devices follow. A constant, because
+/// the kernel's command line reaches the guest's random numbers.
+pub(super) const FIRST_DEVICE: i32 = 100;
+/// Largest number of pairs of hosts of a guest. Each device takes about 60 of the 4096 bytes of the kernel's command
+/// line.
+pub(super) const MOST_PAIRS: usize = 16;
+/// Lowest number of the descriptors that are copied to those of the devices.
 const ABOVE: i32 = 200;
 /// Interval at which the launcher asks whether the run should continue.
 const ASK_EVERY: Duration = Duration::from_millis(100);
@@ -45,7 +48,7 @@ const ASK_EVERY: Duration = Duration::from_millis(100);
 /// allocated.
 const MEMORY: Bytes = Bytes::from_mib(256);
 const MOST_MEMORY: Bytes = Bytes::from_mib(8_192);
-/// Address of both devices. Equal addresses make frames of either device arrive at the other without ARP.
+/// Address of all devices. Equal addresses make the frames of a device arrive at the other one of its pair without ARP.
 const MAC: &str = "02:00:00:00:00:01";
 /// Age in seconds at which a folder that is not locked yet is removed.
 const ABANDONED: u64 = 60;
@@ -174,11 +177,14 @@ fn start(dir: &Path, console: &Path, scenario: &Scenario) -> Result<Child, Error
     let console = File::create(console).doing("create the guest's console")?;
     // The kernel requires sockets, through which nothing is sent: the library answers for them.
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
-    let (device0, device1) = pair.doing("create a socket pair")?;
     // The descriptors are first copied to high numbers, so that none of them is overwritten.
     let high = |fd: OwnedFd| fcntl_dupfd_cloexec(fd, ABOVE).doing("copy a file descriptor");
-    let sockets = [high(device0)?, high(device1)?];
+    let mut sockets = Vec::new();
+    for _ in 0..devices(scenario) / 2 {
+        let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+        let (sending, receiving) = pair.doing("create a socket pair")?;
+        sockets.extend([high(sending)?, high(receiving)?]);
+    }
 
     let output = |file: &File| file.try_clone().map(Stdio::from).doing("copy a file descriptor");
     let mut command = Command::new("/proc/self/cwd/kernel");
@@ -200,7 +206,7 @@ fn start(dir: &Path, console: &Path, scenario: &Scenario) -> Result<Child, Error
         // processes that the guest's kernel creates.
         set_parent_process_death_signal(Some(Signal::KILL))?;
         setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
-        for (socket, number) in sockets.iter().zip(DEVICES) {
+        for (socket, number) in sockets.iter().zip(FIRST_DEVICE..) {
             sys::copy_descriptor(socket.as_fd(), number)?;
         }
         sys::fixed_addresses()
@@ -215,7 +221,11 @@ fn start(dir: &Path, console: &Path, scenario: &Scenario) -> Result<Child, Error
 
 /// Returns the command line of the guest's kernel. It must be the same for all runs of a scenario.
 fn arguments(scenario: &Scenario) -> Vec<String> {
-    let device = |number: usize| format!("vec{number}:transport=fd,fd={},vec=0,mac={MAC}", DEVICES[number]);
+    let device = |number: usize| {
+        let fd = FIRST_DEVICE + number as i32;
+        format!("vec{number}:transport=fd,fd={fd},vec=0,mac={MAC}")
+    };
+    let devices = (0..devices(scenario)).map(device);
     let fixed = [
         "root=/dev/root",
         "rootfstype=hostfs",
@@ -235,7 +245,12 @@ fn arguments(scenario: &Scenario) -> Vec<String> {
     ];
     let memory = format!("mem={}M", memory(scenario).get() >> 20);
     let words = fixed.into_iter().map(str::to_owned);
-    words.chain([memory, device(0), device(1), "--".into(), GUEST_ARGUMENT.into()]).collect()
+    words.chain([memory]).chain(devices).chain(["--".into(), GUEST_ARGUMENT.into()]).collect()
+}
+
+/// Returns the number of devices: two for each pair of hosts.
+pub(super) fn devices(scenario: &Scenario) -> usize {
+    2 * scenario.host_pairs().into_iter().max().map_or(1, |last| last + 1)
 }
 
 /// Returns the memory of a guest in which all socket buffers can be full.

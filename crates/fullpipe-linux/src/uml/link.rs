@@ -1,9 +1,12 @@
-//! Both directions of the path between the two devices of a guest, in virtual time.
+//! Both directions of the path between the devices of a guest, in virtual time.
 //!
 //! ```text
 //!   vec0 of the sending host ──frame──► forward path ──► vec1 of the receiving host
 //!                     vec0 ◄── backward path ◄──frame── vec1
 //! ```
+//!
+//! Each pair of hosts has two devices, with an even number at the sending host and the next number at the receiving
+//! host. The devices of all pairs share the path; a frame leaves it at the other device of its pair.
 //!
 //! The simulator and the emulator use the same paths, with the same flow numbers and random draws, so a packet
 //! with the same number is lost in all three.
@@ -27,9 +30,9 @@ pub(super) const ETHERNET: usize = 14;
 /// Maximum length of a frame in bytes.
 pub(super) const MOST_FRAME: usize = ETHERNET + 65_535;
 
-/// The path between two devices.
+/// The path between the devices.
 pub(super) struct VirtualLink {
-    /// Data direction, from device 0 to device 1, and ACK direction.
+    /// Data direction, from devices with even numbers, and ACK direction.
     ways: [Way; 2],
     flows: FlowNumbers,
     flow_count: u32,
@@ -41,15 +44,23 @@ pub(super) struct VirtualLink {
     capture: Option<CaptureWriter>,
 }
 
+/// A frame on the path.
+#[derive(Clone, Copy, Debug)]
+struct Frame {
+    slot: Slot,
+    /// Number of the pair of hosts between which the frame travels.
+    pair: usize,
+}
+
 struct Way {
-    path: Path<Slot>,
+    path: Path<Frame>,
     arena: Arena,
 }
 
 impl VirtualLink {
     pub(super) fn new(scenario: &Scenario, logged: bool) -> Self {
         let way = |spec, number| {
-            let mut path = direction(spec, scenario.seed, number);
+            let mut path = direction(spec, &scenario.flows, scenario.seed, number);
             path.keep_notes();
             Way { path, arena: Arena::default() }
         };
@@ -83,21 +94,22 @@ impl VirtualLink {
             continues: false,
             ecn: parsed.ecn,
         };
-        let way = &mut self.ways[from];
+        let (pair, side) = (from / 2, from % 2);
+        let way = &mut self.ways[side];
         way.arena.room(frame.len())[..frame.len()].copy_from_slice(frame);
         let slot = way.arena.keep(frame.len(), 1);
-        let verdict = way.path.push(now, info, slot);
+        let verdict = way.path.push(now, info, Frame { slot, pair });
         if verdict != Verdict::Accepted {
             way.arena.release(slot);
         }
         way.take_notes();
-        if let Some(capture) = self.capture.as_mut().filter(|_| from == 0) {
+        if let Some(capture) = self.capture.as_mut().filter(|_| side == 0) {
             capture.add(now, true, packet, verdict);
         }
         if let Some(log) = &mut self.log
             && flow < self.flow_count
         {
-            record(log, now, from, flow, packet, (parsed.ip_header, parsed.headers), verdict);
+            record(log, now, side, flow, packet, (parsed.ip_header, parsed.headers), verdict);
         }
     }
 
@@ -111,8 +123,11 @@ impl VirtualLink {
     /// that receives it, and the length of the frame. Packets of the data direction come first.
     pub(super) fn pop(&mut self, now: Instant, to: &mut [u8; MOST_FRAME]) -> Option<(usize, usize)> {
         self.sample(now);
-        let (device, len) = (0..2).find_map(|from| Some((1 - from, self.ways[from].pop(now, to)?)))?;
-        if let Some(capture) = self.capture.as_mut().filter(|_| device == 0) {
+        let (device, len) = (0..2).find_map(|side| {
+            let (pair, len) = self.ways[side].pop(now, to)?;
+            Some((2 * pair + 1 - side, len))
+        })?;
+        if let Some(capture) = self.capture.as_mut().filter(|_| device % 2 == 0) {
             capture.add(now, false, &to[ETHERNET..len], Verdict::Accepted);
         }
         Some((device, len))
@@ -149,37 +164,41 @@ impl VirtualLink {
 }
 
 impl Way {
-    fn pop(&mut self, now: Instant, to: &mut [u8; MOST_FRAME]) -> Option<usize> {
+    /// Copies the next frame that has left the path by `now` to `to`, and returns the number of its pair of hosts and
+    /// its length.
+    fn pop(&mut self, now: Instant, to: &mut [u8; MOST_FRAME]) -> Option<(usize, usize)> {
         let exit = self.path.pop(now);
         self.take_notes();
         let exit = exit?;
-        let frame = self.arena.bytes(exit.payload);
+        let Frame { slot, pair } = exit.payload;
+        let frame = self.arena.bytes(slot);
         let len = frame.len();
         to[..len].copy_from_slice(frame);
-        self.arena.release(exit.payload);
+        self.arena.release(slot);
         let packet = &mut to[ETHERNET..len];
         if parse(packet).ecn != exit.packet.ecn {
             set_ecn(packet, exit.packet.ecn);
         }
-        Some(len)
+        Some((pair, len))
     }
 
     /// Updates the references to packets that the path has duplicated or dropped after their arrival.
     fn take_notes(&mut self) {
         while let Some(note) = self.path.next_note() {
             match note {
-                Note::Duplicated { payload, .. } => self.arena.retain(payload),
-                Note::Dropped { payload, .. } => self.arena.release(payload),
+                Note::Duplicated { payload, .. } => self.arena.retain(payload.slot),
+                Note::Dropped { payload, .. } => self.arena.release(payload.slot),
             }
         }
     }
 }
 
-/// Adds a TCP packet to the log; `ip_header` and `headers` are the lengths of its IP header and of all headers.
+/// Adds a TCP packet to the log. `side` is 0 for a packet of a sending host; `ip_header` and `headers` are the
+/// lengths of its IP header and of all headers.
 fn record(
     log: &mut PacketLog,
     at: Instant,
-    from: usize,
+    side: usize,
     flow: u32,
     packet: &[u8],
     (ip_header, headers): (usize, usize),
@@ -189,7 +208,7 @@ fn record(
     let be32 = |at: usize| u32::from_be_bytes([tcp[at], tcp[at + 1], tcp[at + 2], tcp[at + 3]]);
     log.add(PacketRecord {
         at,
-        outbound: from == 0,
+        outbound: side == 0,
         flow,
         seq: be32(4),
         ack: be32(8),

@@ -15,6 +15,7 @@ use fullpipe_units::{Draws, Instant};
 use super::capture::CaptureWriter;
 use super::control::Control;
 use super::exchange::{self, Order, PATH_REPORT};
+use super::launch::{FIRST_DEVICE, devices};
 use super::link::{MOST_FRAME, VirtualLink};
 
 /// Time of the machine's clock when its kernel starts, in nanoseconds: not zero, because a timer at time zero
@@ -52,7 +53,7 @@ pub struct Machine {
     /// Frame that the kernel has not read yet.
     arrived: Option<Arrived>,
     /// What the kernel waits for at each device: events and data of its epoll; `None` if it does not wait.
-    watched: [Option<(u32, u64)>; 2],
+    watched: Vec<Option<(u32, u64)>>,
     /// Buffer for frames that the kernel sends in pieces.
     sent: Vec<u8>,
     alarm: Alarm,
@@ -115,11 +116,17 @@ impl Machine {
             zero: None,
             frame: Box::new([0; MOST_FRAME]),
             arrived: None,
-            watched: [None; 2],
+            watched: vec![None; devices(&order.scenario)],
             sent: Vec::new(),
             alarm: Alarm::default(),
             finished: false,
         }
+    }
+
+    /// Returns the number of the device with the descriptor `fd`; `None` if it is no device.
+    pub fn device(&self, fd: i32) -> Option<usize> {
+        let number = usize::try_from(fd.checked_sub(FIRST_DEVICE)?).ok()?;
+        (number < self.watched.len()).then_some(number)
     }
 
     /// Reads the clock: nanoseconds since 1970 (`calendar`) or since an arbitrary time. Also returns whether the
@@ -281,9 +288,12 @@ mod tests {
     const RTT: u64 = 20_000_000;
 
     fn machine() -> Machine {
-        let text =
-            "name = 'x'\nduration = '1s'\n[path]\nrate = '10mbit'\nrtt = '20ms'\n[[flow]]\ncc = 'reno'";
-        let scenario = Experiment::from_toml(text).expect("valid").points()[0].scenario.clone();
+        with_flows("[[flow]]\ncc = 'reno'")
+    }
+
+    fn with_flows(flows: &str) -> Machine {
+        let text = format!("name = 'x'\nduration = '1s'\n[path]\nrate = '10mbit'\nrtt = '20ms'\n{flows}");
+        let scenario = Experiment::from_toml(&text).expect("valid").points()[0].scenario.clone();
         Machine::new(&Order { scenario, logged: true, captured: false })
     }
 
@@ -293,9 +303,13 @@ mod tests {
 
     /// An Ethernet frame with a TCP segment of flow 0 without payload.
     fn frame() -> Vec<u8> {
+        frame_of(0)
+    }
+
+    fn frame_of(flow: u16) -> Vec<u8> {
         let mut frame = vec![0; 12];
         frame.extend([8, 0, 0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0, 198, 18, 0, 1, 198, 18, 0, 2]);
-        frame.extend(40_000u16.to_be_bytes());
+        frame.extend((40_000 + flow).to_be_bytes());
         frame.extend(5_201u16.to_be_bytes());
         frame.extend([0, 0, 0, 9, 0, 0, 0, 0, 0x50, 0x10, 1, 0, 0, 0, 0, 0]);
         frame
@@ -353,6 +367,30 @@ mod tests {
         assert_eq!(machine.receive(1), Some(&*sent));
         assert_eq!(machine.receive(1), None);
         assert_eq!(machine.due(), None);
+    }
+
+    /// Hosts at another distance have other devices. Their frames share the link with those of the first hosts, and
+    /// take the additional delay behind it.
+    #[test]
+    fn a_frame_arrives_at_the_other_host_of_its_pair() {
+        let mut machine = with_flows(
+            "[[flow]]\ncc = 'reno'\n[[flow]]\ncc = 'reno'\naccess_rtt = '61ns'\n[[flow]]\ncc = 'reno'",
+        );
+        assert_eq!([99, 100, 103, 104].map(|fd| machine.device(fd)), [None, Some(0), Some(3), None]);
+        machine.transmit(0, [&*Control::Start { lead: 0 }.frame()].into_iter());
+        let begin = clock(&mut machine);
+        for (device, flow) in [(2, 1), (0, 2), (3, 1)] {
+            machine.transmit(device, [&*frame_of(flow)].into_iter());
+        }
+        let mut arrivals = Vec::new();
+        while arrivals.len() < 3 && machine.sleep() {
+            while machine.due() == Some(Due::Frame) {
+                let device = (0..4).find(|device| machine.receive(*device).is_some());
+                arrivals.push((clock(&mut machine) - begin - RTT / 2, device));
+            }
+        }
+        // A segment takes 32 us on the link of each direction.
+        assert_eq!(arrivals, [(32_030, Some(3)), (32_031, Some(2)), (64_000, Some(1))]);
     }
 
     /// A device that is down reads no frames. They do not stop the clock.

@@ -37,7 +37,7 @@ fn replays(datapath: Datapath) {
     let logs = logged(&scenario, datapath).logs.expect("asked for");
     let directions = [&scenario.path.forward, &scenario.path.backward];
     for (number, (log, spec)) in logs.iter().zip(directions).enumerate() {
-        let replayed = log.replayed(spec, scenario.seed, number as u64);
+        let replayed = log.replayed(spec, &scenario.flows, scenario.seed, number as u64);
         assert_eq!(log.arrivals, replayed.arrivals, "direction {number}");
         assert!(log.arrivals.len() > 500, "{} arrivals", log.arrivals.len());
         // The link stopped before the last packets were due, so it wrote only the first of the replayed
@@ -66,7 +66,8 @@ fn the_path_of_an_offload_run_replays_bit_for_bit() {
 }
 
 /// A path with internal timers also replays identically: CoDel drops packets or marks them with CE between
-/// arrivals, ACKs are aggregated and decimated, and packets are duplicated and reordered. The kernels have
+/// arrivals, ACKs are aggregated and decimated, packets are duplicated and reordered, and the hosts are at two
+/// distances. The kernels have
 /// negotiated ECN and respond to the CE marks.
 #[test]
 fn a_path_with_times_of_its_own_replays_bit_for_bit() {
@@ -75,7 +76,8 @@ fn a_path_with_times_of_its_own_replays_bit_for_bit() {
                 queue = { size = '60KiB', aqm = 'AQM', target = '1ms', interval = '10ms', ecn = true }\n\
                 jitter = { up_to = '1ms', share = '5%', order = false }\n\
                 backward = { ack_thinning = 2, aggregation = { within = '1ms', packets = 8 } }\n\
-                [host]\nrcvbuf = '4MiB'\necn = ECN\n[[flow]]\ncc = 'cubic'\ncount = 2\n[[sample]]\nevery = '50ms'\n";
+                [host]\nrcvbuf = '4MiB'\necn = ECN\n[[flow]]\ncc = 'cubic'\n[[flow]]\ncc = 'cubic'\naccess_rtt = '6ms'\n\
+                [[sample]]\nevery = '50ms'\n";
     for (aqm, ecn, datapath) in [
         ("codel", "true", Datapath::Plain),
         ("codel", "false", Datapath::Offload),
@@ -87,7 +89,7 @@ fn a_path_with_times_of_its_own_replays_bit_for_bit() {
         let logs = ran.logs.expect("asked for");
         let directions = [&scenario.path.forward, &scenario.path.backward];
         for (number, (log, spec)) in logs.iter().zip(directions).enumerate() {
-            let replayed = log.replayed(spec, scenario.seed, number as u64);
+            let replayed = log.replayed(spec, &scenario.flows, scenario.seed, number as u64);
             assert_eq!(log.arrivals, replayed.arrivals, "{datapath:?}, direction {number}");
             let written = log.departures.len();
             assert!(written > 200, "{written} departures");

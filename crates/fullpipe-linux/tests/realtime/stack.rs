@@ -287,7 +287,7 @@ fn across(path: &str, datapath: Datapath, ours: usize, exchange: Exchange) -> (D
     let mut ends = [End::Kernel; 2];
     ends[ours] = End::Ours;
     let path = &experiment.points()[0].scenario.path;
-    let config = WanConfig { path, seed: 7, datapath, lead: Duration::ZERO, logged: false, ends };
+    let config = WanConfig { path, flows: &[], seed: 7, datapath, lead: Duration::ZERO, logged: false, ends };
     let wan = Wan::new(&config).expect("allowed");
     let namespace = if ours == 0 { &wan.receiver } else { &wan.sender };
     let done = exchange.run(wan.port(ours).expect("asked for"), namespace, wan.clock);

@@ -2,10 +2,10 @@
 //! kept unless reordering is requested.
 
 use fullpipe_path::{
-    AckDecimation, Aggregator, AggregatorConfig, CodelConfig, Counters, Detour, DetourConfig, Discipline,
-    Duplication, Ecn, Element, FqCodelConfig, Hop, HopConfig, IidLoss, Jitter, JitterConfig, LossUnit,
-    ManagedHop, ManagedHopConfig, Note, Opportunities, PacketInfo, PacketKind, Path, PieConfig, RedConfig,
-    Scope, Service, Shaper, ShaperConfig, Spread, Verdict,
+    AccessLinks, AckDecimation, Aggregator, AggregatorConfig, CodelConfig, Counters, Detour, DetourConfig,
+    Discipline, Duplication, Ecn, Element, FqCodelConfig, Hop, HopConfig, IidLoss, Jitter, JitterConfig,
+    LossUnit, ManagedHop, ManagedHopConfig, Note, Opportunities, PacketInfo, PacketKind, Path, PieConfig,
+    RedConfig, Scope, Service, Shaper, ShaperConfig, Spread, Verdict,
 };
 use fullpipe_units::{Bytes, Draws, Duration, Instant, Probability, Rate};
 
@@ -94,6 +94,8 @@ fn paths() -> Vec<(String, Vec<Element<u64>>)> {
     paths.push(("aggregation".into(), vec![aggregator()]));
     let detour = Element::Detour(Detour::new(DetourConfig { by: ms(40), from: ms(1_000), until: ms(3_000) }));
     paths.push(("detour".into(), vec![hop(10_000_000, 30_000), detour]));
+    let access = Element::Access(AccessLinks::new(&[ms(7), Duration::ZERO, ms(31)]));
+    paths.push(("hosts at different distances".into(), vec![hop(10_000_000, 30_000), access]));
     paths.push(("aggregation behind a hop".into(), vec![thinning(), hop(10_000_000, 30_000), aggregator()]));
     paths
 }

@@ -119,8 +119,8 @@ impl Drop for Running<'_> {
 /// alone.
 fn jobs(plan: &RacePlan, missing: &[MissingPairs]) -> Vec<Job> {
     let expected = |cell: &Cell| -> Duration {
-        let path = &cell.point.scenario.path;
-        path.forward.rate.time_for(cell.size) + path.rtt().mul_div(ROUND_TRIPS, 1)
+        let scenario = &cell.point.scenario;
+        scenario.path.forward.rate.time_for(cell.size) + scenario.longest_rtt().mul_div(ROUND_TRIPS, 1)
     };
     let mut jobs: Vec<(Duration, Job)> = Vec::new();
     for MissingPairs { cell: number, seeds } in missing {

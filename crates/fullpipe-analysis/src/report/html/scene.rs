@@ -185,16 +185,16 @@ impl Scene {
         }
     }
 
-    /// Creates the scene of a simulated run.
-    fn of_moments(label: String, note: String, moments: &[Moment], path: &PathSpec) -> Self {
-        let lines = Lines::of(path);
+    /// Creates the scene of a simulated run across `path`, whose flows have the propagation delay `rtt`.
+    fn of_moments(label: String, note: String, moments: &[Moment], path: &PathSpec, rtt: Duration) -> Self {
+        let lines = Lines::of(path, rtt);
         let started = moments.iter().position(|m| m.cwnd > 0.0).unwrap_or(moments.len());
         let moments = &moments[started..];
         let curve = |of: &dyn Fn(&Moment) -> Option<f64>| {
             let points: Vec<_> = moments.iter().filter_map(|m| Some((m.t, of(m)?))).collect();
             Curve::thinned(&points)
         };
-        let rates = rates(moments, path.rtt().as_secs_f64());
+        let rates = rates(moments, rtt.as_secs_f64());
         Self {
             label,
             note,
@@ -208,7 +208,7 @@ impl Scene {
             queue_bytes: curve(&|m| m.queue),
             retransmits: Curve::thinned(&resent(moments)),
             band: band(moments),
-            phase: phase(moments, &rates, path.rtt().as_secs_f64()),
+            phase: phase(moments, &rates, rtt.as_secs_f64()),
             path: lines,
         }
     }
@@ -241,7 +241,7 @@ impl Lines {
         }
     }
 
-    fn of(path: &PathSpec) -> Self {
+    fn of(path: &PathSpec, rtt: Duration) -> Self {
         let forward = &path.forward;
         let limiters = forward.policer.iter().chain(&forward.shaper);
         let rate = limiters.map(|limiter| limiter.rate).fold(forward.rate, Rate::min);
@@ -250,8 +250,8 @@ impl Lines {
         let buffer = forward.shaper.as_ref().map_or(forward.queue, |shaper| shaper.queue);
         Self {
             line_bps: known.then_some(payload.as_bps() as f64),
-            rtt_ms: Some(path.rtt().as_millis_f64()),
-            bdp_bytes: known.then(|| (rate * path.rtt()).get() as f64),
+            rtt_ms: Some(rtt.as_millis_f64()),
+            bdp_bytes: known.then(|| (rate * rtt).get() as f64),
             buffer_bytes: (known && buffer < Bytes::MAX).then_some(buffer.get() as f64),
         }
     }
@@ -358,7 +358,11 @@ pub(super) fn replay(
             None => job.label.clone(),
             Some(flow) => format!("{}: flow {} ({})", job.label, flow + 1, flows[flow as usize].cc),
         };
-        Scene::of_moments(label, note.to_owned(), &watch.moments, &job.scenario.path)
+        let rtt = match watch.flow {
+            None => job.scenario.longest_rtt(),
+            Some(flow) => job.scenario.rtt_of(&flows[flow as usize]),
+        };
+        Scene::of_moments(label, note.to_owned(), &watch.moments, &job.scenario.path, rtt)
     };
     let scenes = jobs
         .iter()

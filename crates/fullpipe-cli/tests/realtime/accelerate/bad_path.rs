@@ -34,6 +34,7 @@ impl FarScene {
         let experiment = Experiment::from_toml(&text).expect("a path");
         let config = WanConfig {
             path: &experiment.points()[0].scenario.path,
+            flows: &[],
             seed: 1,
             datapath: Datapath::Offload,
             lead: units::Duration::ZERO,
