@@ -32,7 +32,7 @@ use crate::measurement::Interval;
 const TRIED: usize = 7;
 /// Number of seeds for each loss rate that is tried. With two seeds, a range that contains the log's rate is
 /// often missed.
-const SEEDS: u64 = 3;
+const SEEDS: u64 = 5;
 /// Number of seeds for the comparison with the log.
 const SEEDS_SHOWN: u64 = 8;
 /// Smallest loss rate that is tried, as a share of the estimate, if the lower bound is far below the
@@ -54,7 +54,12 @@ const MANY_EVENTS: u64 = 20;
 const AS_LONG: (u64, u64) = (51, 50);
 /// Maximum work of all runs of a fit in data packets, a few seconds on two cores. A log that would need more work is
 /// compared without a fit, or not at all.
-const PACKETS: u64 = 60_000_000;
+const PACKETS: f64 = 60_000_000.0;
+/// Number of steps in which a loss rate is searched for between two that were tried. Neighbours differ by up to a
+/// factor of two, and their rates by up to a factor of 1.7. Three steps reduce that to 1.07, less than [`NEAR`].
+const BISECTIONS: usize = 3;
+/// Factor by which these steps increase the work of the trials: three searches at most.
+const MORE: f64 = (TRIED + 3 * BISECTIONS) as f64 / TRIED as f64;
 
 /// Comparison of a log with the simulation of its present state.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -83,6 +88,29 @@ pub struct Fit {
     pub loss_low: f64,
     /// Largest loss rate that meets the log.
     pub loss_high: f64,
+    /// Lowest rate that is expected of further measurements on this path: the lowest mean with a loss rate that
+    /// meets the log, or `low`. Key `range_low_bps`.
+    #[serde(default, rename = "range_low_bps", with = "crate::json::OptionalBps")]
+    pub range_low: Option<Rate>,
+    /// Highest rate that is expected of further measurements on this path: key `range_high_bps`.
+    #[serde(default, rename = "range_high_bps", with = "crate::json::OptionalBps")]
+    pub range_high: Option<Rate>,
+}
+
+impl Fit {
+    /// Returns the range in which further measurements on this path are expected. It covers the seeds, and the
+    /// loss rates that meet the log.
+    pub fn range(&self) -> (Rate, Rate) {
+        (self.range_low.unwrap_or(self.low), self.range_high.unwrap_or(self.high))
+    }
+
+    /// Adds the range of the mean rates `means`, in bit/s, with the loss rates that meet the log.
+    fn spanning(self, means: impl Iterator<Item = f64> + Clone) -> Self {
+        let bps = |of: f64| Rate::from_bps(of.max(0.0) as u64);
+        let least = means.clone().map(bps).fold(self.low, Rate::min);
+        let most = means.map(bps).fold(self.high, Rate::max);
+        Self { range_low: Some(least), range_high: Some(most), ..self }
+    }
 }
 
 impl fmt::Display for Fit {
@@ -123,44 +151,51 @@ pub(super) fn fitted(
     // A receiver's log does not count losses, so the loss rate is unknown.
     let Some(loss) = findings.loss.filter(|_| !by_host) else { return Ok(None) };
     let log = Log::of(&facts.transfer.intervals, findings, model.duration(model.present()));
-    let (window, sndbuf) = model.ceilings(model.present());
-    let rate = model.ceiling().min(window).min(sndbuf);
-    let packets = (rate * (model.duration(model.present()) * 2)).get()
-        / (model.path.mss.get() + crate::segment::HEADERS);
-    let flows = usize::try_from(model.flows(model.present())).unwrap_or(usize::MAX);
-    let work = RunCost::of_packets(packets as f64, flows).packets() as u64;
     let seeds = if model.path.loss_interval.is_none_or(|(_, high)| high.is_zero()) { 1 } else { SEEDS_SHOWN };
-    if work.saturating_mul(seeds) > PACKETS {
+    let work = |loss| RunCost::of(&model.scenario(model.present(), loss, 1), false).packets();
+    let of_comparison = work(model.path.loss) * seeds as f64;
+    if of_comparison > PACKETS {
         return Ok(None);
     }
     let mut runs = PresentRuns { model, log: &log, budget, watch, rates: Vec::new() };
     let estimate = runs.compared(model.path, seeds, &loss)?;
-    let affordable = work.saturating_mul(SEEDS * TRIED as u64 + 2 * seeds) <= PACKETS;
-    let Some(interval) = model.path.loss_interval.filter(|_| affordable && seeds > 1) else {
+    let Some(interval) = model.path.loss_interval.filter(|_| seeds > 1) else {
         return Ok(Some((estimate, model.path)));
     };
     let tried = losses(model.path.loss, interval);
-    runs.make(&tried, SEEDS)?;
-    let rates: Vec<Vec<f64>> = tried.iter().map(|loss| runs.rates(*loss, SEEDS)).collect();
-    // Distance of the simulated rate from the log's rate, for each loss rate that meets the log.
-    let met: Vec<(Probability, f64)> = tried
-        .iter()
-        .zip(&rates)
-        .filter(|(_, rates)| log.is_among(rates))
-        .map(|(loss, rates)| (*loss, (average(rates) / log.rate.as_bps().max(1) as f64).ln().abs()))
-        .collect();
-    let Some((nearest, _)) = met.iter().min_by(|a, b| a.1.total_cmp(&b.1)) else {
+    // The comparison is repeated at another loss rate, and a few more loss rates are tried.
+    let of_trials = tried.iter().copied().map(work).sum::<f64>() * SEEDS as f64 * MORE;
+    if of_trials + 2.0 * of_comparison > PACKETS {
+        return Ok(Some((estimate, model.path)));
+    }
+    // Behind a window or a buffer, the rate hardly depends on the loss, so only the count of losses shows the loss.
+    let by_window = matches!(first, Some(Limit::Rwnd | Limit::Sndbuf));
+    let Some(met) = within_budget(runs.meeting(&tried, estimate.met || by_window))? else {
         return Ok(Some((estimate, model.path)));
     };
-    // Three seeds hardly distinguish two rates, so the estimate is kept if it meets the log. Behind a window or a
-    // buffer, the rate hardly depends on the loss, so only the count of losses shows the loss.
-    let by_window = matches!(first, Some(Limit::Rwnd | Limit::Sndbuf));
+    let distance = |mean: f64| (mean / log.rate.as_bps().max(1) as f64).ln().abs();
+    let Some((nearest, _)) = met.iter().min_by(|a, b| distance(a.1).total_cmp(&distance(b.1))) else {
+        return Ok(Some((estimate, model.path)));
+    };
+    // A few seeds hardly distinguish two rates, so the estimate is kept if it meets the log.
     let counted = by_window && met.iter().any(|(loss, _)| *loss == model.path.loss);
     let at = if estimate.met || counted { model.path.loss } else { *nearest };
     let meeting = || met.iter().map(|(loss, _)| *loss).chain([at]);
     let range = meeting().min().zip(meeting().max());
     let path = PathModel { loss: at, loss_interval: range, ..model.path };
-    Ok(Some((runs.compared(path, seeds, &loss)?, path)))
+    let Some(fit) = within_budget(runs.compared(path, seeds, &loss))? else {
+        return Ok(Some((estimate, model.path)));
+    };
+    let fit = fit.spanning(met.iter().map(|(_, mean)| *mean));
+    Ok(Some((fit, path)))
+}
+
+/// Returns the value, or `None` if it was not simulated because of the budget.
+fn within_budget<T>(made: Result<T, Stop>) -> Result<Option<T>, Stop> {
+    match made {
+        Err(Stop::OverBudget) => Ok(None),
+        made => made.map(Some),
+    }
 }
 
 /// Rate of a log, and the part of a simulated run that corresponds to it.
@@ -271,6 +306,61 @@ impl PresentRuns<'_, '_> {
         (1..=seeds).filter_map(of).collect()
     }
 
+    /// Simulates the losses `tried`, in ascending order, and returns those that meet the log, each with its
+    /// mean rate in bit/s. Between the given losses, it searches for the smallest and the largest one that
+    /// meets the log and, unless `is_chosen`, for the one with the rate of the log.
+    fn meeting(&mut self, tried: &[Probability], is_chosen: bool) -> Result<Vec<(Probability, f64)>, Stop> {
+        self.make(tried, SEEDS)?;
+        let mut all = tried.to_vec();
+        let rate = self.log.rate.as_bps() as f64;
+        let is_faster = |runs: &Self, loss: Probability| runs.mean(loss) >= rate;
+        // The rate falls as the loss rises.
+        let slower = tried.iter().position(|loss| !is_faster(self, *loss));
+        if let Some(nth) = slower.filter(|nth| *nth > 0 && !is_chosen) {
+            all.extend(self.bisected((tried[nth - 1], tried[nth]), is_faster)?);
+        }
+        let met = |runs: &Self, loss: &&Probability| runs.is_met(**loss);
+        let ends = (tried.iter().find(|loss| met(self, loss)), tried.iter().rfind(|loss| met(self, loss)));
+        if let (Some(least), Some(most)) = ends {
+            if let Some(below) = tried.iter().rfind(|loss| *loss < least) {
+                all.extend(self.bisected((*least, *below), Self::is_met)?);
+            }
+            if let Some(above) = tried.iter().find(|loss| *loss > most) {
+                all.extend(self.bisected((*most, *above), Self::is_met)?);
+            }
+        }
+        all.retain(|loss| self.is_met(*loss));
+        Ok(all.into_iter().map(|loss| (loss, self.mean(loss))).collect())
+    }
+
+    /// Simulates loss rates between two, of which `holds` is true for the first and false for the second, and
+    /// approaches the loss rate at which that changes.
+    fn bisected(
+        &mut self,
+        (mut on, mut off): (Probability, Probability),
+        holds: impl Fn(&Self, Probability) -> bool,
+    ) -> Result<Vec<Probability>, Stop> {
+        let mut made = Vec::new();
+        for _ in 0..BISECTIONS {
+            let middle = Probability::from_f64((on.as_f64() * off.as_f64()).sqrt());
+            if middle.is_zero() {
+                break;
+            }
+            self.make(&[middle], SEEDS)?;
+            *(if holds(self, middle) { &mut on } else { &mut off }) = middle;
+            made.push(middle);
+        }
+        Ok(made)
+    }
+
+    fn mean(&self, loss: Probability) -> f64 {
+        average(&self.rates(loss, SEEDS))
+    }
+
+    fn is_met(&self, loss: Probability) -> bool {
+        self.log.is_among(&self.rates(loss, SEEDS))
+    }
+
     /// Compares the log with `seeds` runs on `path`; `loss` is the log's own estimate.
     fn compared(&mut self, path: PathModel, seeds: u64, loss: &LossEstimate) -> Result<Fit, Stop> {
         self.make(&[path.loss], seeds)?;
@@ -295,6 +385,8 @@ impl PresentRuns<'_, '_> {
             loss: path.loss.as_f64(),
             loss_low: loss_low.as_f64(),
             loss_high: loss_high.as_f64(),
+            range_low: None,
+            range_high: None,
         })
     }
 }
