@@ -14,7 +14,8 @@ use std::fmt;
 
 use fullpipe_lab::campaign::{Job, JobWatch, Progress};
 use fullpipe_lab::cost::RunCost;
-use fullpipe_lab::outcome::Outcome;
+use fullpipe_lab::outcome::{FlowOutcome, Outcome};
+use fullpipe_lab::scenario::Scenario;
 use fullpipe_lab::stats::{mean, quantile};
 use fullpipe_units::{Bytes, Duration, Instant, Probability, Rate};
 use schemars::JsonSchema;
@@ -54,12 +55,10 @@ const MANY_EVENTS: u64 = 20;
 const AS_LONG: (u64, u64) = (51, 50);
 /// Maximum work of all runs of a fit in data packets, a few seconds on two cores. A log that would need more work is
 /// compared without a fit, or not at all.
-const PACKETS: f64 = 60_000_000.0;
+const PACKETS: u64 = 60_000_000;
 /// Number of steps in which a loss rate is searched for between two that were tried. Neighbours differ by up to a
 /// factor of two, and their rates by up to a factor of 1.7. Three steps reduce that to 1.07, less than [`NEAR`].
 const BISECTIONS: usize = 3;
-/// Factor by which these steps increase the work of the trials: three searches at most.
-const MORE: f64 = (TRIED + 3 * BISECTIONS) as f64 / TRIED as f64;
 
 /// Comparison of a log with the simulation of its present state.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -103,14 +102,6 @@ impl Fit {
     pub fn range(&self) -> (Rate, Rate) {
         (self.range_low.unwrap_or(self.low), self.range_high.unwrap_or(self.high))
     }
-
-    /// Adds the range of the mean rates `means`, in bit/s, with the loss rates that meet the log.
-    fn spanning(self, means: impl Iterator<Item = f64> + Clone) -> Self {
-        let bps = |of: f64| Rate::from_bps(of.max(0.0) as u64);
-        let least = means.clone().map(bps).fold(self.low, Rate::min);
-        let most = means.map(bps).fold(self.high, Rate::max);
-        Self { range_low: Some(least), range_high: Some(most), ..self }
-    }
 }
 
 impl fmt::Display for Fit {
@@ -152,42 +143,48 @@ pub(super) fn fitted(
     let Some(loss) = findings.loss.filter(|_| !by_host) else { return Ok(None) };
     let log = Log::of(&facts.transfer.intervals, findings, model.duration(model.present()));
     let seeds = if model.path.loss_interval.is_none_or(|(_, high)| high.is_zero()) { 1 } else { SEEDS_SHOWN };
-    let work = |loss| RunCost::of(&model.scenario(model.present(), loss, 1), false).packets();
-    let of_comparison = work(model.path.loss) * seeds as f64;
-    if of_comparison > PACKETS {
+    let mut runs = PresentRuns { model, log: &log, budget, watch, rates: Vec::new() };
+    let work = |runs: &PresentRuns<'_, '_>, loss| RunCost::of(&runs.scenario(loss, 1), false).packets();
+    let of_comparison = work(&runs, model.path.loss) * seeds as f64;
+    if of_comparison > PACKETS as f64 {
         return Ok(None);
     }
-    let mut runs = PresentRuns { model, log: &log, budget, watch, rates: Vec::new() };
     let estimate = runs.compared(model.path, seeds, &loss)?;
     let Some(interval) = model.path.loss_interval.filter(|_| seeds > 1) else {
         return Ok(Some((estimate, model.path)));
     };
     let tried = losses(model.path.loss, interval);
-    // The comparison is repeated at another loss rate, and a few more loss rates are tried.
-    let of_trials = tried.iter().copied().map(work).sum::<f64>() * SEEDS as f64 * MORE;
-    if of_trials + 2.0 * of_comparison > PACKETS {
+    // Three searches follow, and the comparison is repeated at two other loss rates.
+    let trials = SEEDS as f64 * (TRIED + 3 * BISECTIONS) as f64 / TRIED as f64;
+    let of_trials = tried.iter().map(|loss| work(&runs, *loss)).sum::<f64>() * trials;
+    if of_trials + 3.0 * of_comparison > PACKETS as f64 {
         return Ok(Some((estimate, model.path)));
     }
-    // Behind a window or a buffer, the rate hardly depends on the loss, so only the count of losses shows the loss.
+    let met = within_budget(runs.meeting(&tried))?;
+    let Some(mut met) = met.filter(|met| !met.is_empty()) else {
+        return Ok(Some((estimate, model.path)));
+    };
+    // A few seeds hardly distinguish two rates, so the estimate is kept if it meets the log. Behind a window or a
+    // buffer, the rate hardly depends on the loss, so only the count of losses shows the loss.
     let by_window = matches!(first, Some(Limit::Rwnd | Limit::Sndbuf));
-    let Some(met) = within_budget(runs.meeting(&tried, estimate.met || by_window))? else {
-        return Ok(Some((estimate, model.path)));
-    };
-    let distance = |mean: f64| (mean / log.rate.as_bps().max(1) as f64).ln().abs();
-    let Some((nearest, _)) = met.iter().min_by(|a, b| distance(a.1).total_cmp(&distance(b.1))) else {
-        return Ok(Some((estimate, model.path)));
-    };
-    // A few seeds hardly distinguish two rates, so the estimate is kept if it meets the log.
-    let counted = by_window && met.iter().any(|(loss, _)| *loss == model.path.loss);
-    let at = if estimate.met || counted { model.path.loss } else { *nearest };
-    let meeting = || met.iter().map(|(loss, _)| *loss).chain([at]);
-    let range = meeting().min().zip(meeting().max());
-    let path = PathModel { loss: at, loss_interval: range, ..model.path };
-    let Some(fit) = within_budget(runs.compared(path, seeds, &loss))? else {
-        return Ok(Some((estimate, model.path)));
-    };
-    let fit = fit.spanning(met.iter().map(|(_, mean)| *mean));
-    Ok(Some((fit, path)))
+    let counted = by_window && met.contains(&model.path.loss);
+    if estimate.met || counted {
+        return Ok(Some(runs.spanning(estimate, model.path.loss, &met)));
+    }
+    let Some(mut at) = runs.nearest(&met) else { return Ok(Some((estimate, model.path))) };
+    let compared = runs.compared(PathModel { loss: at, ..model.path }, seeds, &loss);
+    let Some(mut fit) = within_budget(compared)? else { return Ok(Some((estimate, model.path))) };
+    if !fit.met {
+        // The loss rates that were tried are too far apart.
+        let between = within_budget(runs.around_the_log(&tried))?.unwrap_or_default();
+        met.extend(between.into_iter().filter(|loss| runs.is_met(*loss)));
+        let closer = runs.nearest(&met).unwrap_or(at);
+        let compared = runs.compared(PathModel { loss: closer, ..model.path }, seeds, &loss);
+        if let Some(compared) = within_budget(compared)?.filter(|compared| compared.met) {
+            (at, fit) = (closer, compared);
+        }
+    }
+    Ok(Some(runs.spanning(fit, at, &met)))
 }
 
 /// Returns the value, or `None` if it was not simulated because of the budget.
@@ -201,7 +198,7 @@ fn within_budget<T>(made: Result<T, Stop>) -> Result<Option<T>, Stop> {
 /// Rate of a log, and the part of a simulated run that corresponds to it.
 struct Log {
     rate: Rate,
-    /// Whether the run is as long as the log; otherwise the second halves of the run and of the log are compared.
+    /// Whether the whole log is compared; otherwise the second halves of a run and of the log are compared.
     whole: bool,
 }
 
@@ -230,14 +227,10 @@ impl Log {
         (1.0 - NEAR) * least <= rate && rate <= (1.0 + NEAR) * most
     }
 
-    /// Returns the rate of a run, in bit/s, with which the rate of the log is compared. The run lasts twice
-    /// as long as the log.
+    /// Returns the rate of a run, in bit/s, with which the rate of the log is compared.
     fn rate(&self, run: &Outcome) -> f64 {
-        let sum = |of: fn(&fullpipe_lab::outcome::FlowOutcome) -> Rate| {
-            run.flows.iter().map(|flow| of(flow).as_bps() as f64).sum::<f64>()
-        };
-        let later = sum(|flow| flow.goodput_second_half);
-        if self.whole { 2.0 * sum(|flow| flow.goodput) - later } else { later }
+        let of = |flow: &FlowOutcome| if self.whole { flow.goodput } else { flow.goodput_second_half };
+        run.flows.iter().map(|flow| of(flow).as_bps() as f64).sum()
     }
 }
 
@@ -283,6 +276,14 @@ struct PresentRuns<'r, 'm> {
 }
 
 impl PresentRuns<'_, '_> {
+    /// Returns a run of the present state. Runs of the model last twice as long as their log, for the steady
+    /// state; the first half is enough for a log that is compared as a whole.
+    fn scenario(&self, loss: Probability, seed: u64) -> Scenario {
+        let run = self.model.scenario(self.model.present(), loss, seed);
+        let duration = if self.log.whole { run.duration / 2 } else { run.duration };
+        Scenario { duration, ..run }
+    }
+
     /// Simulates the present state with each of the `losses`, for seeds 1 to `seeds`.
     fn make(&mut self, losses: &[Probability], seeds: u64) -> Result<(), Stop> {
         let wanted = losses.iter().flat_map(|loss| (1..=seeds).map(|seed| (*loss, seed)));
@@ -290,7 +291,7 @@ impl PresentRuns<'_, '_> {
             wanted.filter(|wanted| self.rates.iter().all(|(made, _)| made != wanted)).collect();
         let job = |&(loss, seed): &(Probability, u64)| Job {
             label: "fit of the present state".into(),
-            scenario: self.model.scenario(self.model.present(), loss, seed),
+            scenario: self.scenario(loss, seed),
         };
         let jobs: Vec<Job> = new.iter().map(job).collect();
         self.budget.spend(&jobs)?;
@@ -306,19 +307,11 @@ impl PresentRuns<'_, '_> {
         (1..=seeds).filter_map(of).collect()
     }
 
-    /// Simulates the losses `tried`, in ascending order, and returns those that meet the log, each with its
-    /// mean rate in bit/s. Between the given losses, it searches for the smallest and the largest one that
-    /// meets the log and, unless `is_chosen`, for the one with the rate of the log.
-    fn meeting(&mut self, tried: &[Probability], is_chosen: bool) -> Result<Vec<(Probability, f64)>, Stop> {
+    /// Simulates the losses `tried`, in ascending order, and returns those that meet the log. Between them, it
+    /// searches for the smallest and the largest loss rate that meets the log.
+    fn meeting(&mut self, tried: &[Probability]) -> Result<Vec<Probability>, Stop> {
         self.make(tried, SEEDS)?;
         let mut all = tried.to_vec();
-        let rate = self.log.rate.as_bps() as f64;
-        let is_faster = |runs: &Self, loss: Probability| runs.mean(loss) >= rate;
-        // The rate falls as the loss rises.
-        let slower = tried.iter().position(|loss| !is_faster(self, *loss));
-        if let Some(nth) = slower.filter(|nth| *nth > 0 && !is_chosen) {
-            all.extend(self.bisected((tried[nth - 1], tried[nth]), is_faster)?);
-        }
         let met = |runs: &Self, loss: &&Probability| runs.is_met(**loss);
         let ends = (tried.iter().find(|loss| met(self, loss)), tried.iter().rfind(|loss| met(self, loss)));
         if let (Some(least), Some(most)) = ends {
@@ -330,7 +323,41 @@ impl PresentRuns<'_, '_> {
             }
         }
         all.retain(|loss| self.is_met(*loss));
-        Ok(all.into_iter().map(|loss| (loss, self.mean(loss))).collect())
+        Ok(all)
+    }
+
+    /// Simulates loss rates between those of `tried`, in ascending order, that have a higher and a lower rate
+    /// than the log.
+    fn around_the_log(&mut self, tried: &[Probability]) -> Result<Vec<Probability>, Stop> {
+        let rate = self.log.rate.as_bps() as f64;
+        let is_faster = |runs: &Self, loss: Probability| runs.mean(loss) >= rate;
+        // The rate falls as the loss rises.
+        match tried.iter().position(|loss| !is_faster(self, *loss)) {
+            Some(nth) if nth > 0 => self.bisected((tried[nth - 1], tried[nth]), is_faster),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// Returns the loss rate of which the mean rate is closest to the log's.
+    fn nearest(&self, losses: &[Probability]) -> Option<Probability> {
+        let rate = self.log.rate.as_bps().max(1) as f64;
+        let distance = |loss: &Probability| (self.mean(*loss) / rate).ln().abs();
+        losses.iter().copied().min_by(|a, b| distance(a).total_cmp(&distance(b)))
+    }
+
+    /// Returns the fit at the loss rate `at` with the range of this and the other loss rates that meet the log,
+    /// and the path with these loss rates.
+    fn spanning(&self, fit: Fit, at: Probability, met: &[Probability]) -> (Fit, PathModel) {
+        let bps = |loss: &Probability| Rate::from_bps(self.mean(*loss) as u64);
+        let (low, high) = met.iter().fold((at, at), |(low, high), one| (low.min(*one), high.max(*one)));
+        let fit = Fit {
+            loss_low: low.as_f64(),
+            loss_high: high.as_f64(),
+            range_low: Some(met.iter().map(bps).fold(fit.low, Rate::min)),
+            range_high: Some(met.iter().map(bps).fold(fit.high, Rate::max)),
+            ..fit
+        };
+        (fit, PathModel { loss: at, loss_interval: Some((low, high)), ..self.model.path })
     }
 
     /// Simulates loss rates between two, of which `holds` is true for the first and false for the second, and

@@ -252,7 +252,7 @@ fn three_live_connections_get_one_verdict_in_every_record() {
     };
     let cases: [(&str, &str, &str, Verdict, &[&str]); 2] = [
         ("full", "30mbit", "-C cubic", expected("link", "certain", 3), &["sockets", "ss", "capture", "text"]),
-        ("window", "300mbit", "-C cubic -w 100K", expected("rwnd", "high", 1), &["sockets", "ss", "capture"]),
+        ("window", "300mbit", "-C cubic -w 100K", expected("rwnd", "low", 1), &["sockets", "ss", "capture"]),
     ];
     thread::scope(|scope| {
         for (name, rate, client, expected, kinds) in &cases {
