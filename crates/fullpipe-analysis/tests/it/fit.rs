@@ -72,6 +72,21 @@ fn the_range_of_the_present_state_contains_the_mean_of_other_runs() {
     assert!(10 * within >= 9 * all, "{within} of {all}");
 }
 
+/// A flow that fills a link loses packets in its queue only. The fitted path has no random loss, although the
+/// log counts losses, so the simulation has the rate of the log.
+#[test]
+fn the_losses_of_a_full_link_are_its_own() {
+    let path = "rate = '80mbit'\nrtt = '120ms'\nqueue = '1bdp'";
+    let hosts = "sndbuf = '64MiB'\nrcvbuf = '64MiB'";
+    let diagnosis = diagnosed(path, ("80mbit", 120), hosts, "cc = 'cubic'", 1);
+    let counted = diagnosis.path.loss.expect("a count").events;
+    let (first, fit) = (diagnosis.findings[0].limit, diagnosis.fit.expect("a simulation"));
+    println!("{first:?}, {counted} events, {fit}");
+    assert!(first == Limit::Link && counted > 0, "{first:?} {counted}");
+    let ratio = fit.mean.as_bps() as f64 / fit.log.as_bps() as f64;
+    assert!(fit.met && (0.97..1.03).contains(&ratio), "{fit}");
+}
+
 /// iperf3 ends a test of 30 s some microseconds late. Throughout such a log, the rate of a sender without
 /// HyStart falls from the peak of its start, so the log must be compared with a whole run. A comparison of
 /// the mean after the ramp with the second half of a run would hide two thirds of the losses.
