@@ -5,7 +5,7 @@
 //!     └────────────── remedies of each rung, on the kernel ──────────────┴──► one line per rung
 //! ```
 //!
-//! A guest runs no iperf3: its sockets are sampled every second, and [`guest_log`](fullpipe_fidelity::guest_log)
+//! A guest runs no iperf3: its sockets are sampled every second, and [`iperf3_log`](fullpipe_fidelity::iperf3_log)
 //! writes what iperf3 would print.
 //!
 //! The diagnosis gets the facts that a user knows: the log, the contracted rate of the link, the RTT that

@@ -30,7 +30,7 @@ use fullpipe::units::Duration;
 use fullpipe::{Error, json};
 use fullpipe_fidelity::cells::{self, Verdict};
 use fullpipe_fidelity::classifier_validation::{self, NamedLimit};
-use fullpipe_fidelity::guest_log;
+use fullpipe_fidelity::iperf3_log;
 use serde::{Deserialize, Serialize};
 
 use crate::args::{FidelityArgs, KernelWorld};
@@ -129,9 +129,9 @@ pub(crate) fn logs(
     let writing = Mutex::new(());
     let run = |scenario: &Scenario| {
         let mut rows: Vec<Row> = Vec::new();
-        let reported = Scenario { sample_every: guest_log::INTERVAL, ..scenario.clone() };
+        let reported = Scenario { sample_every: iperf3_log::INTERVAL, ..scenario.clone() };
         uml::run(&kernel, &reported, &options, &mut rows)?;
-        let log = json::line(&guest_log::document(&reported, &kernel.release, &rows))?;
+        let log = json::line(&iperf3_log::document(&reported, &kernel.release, &rows))?;
         let _guard = writing.lock().unwrap_or_else(PoisonError::into_inner);
         store(scenario, &log)?;
         Ok::<_, Error>(log)

@@ -9,25 +9,20 @@
 
 use std::fmt::{self, Write as _};
 
-use fullpipe::iperf3::document::{
-    Amount, DataConnection, Document, End, EndReceiver, EndSender, EndStream, Endpoint, Interval, Start,
-    StreamInterval, Sum, TcpInterval, TestSettings, TestStart,
-};
+use fullpipe::iperf3::Params;
+use fullpipe::iperf3::document::Document;
 use fullpipe::iperf3::text::{Side, Text};
 use fullpipe::iperf3::unit::RateFormat;
-use fullpipe::iperf3::{PORT, Params};
 use fullpipe::lab::capture::{Capture, CapturedPacket, FIRST_PORT, LISTEN_PORT, RECEIVER, SENDER, SNAPLEN};
 use fullpipe::lab::scenario::Scenario;
 use fullpipe::lab::trace::{Csv, Row, Sink};
-use fullpipe::lab::workload::Writing;
 use fullpipe::linux::kernel_name;
-use fullpipe::units::{Bytes, Duration, Instant, Rate};
+use fullpipe::units::{Bytes, Duration, Instant};
 
-/// Time between two dumps of `ss`, and between two reports of iperf3.
+use crate::iperf3_log;
+
+/// Time between two dumps of `ss`.
 const DUMP: Duration = Duration::from_millis(100);
-const REPORT: Duration = Duration::from_secs(1);
-/// Number of the data connection in logs.
-const SOCKET: i32 = 5;
 
 /// Form in which a run is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -177,129 +172,27 @@ impl<'s> Recorded<'s> {
         serde_json::to_string(&self.document()).unwrap_or_default()
     }
 
-    /// Returns the document of the sending client. Its settings are those that iperf3 would need for this
-    /// flow: `-b` for a slow writer, `--fq-rate` for a pacing rate, `-n` for an amount of data. Buffers are
-    /// those of the hosts, so that `-w` is not used.
     fn document(&self) -> Document {
-        let flow = &self.scenario.flows[0];
-        let rate = match flow.workload.writing {
-            Writing::Paced { rate, .. } => Some(rate),
-            _ => None,
-        };
-        let params = Params {
-            time: self.scenario.duration,
-            num: flow.bytes.unwrap_or_default(),
-            rate,
-            fq_rate: flow.max_pacing_rate,
-            ..Params::default()
-        };
-        let reports = self.reports();
-        let streams = |report: &Report| StreamInterval {
-            socket: SOCKET,
-            amount: report.amount,
-            tcp: Some(report.tcp),
-            udp: None,
-            omitted: false,
-            sender: true,
-            fullpipe: None,
-        };
-        let mss = self.rows.last().map(|row| row.sender.mss);
-        Document {
-            start: Start {
-                connected: vec![DataConnection {
-                    socket: SOCKET,
-                    local_host: SENDER.to_string(),
-                    local_port: FIRST_PORT,
-                    remote_host: RECEIVER.to_string(),
-                    remote_port: LISTEN_PORT,
-                }],
-                version: "iperf 3.17.1".into(),
-                system_info: format!("Linux sender {} #1 SMP x86_64", self.release),
-                connecting_to: Some(Endpoint { host: RECEIVER.to_string(), port: PORT }),
-                tcp_mss_default: mss,
-                asked: Some(TestSettings {
-                    target_bitrate: rate.unwrap_or(Rate::ZERO),
-                    fq_rate: flow.max_pacing_rate.unwrap_or(Rate::ZERO),
-                    sock_bufsize: Bytes::ZERO,
-                    sndbuf_actual: Bytes::new(16_384),
-                    rcvbuf_actual: Bytes::new(131_072),
-                    test_start: TestStart::of(&params, REPORT),
-                }),
-                ..Start::default()
-            },
-            intervals: reports.iter().map(|report| Interval::of(vec![streams(report)])).collect(),
-            end: self.end(&reports),
-            ..Document::default()
-        }
+        iperf3_log::document(self.scenario, &self.release, &self.reported())
     }
 
-    fn end(&self, reports: &[Report]) -> End {
-        let last = reports.last().map_or(Instant::ZERO, |report| report.amount.end);
-        let total = reports.iter().fold(Bytes::ZERO, |sum, report| sum + report.amount.bytes);
-        let received = self.rows.iter().rev().find(|row| row.at <= last).and_then(Row::received);
-        let sent = Amount { start: Instant::ZERO, end: last, bytes: total };
-        let arrived = Amount { bytes: received.unwrap_or(total), ..sent };
-        let retransmits = reports.iter().map(|report| report.tcp.retransmits).sum();
-        let sum = |amount, retransmits| Some(Sum { amount, retransmits, udp: None, sender: true });
-        End {
-            streams: vec![EndStream::Tcp {
-                sender: Some(EndSender {
-                    socket: SOCKET,
-                    amount: sent,
-                    retransmits: Some(retransmits),
-                    extremes: None,
-                    sender: true,
-                }),
-                receiver: Some(EndReceiver { socket: SOCKET, amount: arrived, sender: true }),
-            }],
-            sum_sent: sum(sent, Some(retransmits)),
-            sum_received: sum(arrived, None),
-            sender_tcp_congestion: Some(kernel_name(self.scenario.flows[0].cc).into()),
-            ..End::default()
-        }
-    }
-
-    /// Returns one report per second, and one for the rest of the flow's time.
-    fn reports(&self) -> Vec<Report> {
+    /// Returns the row at the end of each report: one per second, and one for the rest of the flow's time. An
+    /// amount of data ends when it is delivered.
+    fn reported(&self) -> Vec<Row> {
         let total = self.scenario.flows[0].bytes;
-        // iperf3 counts a byte when the socket accepts it. An amount that fits into the send buffer would be
-        // written at once, and the log would show no time at all; it is counted when it is delivered.
-        let counted = |row: &Row| match total {
-            Some(_) => row.sender.delivered,
-            None => row.sender.delivered + row.sender.inflight + row.sender.notsent,
-        };
         let done = |row: &Row| total.is_some_and(|total| row.sender.delivered >= total);
         let until = self.rows.iter().position(done).map_or(self.rows.len(), |last| last + 1);
         let rows = &self.rows[..until];
         let Some(last) = rows.last() else { return Vec::new() };
-        let mut reports = Vec::new();
-        let (mut from, mut bytes, mut retransmits) = (Instant::ZERO, Bytes::ZERO, 0);
+        let (mut reported, mut from) = (Vec::new(), Instant::ZERO);
         while from < last.at {
-            let to = (from + REPORT).min(last.at);
+            let to = (from + iperf3_log::INTERVAL).min(last.at);
             let Some(row) = rows.iter().find(|row| row.at >= to) else { break };
-            let sender = &row.sender;
-            reports.push(Report {
-                amount: Amount { start: from, end: row.at, bytes: counted(row).saturating_sub(bytes) },
-                tcp: TcpInterval {
-                    retransmits: sender.retransmits.saturating_sub(retransmits),
-                    snd_cwnd: sender.cwnd,
-                    snd_wnd: sender.rwnd,
-                    rtt: sender.srtt.unwrap_or_default(),
-                    rttvar: Duration::ZERO,
-                    pmtu: Bytes::new(self.scenario.path.mtu),
-                    reorder: 0,
-                },
-            });
-            (from, bytes, retransmits) = (row.at, bytes.max(counted(row)), sender.retransmits);
+            from = row.at;
+            reported.push(row.clone());
         }
-        reports
+        reported
     }
-}
-
-/// One report of iperf3.
-struct Report {
-    amount: Amount,
-    tcp: TcpInterval,
 }
 
 /// Returns the two lines of a connection in a dump of iproute2 6.1.

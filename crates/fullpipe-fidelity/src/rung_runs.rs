@@ -121,7 +121,8 @@ pub fn steps<E>(
             continue;
         }
         let Some(fit) = diagnosis.fit else { continue };
-        let rung = Rung { steady: Some(fit.mean), low: Some(fit.low), high: Some(fit.high), ..rung.clone() };
+        let (low, high) = fit.range();
+        let rung = Rung { steady: Some(fit.mean), low: Some(low), high: Some(high), ..rung.clone() };
         // The simulated run lasts twice as long as the period with which a log of typical duration is
         // compared.
         let (duration, period) = if fit.log == diagnosis.path.mean {
@@ -285,6 +286,8 @@ mod tests {
             loss: 0.0,
             loss_low: 0.0,
             loss_high: 0.0,
+            range_low: None,
+            range_high: None,
         };
         let mut diagnosis = Diagnosis { ladder, fit: Some(fit), ..Diagnosis::default() };
         let steps = |diagnosis: &Diagnosis| {

@@ -19,8 +19,8 @@ use crate::loss_estimate::LossEstimate;
 use crate::segment::DEFAULT_MSS;
 use crate::thresholds::link;
 
-/// Counting one event per interval is too low if at least this share of the intervals has retransmissions, because two
-/// events then often share an interval.
+/// If at least this share of the intervals has retransmissions, the few intervals without any do not show how many
+/// events share an interval, so the upper bound of the loss counts every reaction that is possible.
 const SATURATED: f64 = 0.5;
 /// The number of lost segments is between these multiples of the number of retransmissions: some retransmissions are
 /// unnecessary, and some repair losses from before the counted time.
@@ -81,7 +81,7 @@ impl Explainer<'_> {
         let mss = log.mss.unwrap_or(DEFAULT_MSS);
         let all = (log.intervals.len() * log.streams) as f64;
         let lossy = events.events as f64;
-        if lossy < SATURATED * all || self.fills_the_path() || mss.is_zero() {
+        if self.fills_the_path() || mss.is_zero() {
             return events;
         }
         let rtt = self.measured.mean_rtt.unwrap_or(self.measured.rtt).as_secs_f64();
@@ -96,6 +96,9 @@ impl Explainer<'_> {
             .sum();
         let independent = if lossy < all { all * (all / (all - lossy)).ln() } else { f64::INFINITY };
         let likely = LossEstimate::new(independent.min(most).max(lossy) as u64, events.segments);
+        if lossy < SATURATED * all {
+            return likely;
+        }
         let most = LossEstimate::new(most.max(lossy) as u64, events.segments);
         LossEstimate { low: events.low, high: most.high, ..likely }
     }

@@ -14,7 +14,8 @@ use std::fmt;
 
 use fullpipe_lab::campaign::{Job, JobWatch, Progress};
 use fullpipe_lab::cost::RunCost;
-use fullpipe_lab::outcome::Outcome;
+use fullpipe_lab::outcome::{FlowOutcome, Outcome};
+use fullpipe_lab::scenario::Scenario;
 use fullpipe_lab::stats::{mean, quantile};
 use fullpipe_units::{Bytes, Duration, Instant, Probability, Rate};
 use schemars::JsonSchema;
@@ -32,7 +33,7 @@ use crate::measurement::Interval;
 const TRIED: usize = 7;
 /// Number of seeds for each loss rate that is tried. With two seeds, a range that contains the log's rate is
 /// often missed.
-const SEEDS: u64 = 3;
+const SEEDS: u64 = 5;
 /// Number of seeds for the comparison with the log.
 const SEEDS_SHOWN: u64 = 8;
 /// Smallest loss rate that is tried, as a share of the estimate, if the lower bound is far below the
@@ -55,6 +56,9 @@ const AS_LONG: (u64, u64) = (51, 50);
 /// Maximum work of all runs of a fit in data packets, a few seconds on two cores. A log that would need more work is
 /// compared without a fit, or not at all.
 const PACKETS: u64 = 60_000_000;
+/// Number of steps in which a loss rate is searched for between two that were tried. Neighbours differ by up to a
+/// factor of two, and their rates by up to a factor of 1.7. Three steps reduce that to 1.07, less than [`NEAR`].
+const BISECTIONS: usize = 3;
 
 /// Comparison of a log with the simulation of its present state.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -83,6 +87,21 @@ pub struct Fit {
     pub loss_low: f64,
     /// Largest loss rate that meets the log.
     pub loss_high: f64,
+    /// Lowest rate that is expected of further measurements on this path: the lowest mean with a loss rate that
+    /// meets the log, or `low`. Key `range_low_bps`.
+    #[serde(default, rename = "range_low_bps", with = "crate::json::OptionalBps")]
+    pub range_low: Option<Rate>,
+    /// Highest rate that is expected of further measurements on this path: key `range_high_bps`.
+    #[serde(default, rename = "range_high_bps", with = "crate::json::OptionalBps")]
+    pub range_high: Option<Rate>,
+}
+
+impl Fit {
+    /// Returns the range in which further measurements on this path are expected. It covers the seeds, and the
+    /// loss rates that meet the log.
+    pub fn range(&self) -> (Rate, Rate) {
+        (self.range_low.unwrap_or(self.low), self.range_high.unwrap_or(self.high))
+    }
 }
 
 impl fmt::Display for Fit {
@@ -123,50 +142,65 @@ pub(super) fn fitted(
     // A receiver's log does not count losses, so the loss rate is unknown.
     let Some(loss) = findings.loss.filter(|_| !by_host) else { return Ok(None) };
     let log = Log::of(&facts.transfer.intervals, findings, model.duration(model.present()));
-    let (window, sndbuf) = model.ceilings(model.present());
-    let rate = model.ceiling().min(window).min(sndbuf);
-    let packets = (rate * (model.duration(model.present()) * 2)).get()
-        / (model.path.mss.get() + crate::segment::HEADERS);
-    let flows = usize::try_from(model.flows(model.present())).unwrap_or(usize::MAX);
-    let work = RunCost::of_packets(packets as f64, flows).packets() as u64;
     let seeds = if model.path.loss_interval.is_none_or(|(_, high)| high.is_zero()) { 1 } else { SEEDS_SHOWN };
-    if work.saturating_mul(seeds) > PACKETS {
+    let mut runs = PresentRuns { model, log: &log, budget, watch, rates: Vec::new() };
+    let work = |runs: &PresentRuns<'_, '_>, loss| RunCost::of(&runs.scenario(loss, 1), false).packets();
+    let of_comparison = work(&runs, model.path.loss) * seeds as f64;
+    if of_comparison > PACKETS as f64 {
         return Ok(None);
     }
-    let mut runs = PresentRuns { model, log: &log, budget, watch, rates: Vec::new() };
     let estimate = runs.compared(model.path, seeds, &loss)?;
-    let affordable = work.saturating_mul(SEEDS * TRIED as u64 + 2 * seeds) <= PACKETS;
-    let Some(interval) = model.path.loss_interval.filter(|_| affordable && seeds > 1) else {
+    let Some(interval) = model.path.loss_interval.filter(|_| seeds > 1) else {
         return Ok(Some((estimate, model.path)));
     };
     let tried = losses(model.path.loss, interval);
-    runs.make(&tried, SEEDS)?;
-    let rates: Vec<Vec<f64>> = tried.iter().map(|loss| runs.rates(*loss, SEEDS)).collect();
-    // Distance of the simulated rate from the log's rate, for each loss rate that meets the log.
-    let met: Vec<(Probability, f64)> = tried
-        .iter()
-        .zip(&rates)
-        .filter(|(_, rates)| log.is_among(rates))
-        .map(|(loss, rates)| (*loss, (average(rates) / log.rate.as_bps().max(1) as f64).ln().abs()))
-        .collect();
-    let Some((nearest, _)) = met.iter().min_by(|a, b| a.1.total_cmp(&b.1)) else {
+    // Three searches follow, and the comparison is repeated at two other loss rates.
+    let trials = SEEDS as f64 * (TRIED + 3 * BISECTIONS) as f64 / TRIED as f64;
+    let of_trials = tried.iter().map(|loss| work(&runs, *loss)).sum::<f64>() * trials;
+    if of_trials + 3.0 * of_comparison > PACKETS as f64 {
+        return Ok(Some((estimate, model.path)));
+    }
+    let met = within_budget(runs.meeting(&tried))?;
+    let Some(mut met) = met.filter(|met| !met.is_empty()) else {
         return Ok(Some((estimate, model.path)));
     };
-    // Three seeds hardly distinguish two rates, so the estimate is kept if it meets the log. Behind a window or a
-    // buffer, the rate hardly depends on the loss, so only the count of losses shows the loss.
+    // A few seeds hardly distinguish two rates, so the estimate is kept if it meets the log, unless the flow may have
+    // caused all of its losses. Behind a window or a buffer, the rate hardly depends on the loss, so only the count of
+    // losses shows the loss.
     let by_window = matches!(first, Some(Limit::Rwnd | Limit::Sndbuf));
-    let counted = by_window && met.iter().any(|(loss, _)| *loss == model.path.loss);
-    let at = if estimate.met || counted { model.path.loss } else { *nearest };
-    let meeting = || met.iter().map(|(loss, _)| *loss).chain([at]);
-    let range = meeting().min().zip(meeting().max());
-    let path = PathModel { loss: at, loss_interval: range, ..model.path };
-    Ok(Some((runs.compared(path, seeds, &loss)?, path)))
+    let counted = by_window && met.contains(&model.path.loss);
+    let by_itself = loss.low.is_zero() && loss.events > 0;
+    if (estimate.met && !by_itself) || counted {
+        return Ok(Some(runs.spanning(estimate, model.path.loss, &met)));
+    }
+    let Some(mut at) = runs.nearest(&met) else { return Ok(Some((estimate, model.path))) };
+    let compared = runs.compared(PathModel { loss: at, ..model.path }, seeds, &loss);
+    let Some(mut fit) = within_budget(compared)? else { return Ok(Some((estimate, model.path))) };
+    if !fit.met {
+        // The loss rates that were tried are too far apart.
+        let between = within_budget(runs.around_the_log(&tried))?.unwrap_or_default();
+        met.extend(between.into_iter().filter(|loss| runs.is_met(*loss)));
+        let closer = runs.nearest(&met).unwrap_or(at);
+        let compared = runs.compared(PathModel { loss: closer, ..model.path }, seeds, &loss);
+        if let Some(compared) = within_budget(compared)?.filter(|compared| compared.met) {
+            (at, fit) = (closer, compared);
+        }
+    }
+    Ok(Some(runs.spanning(fit, at, &met)))
+}
+
+/// Returns the value, or `None` if it was not simulated because of the budget.
+fn within_budget<T>(made: Result<T, Stop>) -> Result<Option<T>, Stop> {
+    match made {
+        Err(Stop::OverBudget) => Ok(None),
+        made => made.map(Some),
+    }
 }
 
 /// Rate of a log, and the part of a simulated run that corresponds to it.
 struct Log {
     rate: Rate,
-    /// Whether the run is as long as the log; otherwise the second halves of the run and of the log are compared.
+    /// Whether the whole log is compared; otherwise the second halves of a run and of the log are compared.
     whole: bool,
 }
 
@@ -195,14 +229,10 @@ impl Log {
         (1.0 - NEAR) * least <= rate && rate <= (1.0 + NEAR) * most
     }
 
-    /// Returns the rate of a run, in bit/s, with which the rate of the log is compared. The run lasts twice
-    /// as long as the log.
+    /// Returns the rate of a run, in bit/s, with which the rate of the log is compared.
     fn rate(&self, run: &Outcome) -> f64 {
-        let sum = |of: fn(&fullpipe_lab::outcome::FlowOutcome) -> Rate| {
-            run.flows.iter().map(|flow| of(flow).as_bps() as f64).sum::<f64>()
-        };
-        let later = sum(|flow| flow.goodput_second_half);
-        if self.whole { 2.0 * sum(|flow| flow.goodput) - later } else { later }
+        let of = |flow: &FlowOutcome| if self.whole { flow.goodput } else { flow.goodput_second_half };
+        run.flows.iter().map(|flow| of(flow).as_bps() as f64).sum()
     }
 }
 
@@ -248,6 +278,14 @@ struct PresentRuns<'r, 'm> {
 }
 
 impl PresentRuns<'_, '_> {
+    /// Returns a run of the present state. Runs of the model last twice as long as their log, for the steady
+    /// state; the first half is enough for a log that is compared as a whole.
+    fn scenario(&self, loss: Probability, seed: u64) -> Scenario {
+        let run = self.model.scenario(self.model.present(), loss, seed);
+        let duration = if self.log.whole { run.duration / 2 } else { run.duration };
+        Scenario { duration, ..run }
+    }
+
     /// Simulates the present state with each of the `losses`, for seeds 1 to `seeds`.
     fn make(&mut self, losses: &[Probability], seeds: u64) -> Result<(), Stop> {
         let wanted = losses.iter().flat_map(|loss| (1..=seeds).map(|seed| (*loss, seed)));
@@ -255,7 +293,7 @@ impl PresentRuns<'_, '_> {
             wanted.filter(|wanted| self.rates.iter().all(|(made, _)| made != wanted)).collect();
         let job = |&(loss, seed): &(Probability, u64)| Job {
             label: "fit of the present state".into(),
-            scenario: self.model.scenario(self.model.present(), loss, seed),
+            scenario: self.scenario(loss, seed),
         };
         let jobs: Vec<Job> = new.iter().map(job).collect();
         self.budget.spend(&jobs)?;
@@ -269,6 +307,87 @@ impl PresentRuns<'_, '_> {
     fn rates(&self, loss: Probability, seeds: u64) -> Vec<f64> {
         let of = |seed: u64| self.rates.iter().find(|(made, _)| *made == (loss, seed)).map(|(_, rate)| *rate);
         (1..=seeds).filter_map(of).collect()
+    }
+
+    /// Simulates the losses `tried`, in ascending order, and returns those that meet the log. Between them, it
+    /// searches for the smallest and the largest loss rate that meets the log.
+    fn meeting(&mut self, tried: &[Probability]) -> Result<Vec<Probability>, Stop> {
+        self.make(tried, SEEDS)?;
+        let mut all = tried.to_vec();
+        let met = |runs: &Self, loss: &&Probability| runs.is_met(**loss);
+        let ends = (tried.iter().find(|loss| met(self, loss)), tried.iter().rfind(|loss| met(self, loss)));
+        if let (Some(least), Some(most)) = ends {
+            if let Some(below) = tried.iter().rfind(|loss| *loss < least) {
+                all.extend(self.bisected((*least, *below), Self::is_met)?);
+            }
+            if let Some(above) = tried.iter().find(|loss| *loss > most) {
+                all.extend(self.bisected((*most, *above), Self::is_met)?);
+            }
+        }
+        all.retain(|loss| self.is_met(*loss));
+        Ok(all)
+    }
+
+    /// Simulates loss rates between those of `tried`, in ascending order, that have a higher and a lower rate
+    /// than the log.
+    fn around_the_log(&mut self, tried: &[Probability]) -> Result<Vec<Probability>, Stop> {
+        let rate = self.log.rate.as_bps() as f64;
+        let is_faster = |runs: &Self, loss: Probability| runs.mean(loss) >= rate;
+        // The rate falls as the loss rises.
+        match tried.iter().position(|loss| !is_faster(self, *loss)) {
+            Some(nth) if nth > 0 => self.bisected((tried[nth - 1], tried[nth]), is_faster),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// Returns the loss rate of which the mean rate is closest to the log's.
+    fn nearest(&self, losses: &[Probability]) -> Option<Probability> {
+        let rate = self.log.rate.as_bps().max(1) as f64;
+        let distance = |loss: &Probability| (self.mean(*loss) / rate).ln().abs();
+        losses.iter().copied().min_by(|a, b| distance(a).total_cmp(&distance(b)))
+    }
+
+    /// Returns the fit at the loss rate `at` with the range of this and the other loss rates that meet the log,
+    /// and the path with these loss rates.
+    fn spanning(&self, fit: Fit, at: Probability, met: &[Probability]) -> (Fit, PathModel) {
+        let bps = |loss: &Probability| Rate::from_bps(self.mean(*loss) as u64);
+        let (low, high) = met.iter().fold((at, at), |(low, high), one| (low.min(*one), high.max(*one)));
+        let fit = Fit {
+            loss_low: low.as_f64(),
+            loss_high: high.as_f64(),
+            range_low: Some(met.iter().map(bps).fold(fit.low, Rate::min)),
+            range_high: Some(met.iter().map(bps).fold(fit.high, Rate::max)),
+            ..fit
+        };
+        (fit, PathModel { loss: at, loss_interval: Some((low, high)), ..self.model.path })
+    }
+
+    /// Simulates loss rates between two, of which `holds` is true for the first and false for the second, and
+    /// approaches the loss rate at which that changes.
+    fn bisected(
+        &mut self,
+        (mut on, mut off): (Probability, Probability),
+        holds: impl Fn(&Self, Probability) -> bool,
+    ) -> Result<Vec<Probability>, Stop> {
+        let mut made = Vec::new();
+        for _ in 0..BISECTIONS {
+            let middle = Probability::from_f64((on.as_f64() * off.as_f64()).sqrt());
+            if middle.is_zero() {
+                break;
+            }
+            self.make(&[middle], SEEDS)?;
+            *(if holds(self, middle) { &mut on } else { &mut off }) = middle;
+            made.push(middle);
+        }
+        Ok(made)
+    }
+
+    fn mean(&self, loss: Probability) -> f64 {
+        average(&self.rates(loss, SEEDS))
+    }
+
+    fn is_met(&self, loss: Probability) -> bool {
+        self.log.is_among(&self.rates(loss, SEEDS))
     }
 
     /// Compares the log with `seeds` runs on `path`; `loss` is the log's own estimate.
@@ -295,6 +414,8 @@ impl PresentRuns<'_, '_> {
             loss: path.loss.as_f64(),
             loss_low: loss_low.as_f64(),
             loss_high: loss_high.as_f64(),
+            range_low: None,
+            range_high: None,
         })
     }
 }

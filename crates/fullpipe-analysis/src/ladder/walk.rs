@@ -597,6 +597,28 @@ mod tests {
         );
     }
 
+    /// BBR pauses to measure the RTT, and on a long path these pauses cost more than 5 % of the link. A second
+    /// connection uses them, and is the last rung before the link.
+    #[test]
+    fn a_second_connection_uses_the_pauses_of_bbr() {
+        let rate = |paused: u64| {
+            move |state: State| match (state.cc.is_rate_based(), state.rcvbuf.is_some()) {
+                (true, true) if state.connections.is_some() => 940,
+                (true, true) => paused,
+                (true, false) => 95,
+                _ => 70,
+            }
+        };
+        let shown = climbed(given(rate(850)));
+        assert_eq!(shown.rates, [70, 95, 850, 940, 965]);
+        assert_eq!(
+            (shown.remedies.last().map(String::as_str), shown.reached.connections),
+            (Some("2 connections"), Some(2))
+        );
+        let shown = climbed(given(rate(910)));
+        assert_eq!((shown.rates, shown.reached.connections), (vec![70, 95, 910, 965], None), "less than 5 %");
+    }
+
     /// BBR behind windows that grow with the buffers, up to 8 BDP.
     fn window(state: State, most: u64) -> u64 {
         let bdps = state.rcvbuf.unwrap_or(0).min(most);

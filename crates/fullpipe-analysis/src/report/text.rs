@@ -99,7 +99,7 @@ pub(super) fn present(diagnosis: &Diagnosis) -> String {
 }
 
 /// Returns the second sentence of the headline: the next limit, or the predicted rate of TCP after a UDP
-/// test; `None` if that is unknown.
+/// test; `None` if that is unknown. If the model does not reproduce the log, the sentence says so.
 fn next(diagnosis: &Diagnosis) -> Option<String> {
     let first = diagnosis.findings.first()?;
     if let Some(udp) = &diagnosis.udp {
@@ -107,19 +107,19 @@ fn next(diagnosis: &Diagnosis) -> Option<String> {
         let name = tcp.congestion_control.to_ascii_uppercase();
         return Some(format!("TCP would reach {} with {name} at this loss rate.", tcp.steady));
     }
-    // If the present limit is only a guess, the headline does not predict the next limit.
-    if diagnosis.undecided.is_some() {
-        return None;
-    }
+    // If the model does not reproduce the log, the later rungs belong to a path on which the measured run would
+    // have had a different rate.
+    let unmet = diagnosis.fit.as_ref().is_some_and(|fit| !fit.met);
+    let unmet = unmet.then_some("the model does not reproduce the measured rate");
+    let alone = |unmet: &str| format!("Note that {unmet}.");
     // The first rung is the present state, so its limit is not the next one. If a rate cap is the present
     // limit, the ladder ends there. If the link rate is unknown, the last rung is the measured rate, which is
     // no limit.
     let is_found = |wall: &&Rung| diagnosis.path.link.is_some() || wall.limit != Limit::Link;
-    let wall = diagnosis.ladder.get(1).filter(|wall| wall.limit != first.limit).filter(is_found)?;
-    // In this case, the later rungs belong to a path on which the measured run would have had a different
-    // rate.
-    let unmet = diagnosis.fit.as_ref().is_some_and(|fit| !fit.met);
-    let mark = if unmet { " (the model does not reproduce the measured rate)" } else { "" };
+    let wall = diagnosis.ladder.get(1).filter(|wall| wall.limit != first.limit).filter(is_found);
+    // If the present limit is only a guess, the headline does not predict the next limit.
+    let Some(wall) = wall.filter(|_| diagnosis.undecided.is_none()) else { return unmet.map(alone) };
+    let mark = unmet.map(|unmet| format!(" ({unmet})")).unwrap_or_default();
     Some(format!("Lift that, and {} stops you near {}{mark}.", wall.what, wall.lasting()))
 }
 

@@ -3,7 +3,7 @@
 use fullpipe_analysis::classify::Limit;
 use fullpipe_analysis::ladder::{Fit, Source};
 use fullpipe_analysis::{Diagnosis, Measurement, render_text};
-use fullpipe_units::Duration;
+use fullpipe_units::{Duration, Rate};
 
 use crate::case::Case;
 use crate::simulated_log::Transferred;
@@ -39,6 +39,52 @@ fn the_present_state_has_the_rate_of_the_log() {
         }
     }
     assert!(met + 1 >= all, "{met} of {all}");
+}
+
+/// A log of 30 s is one draw of its losses: it may have lost more or less than usual. The range of the present
+/// state therefore covers every loss rate that meets the log, and contains the mean of other runs on the same
+/// path.
+#[test]
+fn the_range_of_the_present_state_contains_the_mean_of_other_runs() {
+    let (mut all, mut within, mut within_seeds) = (0, 0, 0);
+    for (link, rtt, loss, cc) in
+        [(100, 100, 0.1, "reno"), (50, 140, 0.1, "cubic"), (100, 50, 1.0, "cubic"), (130, 20, 2.0, "cubic")]
+    {
+        let path = format!("rate = '{link}mbit'\nrtt = '{rtt}ms'\nqueue = '1bdp'\nloss = '{loss}%'");
+        let (told, flow) = (format!("{link}mbit"), format!("cc = '{cc}'"));
+        let bytes = |seed| Transferred::of(&path, HOST, &flow, seed).json(cc).transfer().bytes().get();
+        let mean = (101..125).map(bytes).sum::<u64>() as f64 / 24.0 * 8.0 / 30.0;
+        for seed in 1..=4 {
+            let fit = diagnosed(&path, (&told, rtt), HOST, &flow, seed).fit.expect("a simulation");
+            let (low, high) = fit.range();
+            let contains =
+                |low: Rate, high: Rate| (low.as_bps() as f64..=high.as_bps() as f64).contains(&mean);
+            println!(
+                "{link} Mbit/s, {loss} %, seed {seed}: {low} to {high}, mean of others {:.2}; {fit}",
+                mean / 1e6
+            );
+            all += 1;
+            within += u32::from(contains(low, high));
+            within_seeds += u32::from(contains(fit.low, fit.high));
+        }
+    }
+    println!("{within} of {all}; percentiles of the seeds alone: {within_seeds}");
+    assert!(10 * within >= 9 * all, "{within} of {all}");
+}
+
+/// A flow that fills a link loses packets in its queue only. The fitted path has no random loss, although the
+/// log counts losses, so the simulation has the rate of the log.
+#[test]
+fn the_losses_of_a_full_link_are_its_own() {
+    let path = "rate = '80mbit'\nrtt = '120ms'\nqueue = '1bdp'";
+    let hosts = "sndbuf = '64MiB'\nrcvbuf = '64MiB'";
+    let diagnosis = diagnosed(path, ("80mbit", 120), hosts, "cc = 'cubic'", 1);
+    let counted = diagnosis.path.loss.expect("a count").events;
+    let (first, fit) = (diagnosis.findings[0].limit, diagnosis.fit.expect("a simulation"));
+    println!("{first:?}, {counted} events, {fit}");
+    assert!(first == Limit::Link && counted > 0, "{first:?} {counted}");
+    let ratio = fit.mean.as_bps() as f64 / fit.log.as_bps() as f64;
+    assert!(fit.met && (0.97..1.03).contains(&ratio), "{fit}");
 }
 
 /// iperf3 ends a test of 30 s some microseconds late. Throughout such a log, the rate of a sender without

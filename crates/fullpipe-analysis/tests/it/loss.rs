@@ -84,3 +84,22 @@ fn events_of_a_loss_based_sender_are_told_apart() {
         }
     }
 }
+
+/// Also where most intervals have no retransmission, some have two losses. A count of lossy intervals alone is
+/// on average a quarter too low.
+#[test]
+fn events_that_share_an_interval_are_counted() {
+    for (line, loss) in [((100, 100, MIB64), 0.1), ((50, 100, MIB64), 0.2)] {
+        let ratios: Vec<f64> = (1..=16)
+            .map(|seed| {
+                let [_, json] = logs(line, loss, "reno", seed, true);
+                let told = json.loss.expect("a loss rate");
+                println!("{line:?} {loss} %, seed {seed}: {told}");
+                told.rate.as_f64() / (loss / 100.0)
+            })
+            .collect();
+        let mean = ratios.iter().sum::<f64>() / ratios.len() as f64;
+        println!("{line:?} {loss} %: mean ratio {mean:.3}");
+        assert!((0.85..1.15).contains(&mean), "{line:?} {loss} %: {ratios:?}");
+    }
+}

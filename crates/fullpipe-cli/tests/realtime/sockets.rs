@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use crate::process::emulated::{allowed, is_disturbed, undisturbed};
-use crate::process::{fullpipe, refusal, signal};
+use crate::process::{folder, fullpipe, has, refusal, signal};
 
 /// A sender and a receiver connected over the loopback device, which stop when this value is dropped.
 struct Transfer {
@@ -185,6 +185,86 @@ fn the_limit_of_a_running_application_is_named() {
             scope.spawn(move || {
                 let named = undisturbed(|| named(path, client, link), |named| named == limit);
                 assert_eq!(named, limit, "{client} over {path:?}");
+            });
+        }
+    });
+}
+
+/// First finding of a diagnosis, and the number of connections to which it applies.
+#[derive(Debug, PartialEq)]
+struct Verdict {
+    limit: String,
+    confidence: String,
+    connections: u64,
+}
+
+impl Verdict {
+    fn of(diagnosis: &str) -> Self {
+        let document: serde_json::Value =
+            serde_json::from_str(diagnosis).unwrap_or_else(|error| panic!("{error}: {diagnosis}"));
+        let first = |key: &str| document["findings"][0][key].as_str().expect("a finding").to_owned();
+        let connections = document["input"]["streams"].as_u64().expect("a number of streams");
+        Self { limit: first("limit"), confidence: first("confidence"), connections }
+    }
+}
+
+/// Three parallel connections of one iperf3 test are recorded in four ways at the same time: by `--pid`, as
+/// dumps of `ss`, as a capture, and as iperf3's text log. The verdict is the same for all four. Three
+/// connections that fill the link share it. Connections that their windows limit are judged alone; a text
+/// log does not show these windows.
+#[test]
+fn three_live_connections_get_one_verdict_in_every_record() {
+    if !has("tcpdump") || !has("iperf3") || !allowed() {
+        return;
+    }
+    let program = env!("CARGO_BIN_EXE_fullpipe");
+    let verdicts = |name: &str, rate: &str, client: &str| {
+        let folder = folder(&format!("three-live-{name}"));
+        let file = |name: &str| folder.join(name).display().to_string();
+        let (sockets, dumps, capture, log) =
+            (file("pid.json"), file("ss.txt"), file("dump.pcap"), file("log.txt"));
+        let script = format!(
+            "tcpdump -i fullpipe0 -s 128 --immediate-mode -U -Z root -w '{capture}' tcp port 5201 2>/dev/null & watch=$!; \
+             sleep 0.5; iperf3 -c 198.18.0.2 -P 3 -t 9 {client} >'{log}' & test=$!; sleep 1; \
+             while sleep 0.1 && kill -0 $test 2>/dev/null; do ss -tmi dst 198.18.0.2; done >'{dumps}' & \
+             {program} diagnose --pid $test --for 6s --link {rate} --json >'{sockets}'; told=$?; \
+             wait $test; kill -INT $watch; wait $watch; exit $told"
+        );
+        let path = ["emu", "--rate", rate, "--rtt", "40ms"];
+        let serve = ["--serve", "iperf3 -s -1 >/dev/null", "--", "sh", "-c", &script];
+        let (code, _, stderr) = fullpipe(&[&path[..], &serve].concat());
+        assert_eq!(code, 0, "{stderr}");
+        let live = std::fs::read_to_string(&sockets).expect("a diagnosis");
+        let recorded = [("ss", &dumps), ("capture", &capture), ("text", &log)].map(|(kind, file)| {
+            let (code, stdout, stderr) =
+                fullpipe(&["diagnose", file, "--link", rate, "--rtt", "40ms", "--json"]);
+            assert_eq!(code, 0, "{kind}: {stderr}");
+            (kind, Verdict::of(&stdout))
+        });
+        let all: Vec<(&str, Verdict)> =
+            [("sockets", Verdict::of(&live))].into_iter().chain(recorded).collect();
+        (all, is_disturbed(&stderr))
+    };
+    let expected = |limit: &str, confidence: &str, connections| Verdict {
+        limit: limit.into(),
+        confidence: confidence.into(),
+        connections,
+    };
+    let cases: [(&str, &str, &str, Verdict, &[&str]); 2] = [
+        ("full", "30mbit", "-C cubic", expected("link", "certain", 3), &["sockets", "ss", "capture", "text"]),
+        ("window", "300mbit", "-C cubic -w 100K", expected("rwnd", "low", 1), &["sockets", "ss", "capture"]),
+    ];
+    thread::scope(|scope| {
+        for (name, rate, client, expected, kinds) in &cases {
+            let verdicts = &verdicts;
+            scope.spawn(move || {
+                let holds = |all: &Vec<(&str, Verdict)>| {
+                    all.iter()
+                        .filter(|(kind, _)| kinds.contains(kind))
+                        .all(|(_, verdict)| verdict == expected)
+                };
+                let all = undisturbed(|| verdicts(name, rate, client), holds);
+                assert!(holds(&all), "{name}: {all:#?}");
             });
         }
     });

@@ -41,8 +41,10 @@ impl What {
 /// capacity from other traffic.
 const MANY: u64 = 10;
 pub(crate) const CHANGE: Change = Change::Connections(MANY);
+/// Pacing leaves room on the link: BBR pauses to measure the RTT, and an application paces a socket. Another
+/// connection uses that room.
 const LIFTS: &[Limit] =
-    &[Limit::Cwnd, Limit::SlowStart, Limit::Rwnd, Limit::Sndbuf, Limit::Cap, Limit::Policer];
+    &[Limit::Cwnd, Limit::SlowStart, Limit::Rwnd, Limit::Sndbuf, Limit::Pacing, Limit::Cap, Limit::Policer];
 const COST: Cost = Cost::Words(
     "memory and a slow start for each connection; other traffic on the path gets \
                                 a lower rate",

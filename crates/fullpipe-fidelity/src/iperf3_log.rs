@@ -1,28 +1,33 @@
 //! The iperf3 log of a run whose sockets were sampled: what `iperf3 -c ... -J` prints on the sending host.
 //!
 //! ```text
-//!   rows of a guest, one moment per report ──► Document ──► JSON ──► diagnosis
+//!   rows of a guest or of the simulator, one moment per report ──► Document ──► JSON or text ──► diagnosis
 //! ```
 //!
 //! A report has only what iperf3 reads from its sockets and counts itself. The path, the receive buffer and
 //! the internal state of a sender do not enter it. RTT variation and reordering are not sampled, so their
-//! keys are zero; no diagnosis reads them.
+//! keys are zero; no diagnosis reads them. The settings are those that iperf3 would need for the first flow:
+//! `-b` for a slow writer, `--fq-rate` for a pacing rate, `-n` for an amount of data. Buffers are those of
+//! the hosts, so `-w` is not used.
 
 use std::collections::BTreeMap;
 
-use fullpipe::iperf3::Params;
 use fullpipe::iperf3::document::{
-    Amount, DataConnection, Document, End, EndReceiver, EndSender, EndStream, Interval, Start,
+    Amount, DataConnection, Document, End, EndReceiver, EndSender, EndStream, Endpoint, Interval, Start,
     StreamInterval, Sum, TcpInterval, TestSettings, TestStart,
 };
-use fullpipe::lab::capture::{FIRST_PORT, LISTEN_PORT};
+use fullpipe::iperf3::{PORT, Params};
+use fullpipe::lab::capture::{FIRST_PORT, LISTEN_PORT, RECEIVER, SENDER};
 use fullpipe::lab::scenario::Scenario;
 use fullpipe::lab::trace::{Row, TcpInfo};
+use fullpipe::lab::workload::Writing;
 use fullpipe::linux::kernel_name;
-use fullpipe::units::{Bytes, Duration, Instant};
+use fullpipe::units::{Bytes, Duration, Instant, Rate};
 
 /// Interval between two reports of iperf3.
 pub const INTERVAL: Duration = Duration::from_secs(1);
+/// Version of iperf3 whose documents these are.
+const VERSION: &str = "iperf 3.17.1";
 /// Numbers of the data connections in a document: iperf3's first one is usually file descriptor 5, and the
 /// others are two apart.
 const FIRST_SOCKET: i32 = 5;
@@ -32,7 +37,7 @@ const SNDBUF_ACTUAL: Bytes = Bytes::new(16_384);
 const RCVBUF_ACTUAL: Bytes = Bytes::new(131_072);
 
 /// Returns the log of a run of `scenario` on hosts with the kernel `release`. `rows` has a row of each flow at
-/// the end of every report, in the order of time; each flow sends as much as it can until the run ends.
+/// the end of every report, in the order of time.
 pub fn document(scenario: &Scenario, release: &str, rows: &[Row]) -> Document {
     let mut written: BTreeMap<u32, Reading> = BTreeMap::new();
     let mut intervals = Vec::new();
@@ -40,7 +45,7 @@ pub fn document(scenario: &Scenario, release: &str, rows: &[Row]) -> Document {
         let streams = moment.iter().map(|row| {
             let reading = written.entry(row.flow).or_default();
             let before = *reading;
-            *reading = before.next(row);
+            *reading = before.next(row, has_amount(scenario, row.flow));
             StreamInterval {
                 socket: socket(row.flow),
                 amount: reading.since(before),
@@ -83,12 +88,16 @@ struct Reading {
 }
 
 impl Reading {
-    fn next(self, row: &Row) -> Self {
+    /// Returns the counters at `row`, which follows these. iperf3 counts a byte when the socket accepts it. An
+    /// amount (`has_amount`) that fits into the send buffer would be written at once, and the log would show no
+    /// time at all, so an amount is counted when it is delivered.
+    fn next(self, row: &Row, has_amount: bool) -> Self {
         let TcpInfo { delivered, inflight, notsent, retransmits, .. } = row.sender;
         // Segments that are marked lost and not yet retransmitted are in none of the three, so the sum may
         // briefly be too small. An application never takes data back.
-        let written = (delivered + inflight + notsent).max(self.written);
-        let read = row.receiver.map_or(self.read, |it| it.received.saturating_sub(it.unread));
+        let accepted = if has_amount { delivered } else { delivered + inflight + notsent };
+        let written = accepted.max(self.written);
+        let read = row.receiver.map_or(written, |it| it.received.saturating_sub(it.unread));
         Self { at: row.at, written, read, retransmits }
     }
 
@@ -99,6 +108,11 @@ impl Reading {
     fn whole(self, bytes: Bytes) -> Amount {
         Amount { start: Instant::ZERO, end: self.at, bytes }
     }
+}
+
+/// Returns whether a flow transfers an amount of data, and ends with it.
+fn has_amount(scenario: &Scenario, flow: u32) -> bool {
+    scenario.flows.get(flow as usize).is_some_and(|flow| flow.bytes.is_some())
 }
 
 const fn socket(flow: u32) -> i32 {
@@ -118,23 +132,36 @@ fn tcp(sender: &TcpInfo, retransmits_before: u64, scenario: &Scenario) -> TcpInt
 
 fn start(scenario: &Scenario, release: &str, mss: Option<Bytes>) -> Start {
     let flows = u16::try_from(scenario.flows.len()).unwrap_or(u16::MAX);
-    let params = Params { time: scenario.duration, parallel: flows.into(), ..Params::default() };
+    let first = scenario.flows.first();
+    let rate = first.and_then(|flow| match flow.workload.writing {
+        Writing::Paced { rate, .. } => Some(rate),
+        _ => None,
+    });
+    let params = Params {
+        time: scenario.duration,
+        parallel: flows.into(),
+        num: first.and_then(|flow| flow.bytes).unwrap_or_default(),
+        rate,
+        fq_rate: first.and_then(|flow| flow.max_pacing_rate),
+        ..Params::default()
+    };
     let connection = |flow: u16| DataConnection {
         socket: socket(flow.into()),
-        local_host: "10.0.0.1".into(),
+        local_host: SENDER.to_string(),
         local_port: FIRST_PORT + flow,
-        remote_host: "10.0.0.2".into(),
+        remote_host: RECEIVER.to_string(),
         remote_port: LISTEN_PORT,
     };
     let test_start = TestStart::of(&params, INTERVAL);
     Start {
         connected: (0..flows).map(connection).collect(),
-        version: concat!("fullpipe ", env!("CARGO_PKG_VERSION")).into(),
-        system_info: format!("Linux guest {release} x86_64"),
+        version: VERSION.into(),
+        system_info: format!("Linux sender {release} #1 SMP x86_64"),
+        connecting_to: Some(Endpoint { host: RECEIVER.to_string(), port: PORT }),
         tcp_mss_default: mss,
         asked: Some(TestSettings {
-            target_bitrate: test_start.target_bitrate,
-            fq_rate: test_start.fqrate,
+            target_bitrate: rate.unwrap_or(Rate::ZERO),
+            fq_rate: params.fq_rate.unwrap_or(Rate::ZERO),
             sock_bufsize: Bytes::ZERO,
             sndbuf_actual: SNDBUF_ACTUAL,
             rcvbuf_actual: RCVBUF_ACTUAL,
