@@ -209,9 +209,10 @@ impl<'s> World<'s> {
         while let Some(number) = self.backward.pop_with(now, |packet, segment| {
             segment.ecn = packet.ecn;
             tap.arrives(now, packet.flow, segment);
-            let memory = self.memory.as_ref().map(|host| &host.memory);
-            self.flows[packet.flow as usize].sender_takes(now, segment, memory);
-            packet.flow as usize
+            let number = packet.flow as usize;
+            let memory = self.memories.get(self.pairs[number]).map(|host| &host.memory);
+            self.flows[number].sender_takes(now, segment, memory);
+            number
         }) {
             self.events += 1;
             self.sender_sends(number, tap);
