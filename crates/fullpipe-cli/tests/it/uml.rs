@@ -115,7 +115,7 @@ fn a_control_of_linux_alone_runs_on_a_guest() {
     let file = experiment("linux-alone", points);
     let (error, hint) = refusal(1, fullpipe(&["run", file.to_str().expect("UTF-8")]));
     assert!(error.ends_with("requires the congestion control 'dctcp', which only Linux has"), "{error}");
-    assert!(hint.starts_with("run it on a kernel: --world uml"), "{hint}");
+    assert!(hint.starts_with("run it on a kernel (--world uml)"), "{hint}");
     let Some(document) = document(&file, &["--world", "uml"]) else { return };
     let run = &document["runs"][0];
     assert_eq!([&run["flows"][0]["cc"], &run["flows"][1]["cc"]], ["dctcp", "westwood"]);

@@ -195,7 +195,7 @@ fn what_cannot_be_gets_one_line_and_a_hint() {
             "no kernel supports socket buffers below 4 KiB",
         ),
         (1, &["--link", "1gbit", "--rtt", "1ms", "--sndbuf", "100B"], "socket buffers below 4 KiB"),
-        (1, &["--link", "1gbit", "--rtt", "1ms", "--rcvbuf", "3GiB"], "socket buffers of 2 GiB and more"),
+        (1, &["--link", "1gbit", "--rtt", "1ms", "--rcvbuf", "3GiB"], "socket buffers of 2 GiB or more"),
         (1, &["--link", "1gbit", "--rtt", "1ms", "--flows", "0"], "0 flows are out of range"),
         (1, &["--link", "1gbit", "--rtt", "1ms", "--mss", "10B"], "segments of 10 B are out of range"),
         (1, &["--link", "1gbit", "--rtt", "1ms", "--queue", "100B"], "a queue of 100 B is out of range"),
