@@ -19,7 +19,7 @@ use std::io::{self, ErrorKind};
 use std::iter::Peekable;
 use std::net::SocketAddrV4;
 use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 
 use fullpipe_lab::outcome::ResponseOutcome;
 use fullpipe_lab::scenario::{FlowSpec, HostSpec, Scenario};
@@ -42,6 +42,11 @@ pub(crate) use sender::send;
 pub use sockets::kernel_name;
 pub(crate) use sockets::{Servers, check_congestion_control, impose, listening};
 use sockets::{connecting, requesting, set_receiver_algorithm};
+
+/// Maximum number of bytes per write: the default block size of iperf3.
+const WRITE: usize = 128 << 10;
+/// What flows send. A constant array would make the program larger by its size.
+static ZEROS: LazyLock<Vec<u8>> = LazyLock::new(|| vec![0; WRITE]);
 
 /// Both ends of a flow, shared by the threads that transfer the flow's data and the thread that samples the
 /// flow.

@@ -16,14 +16,11 @@ use fullpipe_tcp::stack::{ConnId, Cut, IsnClock, Stack, StackConfig};
 use fullpipe_tcp::{Config, Connection, Event};
 use fullpipe_units::{Instant, draw};
 
-use super::{FIRST_PORT, Flow, LISTEN_PORT};
+use super::{FIRST_PORT, Flow, LISTEN_PORT, WRITE, ZEROS};
 use crate::error::Error;
 use crate::stack_loop::{Application, locked};
 use crate::wan::{RECEIVER, SENDER};
 
-/// Maximum number of bytes per write, the same as on kernel sockets.
-const WRITE: usize = 128 << 10;
-static ZEROS: [u8; WRITE] = [0; WRITE];
 /// Number of the random stream for the stack's secret key, so that runs with the same seed have the same
 /// initial sequence numbers.
 const KEY_STREAM: u64 = 0x6b65_7900;

@@ -9,16 +9,12 @@ use fullpipe_lab::workload::Writer;
 use fullpipe_units::{Bytes, Instant};
 use socket2::Socket;
 
-use super::{Flow, LISTEN_PORT, Opener, Servers, accept, again, connect};
+use super::{Flow, LISTEN_PORT, Opener, Servers, WRITE, ZEROS, accept, again, connect};
 use crate::clock::Clock;
 use crate::error::{Doing, Error};
 use crate::poll::{Alarm, Poll, Stop, WaitCondition};
 use crate::sys;
 use crate::wan::RECEIVER;
-
-/// Maximum number of bytes per write to a kernel socket: the default block size of iperf3.
-const WRITE: usize = 128 << 10;
-static ZEROS: [u8; WRITE] = [0; WRITE];
 
 /// Connects each flow without a request at its start time, accepts the other flows on `servers`, and writes
 /// the data of all flows, until `stop` is set.
