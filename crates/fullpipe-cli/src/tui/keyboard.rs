@@ -1,16 +1,26 @@
 //! Waits for key presses.
 
-use std::io;
+use std::io::{self, Read};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-use ratatui::termion::event::Key;
-use ratatui::termion::input::TermRead;
+/// A key that the live view knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Key {
+    Character(char),
+    Escape,
+    /// In raw mode, Ctrl-C arrives as an ordinary key.
+    ControlC,
+    /// The arrows down and right.
+    Next,
+    /// The arrows up and left.
+    Previous,
+}
 
-/// How a wait for a key press ended.
+/// How a wait for key presses ended.
 pub(super) enum Waited {
-    Key(Key),
+    Keys(Vec<Key>),
     /// The time has passed without a key press.
     Nothing,
     /// The terminal was closed.
@@ -18,31 +28,86 @@ pub(super) enum Waited {
 }
 
 /// The keyboard of the terminal. A thread reads it, because a read cannot end at a time.
-pub(super) struct Keyboard(Receiver<io::Result<Key>>);
+pub(super) struct Keyboard(Receiver<Vec<Key>>);
 
 impl Keyboard {
     /// Starts to read the keyboard. The thread ends at the end of the input, or with the process.
     pub(super) fn open() -> io::Result<Self> {
-        let (sender, keys) = mpsc::channel();
+        let (sender, typed) = mpsc::channel();
         let read = move || {
-            for key in io::stdin().keys() {
-                // The view has ended, or the terminal has failed.
-                if sender.send(key).is_err() {
+            let mut bytes = [0; 256];
+            // The input of a terminal that was closed ends, or its read fails with EIO.
+            while let Ok(length @ 1..) = io::stdin().read(&mut bytes) {
+                if sender.send(keys(&bytes[..length])).is_err() {
                     return;
                 }
             }
         };
         thread::Builder::new().name("keyboard".into()).spawn(read)?;
-        Ok(Self(keys))
+        Ok(Self(typed))
     }
 
-    /// Waits at most `time` for a key press.
+    /// Waits at most `time` for key presses.
     pub(super) fn wait(&self, time: Duration) -> Waited {
         match self.0.recv_timeout(time) {
-            Ok(Ok(key)) => Waited::Key(key),
+            Ok(keys) => Waited::Keys(keys),
             Err(RecvTimeoutError::Timeout) => Waited::Nothing,
-            // The input of a terminal that was closed ends, or its read fails with EIO.
-            Ok(Err(_)) | Err(RecvTimeoutError::Disconnected) => Waited::Closed,
+            Err(RecvTimeoutError::Disconnected) => Waited::Closed,
+        }
+    }
+}
+
+/// Returns the keys in the bytes that a terminal sends for one or several key presses. Other keys and mouse events
+/// are omitted. The parser of termion panics at some sequences that a user can paste, for example `ESC[1000~`.
+fn keys(mut typed: &[u8]) -> Vec<Key> {
+    const ESC: u8 = 0x1b;
+    const CONTROL_C: u8 = 0x03;
+    let mut found = Vec::new();
+    while let [first, rest @ ..] = typed {
+        typed = rest;
+        match (first, rest) {
+            // An arrow; `O` instead of `[` in the terminal's application mode. Digits and semicolons state modifiers.
+            (&ESC, [b'[' | b'O', sequence @ ..]) => {
+                let length = sequence.iter().take_while(|byte| !(0x40..=0x7e).contains(*byte)).count();
+                found.extend(match sequence.get(length) {
+                    Some(b'B' | b'C') => Some(Key::Next),
+                    Some(b'A' | b'D') => Some(Key::Previous),
+                    _ => None,
+                });
+                typed = sequence.get(length + 1..).unwrap_or_default();
+            }
+            (&ESC, []) => found.push(Key::Escape),
+            // A key together with Alt.
+            (&ESC, [_, after @ ..]) => typed = after,
+            (&CONTROL_C, _) => found.push(Key::ControlC),
+            (b' '..=b'~', _) => found.push(Key::Character(char::from(*first))),
+            _ => {}
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_found_in_what_a_terminal_sends() {
+        assert_eq!(keys(b"q"), [Key::Character('q')]);
+        assert_eq!(keys(b"\x03"), [Key::ControlC]);
+        assert_eq!(keys(b"\x1b"), [Key::Escape]);
+        assert_eq!(keys(b"\x1b[A\x1b[B\x1bOC\x1bOD"), [Key::Previous, Key::Next, Key::Next, Key::Previous]);
+        assert_eq!(keys(b"\x1b[1;5Bf "), [Key::Next, Key::Character('f'), Key::Character(' ')]);
+    }
+
+    /// F5, Alt-q, a letter with an accent, mouse clicks, a key that does not exist, and sequences that are cut off are
+    /// not keys of the view.
+    #[test]
+    fn other_keys_are_omitted() {
+        for typed in
+            ["\x1b[15~", "\x1bq", "\u{e9}", "\x1b[<0;10;20M", "\x1b[<aM", "\x1b[1000~", "\x1b[", "\x1b[1;"]
+        {
+            assert_eq!(keys(typed.as_bytes()), [], "{typed:?}");
         }
     }
 }

@@ -24,13 +24,12 @@ use fullpipe::classify::SocketFacts;
 use fullpipe::lab::trace::Row;
 use fullpipe::live::{ConcurrentFlows, Live};
 use fullpipe::units::{Duration, Instant};
-use ratatui::termion::event::Key;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH};
 
 use crate::failure::Failure;
 use crate::output;
 use draw::{View, draw};
-use keyboard::{Keyboard, Waited};
+use keyboard::{Key, Keyboard, Waited};
 use picture::{Picture, SocketView};
 use terminal::TakenTerminal;
 
@@ -85,14 +84,13 @@ impl Model {
     fn key(&mut self, key: Key) -> bool {
         let last = self.sockets.len().saturating_sub(1);
         match key {
-            // In raw mode, Ctrl-C arrives as an ordinary key.
-            Key::Char('q') | Key::Esc | Key::Ctrl('c') => return true,
-            Key::Char('f' | ' ') => {
+            Key::Character('q') | Key::Escape | Key::ControlC => return true,
+            Key::Character('f' | ' ') => {
                 self.frozen = if self.frozen.is_some() { None } else { Some(self.live()) };
             }
-            Key::Down | Key::Right => self.choose((self.chosen + 1).min(last)),
-            Key::Up | Key::Left => self.choose(self.chosen.saturating_sub(1)),
-            _ => {}
+            Key::Next => self.choose((self.chosen + 1).min(last)),
+            Key::Previous => self.choose(self.chosen.saturating_sub(1)),
+            Key::Character(_) => {}
         }
         false
     }
@@ -185,8 +183,8 @@ impl Screen {
                 Surface::Terminal { keyboard, .. } => keyboard.wait(slice),
             };
             match waited {
-                Waited::Key(key) => {
-                    if self.model.key(key) {
+                Waited::Keys(keys) => {
+                    if keys.into_iter().any(|key| self.model.key(key)) {
                         return Ok(false);
                     }
                     self.repaint()?;

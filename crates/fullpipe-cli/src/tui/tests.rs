@@ -71,7 +71,7 @@ fn the_binding_bar_is_lit() {
         for part in ["Mbit/s", "cwnd", "RTT 1", "unsent", limit, "q quit"] {
             assert!(text.contains(part), "{part}:\n{text}");
         }
-        assert!(!model.key(Key::Down));
+        assert!(!model.key(Key::Next));
     }
 }
 
@@ -80,14 +80,14 @@ fn the_binding_bar_is_lit() {
 #[test]
 fn freezing_keeps_the_picture() {
     let (last, mut model) = rows_and_model();
-    model.key(Key::Char(' '));
+    model.key(Key::Character(' '));
     let before = model.picture().expect("rows");
     let mut row = last.clone();
     row.at += Duration::from_secs(1);
     model.push(0, "flow 0", true, &row);
     assert_eq!(model.picture(), Some(before.clone()));
     assert!(drawn(&model, 80, 20)[0].contains("FROZEN"));
-    model.key(Key::Char('f'));
+    model.key(Key::Character('f'));
     assert!(model.picture().expect("rows").at > before.at);
 }
 
@@ -95,12 +95,12 @@ fn freezing_keeps_the_picture() {
 fn keys_that_end_the_view() {
     let mut model = Model::new(SocketFacts::default());
     for (key, ends) in [
-        (Key::Char('q'), true),
-        (Key::Ctrl('c'), true),
-        (Key::Esc, true),
-        (Key::Char('c'), false),
-        (Key::Up, false),
-        (Key::Down, false),
+        (Key::Character('q'), true),
+        (Key::ControlC, true),
+        (Key::Escape, true),
+        (Key::Character('c'), false),
+        (Key::Previous, false),
+        (Key::Next, false),
     ] {
         assert_eq!(model.key(key), ends, "{key:?}");
     }
