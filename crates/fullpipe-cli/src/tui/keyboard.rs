@@ -100,13 +100,11 @@ mod tests {
         assert_eq!(keys(b"\x1b[1;5Bf "), [Key::Next, Key::Character('f'), Key::Character(' ')]);
     }
 
-    /// F5, Alt-q, a letter with an accent, mouse clicks, a key that does not exist, and sequences that are cut off are
+    /// F5, Alt-q, a letter with an accent, a mouse click, a key that does not exist, and sequences that are cut off are
     /// not keys of the view.
     #[test]
     fn other_keys_are_omitted() {
-        for typed in
-            ["\x1b[15~", "\x1bq", "\u{e9}", "\x1b[<0;10;20M", "\x1b[<aM", "\x1b[1000~", "\x1b[", "\x1b[1;"]
-        {
+        for typed in ["\x1b[15~", "\x1bq", "\u{e9}", "\x1b[<0;10;20M", "\x1b[1000~", "\x1b[", "\x1b[1;"] {
             assert_eq!(keys(typed.as_bytes()), [], "{typed:?}");
         }
     }
