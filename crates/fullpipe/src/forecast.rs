@@ -26,7 +26,7 @@ use crate::run::now;
 const EMU_OVERHEAD: f64 = 0.7;
 /// Speed of a guest on one core, in data packets per second, and the time in seconds that a guest takes to boot
 /// and to power off.
-const GUEST_SPEED: f64 = 10_000.0;
+const GUEST_SPEED: f64 = 40_000.0;
 const GUEST_BOOT: f64 = 0.5;
 /// Virtual duration of the run that measures the speed of this machine: about 30 000 packets, which take 5 to
 /// 20 ms of real time.
