@@ -5,11 +5,11 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::symlink;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fullpipe_relay::{AllowList, Identity, Kind, ServeObserver, ServeOptions, copy, serve};
 
-use crate::Fixture;
+use crate::{Fixture, wait};
 
 #[test]
 fn a_key_that_is_not_pinned_is_refused() {
@@ -70,6 +70,38 @@ fn peers_that_are_no_client_do_not_disturb_others() {
     assert_eq!(oldest.read(&mut [0; 64]).ok(), Some(0), "a newer connection took its place");
     let source = fixture.source("a", 5);
     fixture.copy(&source, "a").expect("the relay still serves");
+}
+
+/// A peer that proves no key within ten seconds loses its connection, whether it sends nothing or one octet per second.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the kernel's time, not the engine's")]
+fn a_peer_has_ten_seconds_for_its_key() {
+    let fixture = Fixture::new();
+    let begin = Instant::now();
+    let connect = || {
+        let peer = TcpStream::connect(fixture.address).expect("a connection");
+        peer.set_read_timeout(Some(Duration::from_secs(20))).expect("an option");
+        peer
+    };
+    let (mut silent, mut slow) = (connect(), connect());
+    let mut writer = slow.try_clone().expect("a second descriptor");
+    std::thread::spawn(move || {
+        // The header of a TLS record, and the body that it announces.
+        for octet in [0x16, 3, 1, 0x10, 0].into_iter().chain(std::iter::repeat_n(0, 20)) {
+            if writer.write_all(&[octet]).is_err() {
+                return;
+            }
+            wait(1000);
+        }
+    });
+    for peer in [&mut silent, &mut slow] {
+        let ended = peer.read(&mut [0; 64]);
+        let is_closed = ended.as_ref().is_ok_and(|read| *read == 0)
+            || ended.as_ref().is_err_and(|error| error.kind() == ErrorKind::ConnectionReset);
+        assert!(is_closed, "{ended:?}");
+        let after = begin.elapsed();
+        assert!((Duration::from_secs(9)..Duration::from_secs(15)).contains(&after), "{after:?}");
+    }
 }
 
 /// The peer sends the start of a handshake with a message of 60 KiB, split into valid records.
