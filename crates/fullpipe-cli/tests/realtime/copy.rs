@@ -74,9 +74,17 @@ impl Ends {
         fullpipe(&words)
     }
 
+    /// Returns the arguments of a copy from `source` of the relay to `target`.
+    fn fetching(&self, source: &str, target: &str) -> Vec<String> {
+        let source = format!("relay://127.0.0.1:{}/{source}", self.port);
+        let mut words = vec!["copy".to_owned(), source, self.path(target)];
+        words.extend(["--peer".to_owned(), self.relay.clone(), "--key".to_owned(), self.path("client.key")]);
+        words
+    }
+
     /// Asserts that the copied tree equals its source, and that the target contains nothing else.
-    fn compare(&self) {
-        let (sent, placed) = (names(Path::new(&self.path("out"))), names(Path::new(&self.path("in/out"))));
+    fn compare(&self, (source, target): (&str, &str)) {
+        let (sent, placed) = (names(Path::new(&self.path(source))), names(Path::new(&self.path(target))));
         assert_eq!(placed.len(), sent.len(), "nothing is left beside the targets: {placed:?}");
         for (from, to) in sent.iter().zip(&placed) {
             assert_eq!(from.file_name(), to.file_name());
@@ -114,22 +122,38 @@ fn names(folder: &Path) -> Vec<PathBuf> {
     names
 }
 
+/// Direction of a copy.
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    ToRelay,
+    FromRelay,
+}
+
 /// While a large file and `files` small files are copied, the test alternately kills one end and the other,
 /// at a different moment each time. In the end, both trees are equal, and no other file is left.
-fn survives(test: &str, kills: u64, large: usize, files: u64) {
+fn survives(test: &str, kills: u64, large: usize, files: u64, way: Way) {
     let ends = Ends::new(test);
-    fs::create_dir(ends.path("out")).expect("a folder");
-    fs::write(ends.path("out/large"), content(100_000, large)).expect("written");
+    // The folder of the source, the folder of the target, and what contains the target.
+    let (source, target, beside) = match way {
+        Way::ToRelay => ("out", "in/out", "in"),
+        Way::FromRelay => ("in/out", "back/out", "back"),
+    };
+    let arguments = match way {
+        Way::ToRelay => ends.arguments("out", "out"),
+        Way::FromRelay => ends.fetching("out", "back/out"),
+    };
+    fs::create_dir(ends.path(source)).expect("a folder");
+    fs::write(ends.path(&format!("{source}/large")), content(100_000, large)).expect("written");
     for number in 0..files {
         // Files are sent in the order of their names, so half of the small files precede the large one.
         let name = if number.is_multiple_of(2) { "a" } else { "z" };
-        fs::write(ends.path(&format!("out/{name}-{number}")), content(number, 3_000)).expect("written");
+        fs::write(ends.path(&format!("{source}/{name}-{number}")), content(number, 3_000)).expect("written");
     }
     let mut relay = Some(ends.serve());
     let mut finished = 0;
     for number in 0..kills {
         let client = Command::new(crate::PROGRAM)
-            .args(ends.arguments("out", "out"))
+            .args(&arguments)
             .args(["--retry", "0s"])
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -145,17 +169,22 @@ fn survives(test: &str, kills: u64, large: usize, files: u64) {
             relay = Some(ends.serve());
         }
         // After a complete copy, the next copy starts from the beginning.
-        let placed = names(Path::new(&ends.path("in")));
+        let placed = if Path::new(&ends.path(beside)).exists() {
+            names(Path::new(&ends.path(beside)))
+        } else {
+            Vec::new()
+        };
         let is_unfinished = |path: &PathBuf| path.extension().is_some_and(|end| end == "partial");
         if placed.len() as u64 == files + 1 && !placed.iter().any(is_unfinished) {
             finished += 1;
-            ends.compare();
-            fs::remove_dir_all(ends.path("in/out")).expect("removed");
+            ends.compare((source, target));
+            fs::remove_dir_all(ends.path(target)).expect("removed");
         }
     }
     println!("{kills} kills, {finished} copies were complete before the last one");
     let copied = || {
-        let (code, stdout, stderr) = ends.copy("out", "out");
+        let words: Vec<&str> = arguments.iter().map(String::as_str).chain(["--json"]).collect();
+        let (code, stdout, stderr) = fullpipe(&words);
         // The relay may not have noticed yet that the client was killed.
         assert!(code == 0 || stderr.contains("another transfer is writing"), "{stderr}");
         code == 0 && {
@@ -168,27 +197,40 @@ fn survives(test: &str, kills: u64, large: usize, files: u64) {
         }
     };
     assert!(becomes(copied));
-    ends.compare();
+    ends.compare((source, target));
 }
 
 #[test]
 fn after_ten_kills_of_either_end_every_byte_has_arrived() {
-    survives("copy-kills", 10, 64 * MIB, 200);
+    survives("copy-kills", 10, 64 * MIB, 200, Way::ToRelay);
+}
+
+#[test]
+fn a_download_survives_ten_kills_of_either_end() {
+    survives("copy-download-kills", 10, 64 * MIB, 200, Way::FromRelay);
 }
 
 #[test]
 #[ignore = "minutes: cargo test -p fullpipe-cli --features copy --test realtime -- --ignored two_hundred_kills"]
 fn after_two_hundred_kills_of_either_end_every_byte_has_arrived() {
-    survives("copy-many-kills", 200, 512 * MIB, 5000);
+    survives("copy-many-kills", 200, 512 * MIB, 5000, Way::ToRelay);
+}
+
+#[test]
+#[ignore = "minutes: cargo test -p fullpipe-cli --features copy --test realtime -- --ignored download_survives_two_hundred"]
+fn a_download_survives_two_hundred_kills_of_either_end() {
+    survives("copy-many-download-kills", 200, 512 * MIB, 5000, Way::FromRelay);
 }
 
 /// A producer that follows the accepted offset feeds a copy, while the test alternately kills one end and the
 /// other. If the relay is killed, the copy continues by itself; if the copy is killed, it is started again.
-/// The copy never asks again for an accepted byte, and the file contains each byte once.
-fn pipe_survives(test: &str, kills: u64, size: usize) {
+/// The copy never asks again for an accepted byte, and the file contains each byte once. With a spool, the bytes are
+/// accepted before the relay has them.
+fn pipe_survives(test: &str, kills: u64, size: usize, has_spool: bool) {
     let ends = Ends::new(test);
     let content = content(5, size);
     let progress = ends.path("progress");
+    fs::create_dir(ends.path("spool")).expect("a folder");
     let target = format!("relay://127.0.0.1:{}/feed", ends.port);
     let mut relay = Some(ends.serve());
     let (mut stream, mut accepted, mut kill) = (0, 0, 0);
@@ -206,6 +248,9 @@ fn pipe_survives(test: &str, kills: u64, size: usize) {
         ]);
         command.args(["copy", "-", &target, "--peer", &ends.relay, "--key", &ends.path("client.key")]);
         command.args(["--stream", &name, "--progress-fd", "3", "--memory", "4MiB", "--limit", "400mbit"]);
+        if has_spool {
+            command.args(["--spool", &ends.path("spool")]);
+        }
         let mut client = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("it starts");
         let mut input = client.stdin.take().expect("a pipe");
         let mut client = Killed(client);
@@ -218,7 +263,7 @@ fn pipe_survives(test: &str, kills: u64, size: usize) {
         assert!(becomes(|| !offsets().is_empty()), "the first line is the accepted offset");
         let begin = offsets()[0];
         assert!(begin >= accepted, "stream {stream}: {accepted} bytes were accepted, and {begin} now");
-        std::thread::scope(|scope| {
+        let is_complete = std::thread::scope(|scope| {
             let rest = &content[begin as usize..];
             scope.spawn(move || {
                 // The copy may be killed before it has read all data.
@@ -237,12 +282,13 @@ fn pipe_survives(test: &str, kills: u64, size: usize) {
                 kill += 1;
                 let _ = client.0.kill();
             }
-            client.0.wait().expect("it ends");
+            client.0.wait().expect("it ends").success()
         });
         let offsets = offsets();
         assert!(offsets.is_sorted(), "{offsets:?}");
         accepted = offsets.last().copied().unwrap_or(accepted);
-        if accepted == size as u64 {
+        // A copy that is started again sends what a spool has kept.
+        if accepted == size as u64 && (is_complete || !has_spool) {
             assert!(fs::read(ends.path("in/feed")).expect("placed") == content, "stream {stream}");
             (stream, accepted) = (stream + 1, 0);
         }
@@ -254,13 +300,18 @@ fn pipe_survives(test: &str, kills: u64, size: usize) {
 
 #[test]
 fn a_pipe_survives_ten_kills_of_either_end() {
-    pipe_survives("copy-pipe-kills", 10, 48 * MIB);
+    pipe_survives("copy-pipe-kills", 10, 48 * MIB, false);
+}
+
+#[test]
+fn a_spool_survives_ten_kills_of_either_end() {
+    pipe_survives("copy-spool-kills", 10, 48 * MIB, true);
 }
 
 #[test]
 #[ignore = "minutes: cargo test -p fullpipe-cli --features copy --test realtime -- --ignored pipe_survives_two_hundred"]
 fn a_pipe_survives_two_hundred_kills_of_either_end() {
-    pipe_survives("copy-many-pipe-kills", 200, 256 * MIB);
+    pipe_survives("copy-many-pipe-kills", 200, 256 * MIB, false);
 }
 
 /// A script named `ssh` runs the command on this host, as ssh does on another host.
