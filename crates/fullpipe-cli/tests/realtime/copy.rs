@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use fullpipe::units::draw;
 use serde_json::Value;
 
-use crate::process::{becomes, folder, fullpipe, port, refusal};
+use crate::process::{becomes, folder, fullpipe, has, port, refusal};
 
 const MIB: usize = 1 << 20;
 
@@ -375,6 +375,56 @@ fn a_copy_over_ssh_starts_the_other_end() {
     assert!(code == 3 && stderr.contains("ssh other did not start a relay"), "{stderr}");
     let (_, hint) = refusal(1, copy("/nowhere", "me@ny:a"));
     assert_eq!(hint, "install the client of OpenSSH");
+}
+
+/// Returns the local ports of the connections to `port`, and closes those in `killed` as `ss -K` does; `None` if the
+/// kernel or its rights do not permit it.
+fn connections(port: u16, killed: &[u16]) -> Option<Vec<u16>> {
+    let ss = |filter: &[&str]| {
+        let output =
+            Command::new("ss").args(filter).output().ok().filter(|output| output.status.success())?;
+        let text = String::from_utf8(output.stdout).ok()?;
+        let local = |line: &str| line.split_whitespace().nth(2)?.rsplit_once(':')?.1.parse().ok();
+        Some(text.lines().filter_map(local).collect::<Vec<u16>>())
+    };
+    for source in killed {
+        ss(&["-KHtn", "state", "established", "sport", "=", &format!(":{source}")])?;
+    }
+    ss(&["-Htn", "state", "established", "dport", "=", &format!(":{port}")])
+}
+
+/// All connections but one are closed from outside during a copy. It continues over the last one, or connects again if
+/// that one does not carry the messages between both ends.
+#[test]
+fn a_copy_continues_over_its_last_connection() {
+    let ends = Ends::new("copy-last-connection");
+    fs::write(ends.path("large"), content(3, 24 * MIB)).expect("written");
+    let _relay = ends.serve();
+    let mut words = ends.arguments("large", "large");
+    words.extend(["--json", "--limit", "80mbit", "--connections", "4"].map(String::from));
+    let client = Command::new(crate::PROGRAM)
+        .args(&words)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let open = || connections(ends.port, &[]).unwrap_or_default();
+    assert!(becomes(|| open().len() == 4 || !has("ss")));
+    pause(500);
+    let left = connections(ends.port, open().get(1..).unwrap_or_default());
+    let output = client.wait_with_output().expect("it ends");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    assert!(
+        fs::read(ends.path("in/large")).expect("placed") == fs::read(ends.path("large")).expect("a file")
+    );
+    if left.is_none_or(|left| left.len() > 1) {
+        return eprintln!("skipped: connections cannot be closed here");
+    }
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let connections = report["connections"].as_array().expect("connections");
+    let lost = connections.iter().filter(|connection| connection["lost"] == true).count();
+    assert!(report["reconnects"] == 1 || (connections.len(), lost) == (4, 3), "{report}");
 }
 
 /// Linux does not pace the first ten segments of a connection, which have 64 KiB each over loopback.
