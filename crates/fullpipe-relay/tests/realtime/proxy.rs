@@ -38,67 +38,61 @@ impl Proxy {
     }
 
     fn cutting(relay: SocketAddr, cut: Cut, (backwards, closes): (bool, bool)) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = listener.local_addr().expect("an address");
-        thread::spawn(move || {
-            for (number, client) in listener.incoming().enumerate() {
-                let client = client.expect("a connection");
-                let relay = TcpStream::connect(relay).expect("the relay listens");
-                let both = |stream: &TcpStream| stream.try_clone().expect("a second descriptor");
-                let (back, forth) = ((both(&relay), both(&client)), (client, relay));
-                let limit = (number == cut.connection).then_some(cut);
-                thread::spawn(move || forward(back.0, back.1, limit.filter(|_| backwards), closes));
-                thread::spawn(move || forward(forth.0, forth.1, limit.filter(|_| !backwards), closes));
-            }
+        let address = listen(relay, move |number, back, forth| {
+            let limit = (number == cut.connection).then_some(cut);
+            thread::spawn(move || forward(back.0, back.1, limit.filter(|_| backwards), closes));
+            thread::spawn(move || forward(forth.0, forth.1, limit.filter(|_| !backwards), closes));
         });
         Self { address }
     }
 }
 
-/// Starts a proxy to `relay` that forwards at most 64 KiB per `pause_ms` from the relay on each connection, and returns
-/// its address.
-pub(crate) fn slow(relay: SocketAddr, pause_ms: u64) -> SocketAddr {
+/// One direction of a connection: the streams from which and to which its bytes go.
+type Direction = (TcpStream, TcpStream);
+
+/// Starts a proxy to `relay`, and returns its address. For each connection, it calls `carry` with the number of the
+/// connection and with the directions from and to the relay.
+fn listen(relay: SocketAddr, carry: impl Fn(usize, Direction, Direction) + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
     thread::spawn(move || {
-        for client in listener.incoming() {
+        for (number, client) in listener.incoming().enumerate() {
             let client = client.expect("a connection");
             let relay = TcpStream::connect(relay).expect("the relay listens");
             let both = |stream: &TcpStream| stream.try_clone().expect("a second descriptor");
-            let (mut from, mut to) = (both(&relay), both(&client));
-            thread::spawn(move || forward(client, relay, None, true));
-            thread::spawn(move || {
-                let mut buffer = vec![0; 64 << 10];
-                while let Ok(read @ 1..) = from.read(&mut buffer) {
-                    wait(pause_ms);
-                    if to.write_all(&buffer[..read]).is_err() {
-                        break;
-                    }
-                }
-                let _ = to.shutdown(Shutdown::Write);
-            });
+            carry(number, (both(&relay), both(&client)), (client, relay));
         }
     });
     address
 }
 
+/// Starts a proxy to `relay` that forwards at most 64 KiB per `pause_ms` from the relay on each connection, and returns
+/// its address.
+pub(crate) fn slow(relay: SocketAddr, pause_ms: u64) -> SocketAddr {
+    listen(relay, move |_, (mut from, mut to), forth| {
+        thread::spawn(move || forward(forth.0, forth.1, None, true));
+        thread::spawn(move || {
+            let mut buffer = vec![0; 64 << 10];
+            while let Ok(read @ 1..) = from.read(&mut buffer) {
+                wait(pause_ms);
+                if to.write_all(&buffer[..read]).is_err() {
+                    break;
+                }
+            }
+            let _ = to.shutdown(Shutdown::Write);
+        });
+    })
+}
+
 /// Starts a proxy to `relay` that delays each direction by `delay_ms`, and returns its address.
 pub(crate) fn delaying(relay: SocketAddr, delay_ms: u64) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("an address");
-    thread::spawn(move || {
-        for client in listener.incoming() {
-            let client = client.expect("a connection");
-            let relay = TcpStream::connect(relay).expect("the relay listens");
-            for stream in [&client, &relay] {
-                stream.set_nodelay(true).expect("an option");
-            }
-            let both = |stream: &TcpStream| stream.try_clone().expect("a second descriptor");
-            delayed(both(&relay), both(&client), delay_ms);
-            delayed(client, relay, delay_ms);
+    listen(relay, move |_, back, forth| {
+        for stream in [&forth.0, &forth.1] {
+            stream.set_nodelay(true).expect("an option");
         }
-    });
-    address
+        delayed(back.0, back.1, delay_ms);
+        delayed(forth.0, forth.1, delay_ms);
+    })
 }
 
 #[expect(clippy::disallowed_methods, reason = "the kernel's time, not the engine's")]
