@@ -308,8 +308,8 @@ impl Relay {
                 tokio::time::sleep(CHECKS).await;
             }
         };
-        // If the earlier attempt does not end in time, the new transfer is refused, and the client is told
-        // so.
+        // If the earlier attempt does not end in time, the relay refuses the new transfer, with an error to the
+        // client.
         let _ = timeout(FAREWELL, ended).await;
     }
 

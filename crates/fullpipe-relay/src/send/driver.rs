@@ -28,10 +28,10 @@ use crate::{locked, span};
 /// Maximum number of files of more than one block that are announced but not yet placed. Each has an open
 /// file.
 const OPEN: usize = 128;
-/// Maximum number of files and folders that are announced but not yet placed. An announcement needs no reply
-/// before the next one, so many small files are in transit in one round trip. At an RTT of 210 ms, 16 384
-/// files that take three round trips each give 26 000 files per second. Each file needs about 500 bytes of
-/// memory at each end.
+/// Maximum number of files and folders that are announced but not yet placed. The next file is announced
+/// without waiting for a reply, so one round trip carries many small files. A file takes three round trips:
+/// at an RTT of 210 ms, 16 384 files in transit allow 26 000 files per second. Each file needs about 500
+/// bytes of memory at each end.
 const ANNOUNCED: usize = 16_384;
 /// Time for which a producer must have waited before the copy reports it to the user.
 const NOTED: std::time::Duration = std::time::Duration::from_secs(1);
