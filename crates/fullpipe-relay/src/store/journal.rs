@@ -3,8 +3,11 @@
 use std::fmt;
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
 
-use redb::{Database, DatabaseError, ReadableTable, TableDefinition};
+use redb::{Builder, Database, ReadableTable, TableDefinition};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::frame::{PlacedPipe, Source};
@@ -12,6 +15,9 @@ use crate::name::{RelativePath, StreamName};
 
 /// Memory in bytes that the database may use as a cache.
 const CACHE: usize = 4 << 20;
+
+/// Size in bytes of the magic number, with which a file of redb begins.
+const MAGIC_SIZE: usize = 9;
 
 const RECORDS: TableDefinition<&str, &[u8]> = TableDefinition::new("records");
 
@@ -66,20 +72,49 @@ impl fmt::Debug for RedbJournal {
 
 impl RedbJournal {
     /// Opens the journal in `file`, which may be empty. The file is locked until the journal is dropped.
+    ///
+    /// # Errors
+    ///
+    /// The kind is [`io::ErrorKind::ResourceBusy`] if another process uses the journal or has just removed it.
     pub(crate) fn open(file: File) -> io::Result<Self> {
-        let mut builder = Database::builder();
-        // This is the file format that later versions of redb can read.
-        builder.set_cache_size(CACHE).create_with_file_format_v3(true);
-        let database = builder.create_file(file).map_err(|error| match error {
-            DatabaseError::DatabaseAlreadyOpen => {
-                io::Error::new(io::ErrorKind::ResourceBusy, "another process uses the journal of this folder")
-            }
-            error => other(error),
-        })?;
+        let busy =
+            || io::Error::new(io::ErrorKind::ResourceBusy, "another process uses the journal of this folder");
+        // redb takes this lock too. The lock belongs to the open file, so redb gets it although it is taken.
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => return Err(busy()),
+            result => result?,
+        }
+        if file.metadata()?.nlink() == 0 {
+            return Err(busy());
+        }
+        discard_incomplete(&file)?;
+        Self::new(builder().create_file(file).map_err(other)?)
+    }
+
+    fn new(database: Database) -> io::Result<Self> {
         let write = database.begin_write().map_err(other)?;
         write.open_table(RECORDS).map_err(other)?;
         write.commit().map_err(other)?;
         Ok(Self { database })
+    }
+}
+
+fn builder() -> Builder {
+    let mut builder = Database::builder();
+    // This is the file format that later versions of redb can read.
+    builder.set_cache_size(CACHE).create_with_file_format_v3(true);
+    builder
+}
+
+/// Empties the file if a crash interrupted the creation of its database. redb writes the magic number last and
+/// refuses a file without it, so such a file contains no record and would stay unusable.
+fn discard_incomplete(file: &File) -> io::Result<()> {
+    let mut start = [0; MAGIC_SIZE];
+    match file.read_exact_at(&mut start, 0) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => file.set_len(0),
+        Err(error) => Err(error),
+        Ok(()) if start == [0; MAGIC_SIZE] => file.set_len(0),
+        Ok(()) => Ok(()),
     }
 }
 
@@ -132,6 +167,9 @@ impl Journal for RedbJournal {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+    use std::sync::{Arc, Mutex};
+
+    use redb::StorageBackend;
 
     use super::*;
 
@@ -163,5 +201,102 @@ mod tests {
         assert_eq!(journal.get(&target(one)).expect("readable"), None);
         let left = journal.all().expect("readable");
         assert_eq!(left, [(target(two), Record { placing: true, ..record })]);
+    }
+
+    /// One change of the journal's file.
+    #[derive(Clone, Debug)]
+    enum Change {
+        Length(u64),
+        Write(u64, Vec<u8>),
+    }
+
+    impl Change {
+        fn apply(&self, file: &File) {
+            match self {
+                Self::Length(length) => file.set_len(*length).expect("resized"),
+                Self::Write(offset, bytes) => file.write_all_at(bytes, *offset).expect("written"),
+            }
+        }
+    }
+
+    /// A file that records its changes.
+    #[derive(Debug)]
+    struct Recorder {
+        file: File,
+        changes: Arc<Mutex<Vec<Change>>>,
+    }
+
+    impl Recorder {
+        fn change(&self, change: Change) -> io::Result<()> {
+            change.apply(&self.file);
+            self.changes.lock().expect("no panic").push(change);
+            Ok(())
+        }
+    }
+
+    impl StorageBackend for Recorder {
+        fn len(&self) -> io::Result<u64> {
+            Ok(self.file.metadata()?.len())
+        }
+
+        fn read(&self, offset: u64, size: usize) -> io::Result<Vec<u8>> {
+            let mut bytes = vec![0; size];
+            self.file.read_exact_at(&mut bytes, offset).map(|()| bytes)
+        }
+
+        fn set_len(&self, length: u64) -> io::Result<()> {
+            self.change(Change::Length(length))
+        }
+
+        fn sync_data(&self, _: bool) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+            self.change(Change::Write(offset, bytes.to_vec()))
+        }
+    }
+
+    /// A process can be killed after each change of the file, and after the first page of a longer write. The
+    /// next process opens the journal and finds each record that was committed before.
+    #[test]
+    fn a_kill_at_any_moment_leaves_a_journal_that_opens() {
+        let changes = Arc::<Mutex<Vec<Change>>>::default();
+        let file = tempfile::tempfile().expect("a file");
+        let recorder = Recorder { file, changes: Arc::clone(&changes) };
+        let database = builder().create_with_backend(recorder).expect("a database");
+        let journal = RedbJournal::new(database).expect("a journal");
+        let source = Source { size: 5, mtime_ns: -3, inode: 9 };
+        let record = Record { source, inode: None, durable: vec![], placing: false, pipe: None };
+        let target = RelativePath::new(Path::new("a")).expect("a path");
+        journal.put(&target, &record).expect("committed");
+        let committed = changes.lock().expect("no panic").len();
+        drop(journal);
+        let changes = changes.lock().expect("no panic").clone();
+        for kept in 0..=changes.len() {
+            let next = changes.get(kept).and_then(|change| match change {
+                Change::Write(offset, bytes) if bytes.len() > 4096 => {
+                    Some(Change::Write(*offset, bytes[..4096].to_vec()))
+                }
+                Change::Write(..) | Change::Length(_) => None,
+            });
+            for torn in [None, next] {
+                let file = tempfile::NamedTempFile::new().expect("a file");
+                changes[..kept].iter().chain(&torn).for_each(|change| change.apply(file.as_file()));
+                let journal = RedbJournal::open(file.reopen().expect("opened"))
+                    .unwrap_or_else(|error| panic!("after {kept} of {} changes: {error}", changes.len()));
+                let found = journal.get(&target).expect("readable");
+                assert!(kept < committed || found.as_ref() == Some(&record), "after {kept} changes");
+            }
+        }
+    }
+
+    /// A process that has opened the file just before another one removed it must not use it: the records would be
+    /// gone with the process.
+    #[test]
+    fn a_removed_journal_is_refused() {
+        let file = tempfile::tempfile().expect("a file");
+        let error = RedbJournal::open(file).expect_err("the file has no name");
+        assert_eq!(error.kind(), io::ErrorKind::ResourceBusy);
     }
 }
