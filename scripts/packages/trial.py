@@ -210,7 +210,7 @@ IN_ROOT = (
      "COMP_WORDS=(fullpipe dia) COMP_CWORD=1; _fullpipe fullpipe dia fullpipe; echo ${{COMPREPLY[*]}}", "diagnose"),
     ("zsh -fc 'autoload -Uz compinit && compinit -D -u; print $_comps[fullpipe]'", "_fullpipe"),
     ("fullpipe diagnose --example --brief", "\nLadder:"),
-    ("dpkg --remove fullpipe", "fullpipe tune rollback: There is nothing to take back."),
+    ("dpkg --remove fullpipe", "fullpipe tune rollback: There are no changes to revert."),
     ("dpkg --purge fullpipe; ls /usr/bin/fullpipe /var/lib/fullpipe 2>&1 || true", "No such file"),
 )
 
