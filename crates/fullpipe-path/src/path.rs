@@ -146,7 +146,7 @@ impl<T: Clone> Path<T> {
     /// Passes the next packet that has left the path by `now` to `take`. If the path consists of verdict
     /// elements and one hop, the packet is not copied. ECN marks are only in the [`PacketInfo`], because the
     /// path does not read the payload.
-    #[inline]
+    #[inline(always)] // part of a loop over all packets, in another crate
     pub fn pop_with<R>(&mut self, now: Instant, take: impl FnOnce(PacketInfo, &mut T) -> R) -> Option<R> {
         if self.next_event > now {
             return None;

@@ -48,6 +48,7 @@ impl RangeSet {
     }
 
     /// Returns the range of the set that contains `offset`.
+    #[inline]
     pub fn containing(&self, offset: u64) -> Option<(u64, u64)> {
         // Most calls concern the newest range, because it is the range that grows.
         let newest = self.last()?;

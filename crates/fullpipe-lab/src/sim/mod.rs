@@ -190,6 +190,7 @@ impl<'s> World<'s> {
     }
 
     /// Delivers the packets that leave the data direction now to their receivers.
+    #[inline(always)] // runs once per packet; `release` does not optimise across crates by itself
     fn receivers_take(&mut self, tap: &mut impl Tap) {
         let now = self.now;
         while let Some(number) = self.forward.pop_with(now, |packet, segment| {
@@ -204,6 +205,7 @@ impl<'s> World<'s> {
     }
 
     /// Delivers the packets that leave the ACK direction now to their senders.
+    #[inline(always)] // runs once per packet, like `receivers_take`
     fn senders_take(&mut self, tap: &mut impl Tap) {
         let now = self.now;
         while let Some(number) = self.backward.pop_with(now, |packet, segment| {

@@ -108,6 +108,7 @@ impl Sender {
 
     /// Returns whether a writer that waits for the unsent data to fall below its limit can continue. All data
     /// that may leave now has been sent.
+    #[inline]
     fn wakes_writer(&mut self, now: Instant) -> bool {
         let woken = self.queue.on_sent(self.snd_nxt());
         if woken && self.limits.current == SendLimit::Sndbuf {

@@ -319,6 +319,7 @@ impl ReceiveWindow {
 
     /// Grows the receive buffer once per receiver RTT. The application has read `copied` bytes in total,
     /// `unread` bytes remain, and `out_of_order_span` bytes lie between `rcv_nxt` and the highest octet held.
+    #[inline]
     pub(crate) fn on_read(&mut self, now: Instant, copied: u64, unread: u64, out_of_order_span: u64) {
         let Some(rtt) = self.drs.rtt else { return };
         if now.saturating_since(self.drs.since) < rtt {

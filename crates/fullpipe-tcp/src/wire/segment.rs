@@ -175,6 +175,7 @@ impl Segment {
 
     /// Returns the length of the IPv4 and TCP headers in bytes. TCP options are padded to a multiple of four
     /// bytes.
+    #[inline]
     pub fn header_len(&self) -> u32 {
         let timestamps = if self.timestamps.is_some() { 12 } else { 0 };
         let syn = self.syn_options().map_or(0, |syn| {
