@@ -80,8 +80,17 @@ pub struct EmuRun {
 /// Returns an error if the process lacks the privileges, if the kernel does not support a setting of the
 /// scenario, or if a system call fails.
 pub fn run(scenario: &Scenario, options: Options, sink: &mut impl Sink) -> Result<EmuRun, Error> {
-    let mut hosts = Hosts::with_ends(settings::ends(scenario)?, options.datapath, scenario.path.mtu)?;
+    let mut hosts = hosts(scenario, options.datapath)?;
     make(&mut hosts, scenario, Ending::AfterDuration, options, sink, None)
+}
+
+/// Creates hosts with the TCP stacks that the flows of `scenario` require, for [`run_between`].
+///
+/// # Errors
+/// Returns an error if the process lacks the privileges, if the flows require different stacks at the same end, or if
+/// a system call fails.
+pub fn hosts(scenario: &Scenario, datapath: Datapath) -> Result<Hosts, Error> {
+    Hosts::with_ends(settings::ends(scenario)?, datapath, scenario.path.mtu)
 }
 
 /// Runs `scenario` in real time between `hosts`, and ends the run as soon as all flows are complete. The
@@ -93,12 +102,12 @@ pub fn run(scenario: &Scenario, options: Options, sink: &mut impl Sink) -> Resul
 /// up with them; the result shows whether it did ([`Validity`]).
 ///
 /// # Errors
-/// Returns the same errors as [`run`], and an error if a flow requires fullpipe's TCP stack.
+/// Returns the same errors as [`run`], and an error if the flows require other TCP stacks than those of `hosts`.
 pub fn run_between(hosts: &mut Hosts, scenario: &Scenario, sink: &mut impl Sink) -> Result<EmuRun, Error> {
     if settings::ends(scenario)? != hosts.ends() {
         return Err(Error::settings(
             "the flows of a run require TCP stacks that the hosts do not have",
-            "remove stack from the [[flow]]",
+            "create the hosts for a scenario with the same stacks",
         ));
     }
     make(hosts, scenario, Ending::WhenComplete, Options::default(), sink, None)
@@ -122,7 +131,7 @@ pub fn run_captured(
     thread::scope(|scope| {
         // The channel closes when both directions of the link have ended, even after an error.
         scope.spawn(move || noted.iter().for_each(|packet| capture.packet(&packet.captured())));
-        let mut hosts = Hosts::with_ends(settings::ends(scenario)?, options.datapath, scenario.path.mtu)?;
+        let mut hosts = hosts(scenario, options.datapath)?;
         make(&mut hosts, scenario, Ending::AfterDuration, options, sink, Some(note))
     })
 }
@@ -166,12 +175,13 @@ fn make(
     })?;
     let (servers, senders) = wan.sender.run(|| {
         impose(&scenario.host)?;
-        let servers = Servers::all(&scenario.host, &scenario.flows)?;
-        let senders = match ends[0] {
-            End::Ours => BTreeMap::new(),
-            End::Kernel => Opener::Sender.sockets(scenario, 0..flows, first_port)?,
-        };
-        Ok((servers, senders))
+        Ok(match ends[0] {
+            End::Ours => (Servers::default(), BTreeMap::new()),
+            End::Kernel => (
+                Servers::all(&scenario.host, &scenario.flows)?,
+                Opener::Sender.sockets(scenario, 0..flows, first_port)?,
+            ),
+        })
     })?;
     let flows = Flow::all(scenario, &stacks, [senders, receivers], first_port);
     let ours = OurEnds::new(&wan, &stacks, &flows, scenario)?;
@@ -259,7 +269,9 @@ impl<'a> OurEnds<'a> {
         scenario: &'a Scenario,
     ) -> Result<Self, Error> {
         Ok(match ([wan.port(0), wan.port(1)], stacks) {
-            ([Some(port), _], [Some(stack), _]) => Self::Sending(port, stack, Senders::new(flows, scenario)),
+            ([Some(port), _], [Some(stack), _]) => {
+                Self::Sending(port, stack, Senders::new(flows, scenario, &mut locked(stack))?)
+            }
             ([_, Some(port)], [_, Some(stack)]) => {
                 let receivers = Receivers::new(flows, scenario, &mut locked(stack))?;
                 Self::Receiving(port, stack, receivers)

@@ -152,6 +152,12 @@ impl Flow {
         };
         (0..scenario.flows.len()).map(flow).collect()
     }
+
+    /// Returns the number of the flow that is opened from `port`. If there is no such flow, the number is too large.
+    fn of_port(flows: &[Self], port: u16) -> usize {
+        let first = flows.first().map_or(FIRST_PORT, |flow| flow.port);
+        usize::from(port.wrapping_sub(first))
+    }
 }
 
 impl Half {
@@ -249,9 +255,7 @@ fn accept(
         Err(error) => return Err(Error::system("accept a flow", error)),
     };
     socket.set_nonblocking(true).doing("make a socket non-blocking")?;
-    let port = peer.as_socket().map_or(0, |peer| peer.port());
-    let first = flows.first().map_or(FIRST_PORT, |flow| flow.port);
-    let number = usize::from(port.wrapping_sub(first));
+    let number = Flow::of_port(flows, peer.as_socket().map_or(0, |peer| peer.port()));
     if let Some(Half::Kernel(accepted)) = flows.get(number).map(end) {
         poll.watch(socket.as_fd(), number as u64)?;
         let _ = accepted.set(socket);
@@ -297,6 +301,15 @@ mod tests {
         flows[1].start = Duration::from_millis(9);
         let numbers = |opener: Opener| opener.starts(&flows).map(|(_, number)| number).collect::<Vec<_>>();
         assert_eq!((numbers(Opener::Sender), numbers(Opener::Receiver)), (vec![2, 0], vec![3, 1]));
+    }
+
+    /// On fullpipe's stack, the configuration of a connection is that of its listener and contains the seed of the
+    /// flow.
+    #[test]
+    fn flows_on_our_stack_have_a_listener_each() {
+        let ours = FlowSpec { stack: Some(Stack::Fullpipe), ..flow(Algorithm::Surge, Some(200)) };
+        let ports = Servers::ports(&[ours.clone(), ours]);
+        assert_eq!(ports, [LISTEN_PORT, LISTEN_PORT + 1]);
     }
 
     /// Flows with different settings connect to different listeners, because an accepted socket inherits the

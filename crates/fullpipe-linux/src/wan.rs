@@ -148,9 +148,9 @@ impl Hosts {
     /// kernel's default.
     ///
     /// The window is set on a host route to the peer. The host route takes precedence over the subnet route
-    /// that the kernel created for the address.
+    /// that the kernel created for the address. fullpipe's TCP has the window in the configuration of its connections.
     pub(crate) fn set_initcwnd(&mut self, segments: Option<u32>) -> Result<(), Error> {
-        if segments == self.initcwnd {
+        if segments == self.initcwnd || self.ends[0] == End::Ours {
             return Ok(());
         }
         self.initcwnd = segments;
@@ -162,7 +162,10 @@ impl Hosts {
 
     /// Discards the packets that the hosts sent after the path of the previous run had stopped.
     fn discard_packets(&self) -> Result<(), Error> {
-        self.devices.iter().try_for_each(|device| device.link.discard_packets())
+        self.devices.iter().try_for_each(|device| {
+            device.link.discard_packets()?;
+            device.stack.as_ref().map_or(Ok(()), Tun::discard_packets)
+        })
     }
 }
 

@@ -16,7 +16,7 @@ use crate::capture::PcapNg;
 use crate::run::{Attended, Datapath, EmuOptions, Observer, ObserverRelay, TracedRun, note_once, now};
 use crate::trace_spool::RunTrace;
 
-pub(crate) use race::{check_arms, pairs};
+pub(crate) use race::{OwnArms, check_arms, pairs};
 
 impl From<Datapath> for fullpipe_linux::Datapath {
     fn from(datapath: Datapath) -> Self {

@@ -36,12 +36,17 @@ pub(crate) fn one(
     Err(no_linux())
 }
 
-pub(crate) fn check_arms(_: &RacePlan) -> Result<(), Error> {
+/// Congestion controls that only fullpipe's TCP has; none without an emulator.
+#[derive(Clone, Debug)]
+pub(crate) struct OwnArms;
+
+pub(crate) fn check_arms(_: &RacePlan, _: &impl Observer) -> Result<OwnArms, Error> {
     Err(no_linux())
 }
 
 pub(crate) fn pairs<O: Observer>(
     _: &RacePlan,
+    _: &OwnArms,
     _: &[MissingPairs],
     _: &PairRelay<'_, O>,
 ) -> Result<Vec<(usize, Pair)>, Error> {

@@ -100,8 +100,9 @@ pub fn race(plan: &RacePlan, out: Option<&Path>, observer: &impl Observer) -> Re
     })
 }
 
-/// Checks whether the emulator can run `plan`, and acquires the necessary privileges. Every arm
-/// must be a sender that the kernel supports. The function must be called before the process starts a thread.
+/// Checks whether the emulator can run `plan`, and acquires the necessary privileges. The kernel sends for every arm
+/// that it supports; for other arms, fullpipe's TCP sends, which is reported to `observer`. The function must be called
+/// before the process starts a thread.
 ///
 /// ```no_run
 /// use fullpipe::lab::experiment::Experiment;
@@ -116,24 +117,25 @@ pub fn race(plan: &RacePlan, out: Option<&Path>, observer: &impl Observer) -> Re
 /// ```
 ///
 /// # Errors
-/// Returns an error if this system is not Linux, if the process lacks the privileges, if the kernel does not
-/// have the congestion control of an arm, or if the emulator cannot run a cell.
+/// Returns an error if this system is not Linux, if the process lacks the privileges, if the congestion control of an
+/// arm is part of Linux but not of this kernel, or if the emulator cannot run a cell.
 pub fn prepare<'a>(plan: &'a RacePlan, observer: &impl Observer) -> Result<EmulatedRace<'a>, Error> {
     let points = plan.cells().iter().map(|cell| (&cell.point, Datapath::Plain));
     emu::prepare(points, observer)?;
-    emu::check_arms(plan)?;
-    Ok(EmulatedRace { plan })
+    let own = emu::check_arms(plan, observer)?;
+    Ok(EmulatedRace { plan, own })
 }
 
 /// A race that [`prepare`] has checked and prepared for the emulator.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct EmulatedRace<'a> {
     plan: &'a RacePlan,
+    own: emu::OwnArms,
 }
 
 impl EmulatedRace<'_> {
-    /// Runs all pairs of the race between kernel sockets on emulated paths, unless `observer` stops the race
-    /// early. The folder `out` has the same meaning as for [`race`].
+    /// Runs all pairs of the race on emulated paths, unless `observer` stops the race early. The clients are kernel
+    /// sockets. The folder `out` has the same meaning as for [`race`].
     ///
     /// Several downloads are concurrent, on separate paths. If the machine did not keep up with a download,
     /// the download is repeated at most twice.
@@ -141,7 +143,9 @@ impl EmulatedRace<'_> {
     /// # Errors
     /// Returns an error if a run fails, if a stored pair is not readable, or if a file cannot be written.
     pub fn run(self, out: Option<&Path>, observer: &impl Observer) -> Result<RaceReport, Error> {
-        complete(self.plan, EMU, out, observer, |missing, relay| emu::pairs(self.plan, missing, relay))
+        complete(self.plan, EMU, out, observer, |missing, relay| {
+            emu::pairs(self.plan, &self.own, missing, relay)
+        })
     }
 }
 

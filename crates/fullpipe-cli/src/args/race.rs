@@ -32,8 +32,10 @@ the victim loses; the result is the harm of each arm minus that of the --against
 cells: two rates, three queues and five victims; with --full, 510 cells. repeat sets the number of
 runs per cell and arm.
 
-With --world emu, the kernel's senders race in real time, several at once on separate paths. If the
-machine does not keep up during a download, fullpipe repeats the download, at most twice.
+With --world emu, senders race in real time, several at once on separate paths. The clients are
+kernel sockets, and so are the senders that the kernel has; fullpipe's own TCP sends for the other
+arms. If the machine does not keep up during a download, fullpipe repeats the download, at most
+twice.
 
 Exit codes:
   0  done
@@ -45,7 +47,7 @@ Exit codes:
 #[derive(Debug, ClapArgs)]
 #[command(after_help = RACE_EXAMPLE)]
 pub(crate) struct RaceArgs {
-    /// Where to race: in the simulator (sim), or with kernel TCP on emulated paths (emu)
+    /// Where to race: in the simulator (sim), or in real time on emulated paths (emu)
     #[arg(long, value_enum, default_value_t)]
     pub(crate) world: World,
 

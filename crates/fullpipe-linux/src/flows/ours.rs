@@ -1,7 +1,7 @@
 //! Applications of the flows on fullpipe's TCP stack, for all flows at one end of the emulated path.
 //!
 //! These applications behave like the applications on kernel sockets, but use a [`Stack`]. The same workloads
-//! determine what the applications write and read.
+//! determine what the applications write and read. Only the sending applications answer requests.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -14,9 +14,9 @@ use fullpipe_lab::workload::{Reader, Writer};
 use fullpipe_tcp::stack::siphash::Key;
 use fullpipe_tcp::stack::{ConnId, Cut, IsnClock, Stack, StackConfig};
 use fullpipe_tcp::{Config, Connection, Event};
-use fullpipe_units::{Instant, draw};
+use fullpipe_units::{Bytes, Instant, draw};
 
-use super::{FIRST_PORT, Flow, LISTEN_PORT, WRITE, ZEROS};
+use super::{Flow, Half, LISTEN_PORT, Opener, Servers, WRITE, ZEROS};
 use crate::error::Error;
 use crate::stack_loop::{Application, locked};
 use crate::wan::{RECEIVER, SENDER};
@@ -86,11 +86,40 @@ impl Ours {
     }
 }
 
+fn listen(stack: &mut Stack, local: SocketAddr, config: Config, backlog: usize) -> Result<(), Error> {
+    stack
+        .listen(local, config, backlog)
+        .map_err(|error| Error::system("listen", std::io::Error::other(error)))
+}
+
+/// Accepts all connections that wait at `local`, and determines their flows from the ports of the peers. `end` selects
+/// the accepting end of a flow.
+fn accept(
+    stack: &mut Stack,
+    local: SocketAddr,
+    flows: &[Flow],
+    end: fn(&Flow) -> &Half,
+    numbers: &mut BTreeMap<ConnId, usize>,
+) {
+    while let Some(id) = stack.accept(local) {
+        let port = stack.tuple(id).map_or(0, |tuple| tuple.remote.port());
+        let number = Flow::of_port(flows, port);
+        if let Some(ours) = flows.get(number).and_then(|flow| end(flow).ours()) {
+            let _ = ours.id.set(id);
+            numbers.insert(id, number);
+        }
+    }
+}
+
 /// The sending applications of all flows on fullpipe's TCP stack.
 pub(crate) struct Senders<'a> {
     flows: &'a [Flow],
     specs: &'a [FlowSpec],
     writers: Vec<Writer>,
+    /// For each flow, the number of bytes of its request that have not arrived yet; zero without a request.
+    requests: Vec<u64>,
+    /// Addresses at which the flows with a request are accepted.
+    servers: Vec<SocketAddr>,
     numbers: BTreeMap<ConnId, usize>,
     /// Time at which the sending applications stop writing.
     end: Instant,
@@ -99,20 +128,44 @@ pub(crate) struct Senders<'a> {
 }
 
 impl<'a> Senders<'a> {
-    pub(crate) fn new(flows: &'a [Flow], scenario: &'a Scenario) -> Self {
+    /// Starts to listen on `stack` for the flows with a request, because the first SYN may arrive before the loop
+    /// runs.
+    pub(crate) fn new(flows: &'a [Flow], scenario: &'a Scenario, stack: &mut Stack) -> Result<Self, Error> {
         let specs = &scenario.flows;
-        Self {
+        let mut servers = Vec::new();
+        for ((number, spec), port) in specs.iter().enumerate().zip(Servers::ports(specs)) {
+            if Opener::of(spec) == Opener::Receiver {
+                let local = SocketAddr::from((SENDER, port));
+                listen(stack, local, connection(scenario, spec, number, 0), 1)?;
+                servers.push(local);
+            }
+        }
+        Ok(Self {
             flows,
             specs,
             writers: specs.iter().map(|spec| Writer::new(spec.workload.writing, spec.bytes)).collect(),
+            requests: specs.iter().map(|spec| spec.workload.request.map_or(0, Bytes::get)).collect(),
+            servers,
             numbers: BTreeMap::new(),
             end: Instant::ZERO + scenario.duration,
             failed: None,
+        })
+    }
+
+    /// Reads the part of a request that has arrived, and answers the request once it is complete.
+    fn hear_request(&mut self, now: Instant, stack: &mut Stack, number: usize, id: ConnId) {
+        let left = &mut self.requests[number];
+        if *left > 0 {
+            *left -= stack.discard(now, id, *left);
+            self.write(now, stack, number);
         }
     }
 
     fn write(&mut self, now: Instant, stack: &mut Stack, number: usize) {
         let Some(&id) = self.flows[number].sender.ours().and_then(|ours| ours.id.get()) else { return };
+        if self.requests[number] > 0 {
+            return;
+        }
         let writer = &mut self.writers[number];
         loop {
             let mut offered = writer.offers(now);
@@ -135,7 +188,7 @@ impl<'a> Senders<'a> {
 
     fn connect(&mut self, now: Instant, stack: &mut Stack, number: usize) {
         let Some(ours) = self.flows[number].sender.ours() else { return };
-        let local = SocketAddr::from((SENDER, FIRST_PORT + number as u16));
+        let local = SocketAddr::from((SENDER, self.flows[number].port));
         match stack.connect(now, local, SocketAddr::from((RECEIVER, LISTEN_PORT)), ours.config.clone()) {
             Ok(id) => {
                 let _ = ours.id.set(id);
@@ -155,15 +208,19 @@ impl Application for Senders<'_> {
         let mut wakes = Instant::FAR_FUTURE;
         for number in 0..self.specs.len() {
             let start = Instant::ZERO + self.specs[number].start;
-            match begun(&self.flows[number]) {
+            match begun(&self.flows[number]) || Opener::of(&self.specs[number]) == Opener::Receiver {
                 false if start <= now && self.failed.is_none() => self.connect(now, stack, number),
                 false => wakes = wakes.min(start),
                 true => {}
             }
         }
+        for &server in &self.servers {
+            accept(stack, server, self.flows, |flow| &flow.sender, &mut self.numbers);
+        }
         while let Some((id, event)) = stack.poll_event() {
             let Some(&number) = self.numbers.get(&id) else { continue };
             match event {
+                Event::Readable if now < self.end => self.hear_request(now, stack, number, id),
                 Event::Connected | Event::Writable if now < self.end => self.write(now, stack, number),
                 // The receiver has closed the connection, so the receiver has all data and its last ACK has
                 // arrived.
@@ -201,8 +258,7 @@ impl<'a> Receivers<'a> {
     pub(crate) fn new(flows: &'a [Flow], scenario: &Scenario, stack: &mut Stack) -> Result<Self, Error> {
         let local = SocketAddr::from((RECEIVER, LISTEN_PORT));
         let config = connection(scenario, &scenario.flows[0], 0, 1);
-        let listening = stack.listen(local, config, scenario.flows.len());
-        listening.map_err(|error| Error::system("listen", std::io::Error::other(error)))?;
+        listen(stack, local, config, scenario.flows.len())?;
         let reader = |spec: &FlowSpec| Reader::new(spec.workload.reading, Instant::ZERO + spec.start);
         Ok(Self {
             flows,
@@ -232,14 +288,7 @@ impl<'a> Receivers<'a> {
 
 impl Application for Receivers<'_> {
     fn attend(&mut self, now: Instant, stack: &mut Stack) -> Instant {
-        while let Some(id) = stack.accept(self.local) {
-            let port = stack.tuple(id).map_or(0, |tuple| tuple.remote.port());
-            let number = usize::from(port.wrapping_sub(FIRST_PORT));
-            if let Some(ours) = self.flows.get(number).and_then(|flow| flow.receiver.ours()) {
-                let _ = ours.id.set(id);
-                self.numbers.insert(id, number);
-            }
-        }
+        accept(stack, self.local, self.flows, |flow| &flow.receiver, &mut self.numbers);
         while let Some((id, event)) = stack.poll_event() {
             let Some(&number) = self.numbers.get(&id) else { continue };
             self.ended[number] |= event == Event::PeerClosed;

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::AsFd;
 
 use fullpipe_lab::algorithm::FlowAlgorithm;
-use fullpipe_lab::scenario::{FlowSpec, HostSpec};
+use fullpipe_lab::scenario::{FlowSpec, HostSpec, Stack};
 use fullpipe_tcp::buffers::Buffer;
 use fullpipe_tcp::cc::{Algorithm, SlowStart};
 use fullpipe_units::{Bytes, Rate};
@@ -114,13 +114,17 @@ impl Servers {
         &self.0
     }
 
-    /// Returns, for each flow with a request, the port to which its receiver connects.
+    /// Returns, for each flow with a request, the port to which its receiver connects. Each sender on fullpipe's
+    /// stack has a listener of its own.
     pub(crate) fn ports(flows: &[FlowSpec]) -> Vec<u16> {
         let distinct = Self::settings(flows);
-        let listener = |flow: &FlowSpec| {
-            distinct.iter().position(|other| sender_settings(other) == sender_settings(flow))
+        let listener = |(number, flow): (usize, &FlowSpec)| match flow.stack {
+            Some(Stack::Fullpipe) => number,
+            _ => {
+                distinct.iter().position(|other| sender_settings(other) == sender_settings(flow)).unwrap_or(0)
+            }
         };
-        flows.iter().map(|flow| LISTEN_PORT + listener(flow).unwrap_or(0) as u16).collect()
+        flows.iter().enumerate().map(|flow| LISTEN_PORT + listener(flow) as u16).collect()
     }
 
     /// Returns the first flow with a request for each combination of settings.

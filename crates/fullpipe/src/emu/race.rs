@@ -8,18 +8,23 @@
 //! ```
 //!
 //! A download takes a fraction of a second, and creating hosts takes about as long. All downloads of a job therefore
-//! use the same hosts. The path is created anew for each download, from the seed of the pair.
+//! use the same hosts: one pair for the arms that the kernel sends, and one for those that fullpipe's TCP sends. The
+//! client is always the kernel. The path is created anew for each download, from the seed of the pair.
 
 use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::panic::resume_unwind;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use fullpipe_lab::race::{ArmRun, Cell, EMU, Pair, RacePlan};
-use fullpipe_lab::scenario::Scenario;
+use fullpipe_lab::scenario::{Scenario, Stack};
 use fullpipe_lab::trace::NoTrace;
-use fullpipe_linux::emu::{check_congestion_control, run_between};
+use fullpipe_linux::Kind;
+use fullpipe_linux::emu::{check_congestion_control, hosts, run_between};
 use fullpipe_linux::wan::Hosts;
+use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::Duration;
 
 use crate::Error;
@@ -39,32 +44,61 @@ const REPETITIONS: u32 = 2;
 /// Estimated number of round trips of a download, in addition to the transmission time of its bytes.
 const ROUND_TRIPS: u64 = 6;
 
-/// Checks whether this kernel can be the sender of every arm: the kernel must have the congestion control, and the arm
-/// must have no profile. Also checks that every cell has only one connection.
-pub(crate) fn check_arms(plan: &RacePlan) -> Result<(), Error> {
+/// Determines the TCP stack that sends for each arm, and reports the arms of fullpipe's TCP to `observer`. Also checks
+/// that every cell has only one connection.
+///
+/// The kernel sends for an arm unless the arm has a profile, or a congestion control that mainline Linux lacks and this
+/// kernel does, too.
+pub(crate) fn check_arms(plan: &RacePlan, observer: &impl Observer) -> Result<OwnArms, Error> {
     if let Some(cell) = plan.cells().iter().find(|cell| cell.point.scenario.flows.len() > 1) {
         return Err(Error::new(
             format!("cell '{}' has several connections, which only the simulator can race", cell.point.label),
             "remove count, or race in the simulator: --world sim",
         ));
     }
-    plan.arms().iter().try_for_each(|arm| {
-        if arm.profile.is_some() {
-            return Err(Error::new(
-                format!("arm {arm}: the kernel's TCP does not support profiles"),
-                "race in the simulator: --world sim",
-            ));
+    let mut own = OwnArms::default();
+    for &arm in plan.arms() {
+        let why = match check_congestion_control(arm.cc.into()) {
+            _ if arm.profile.is_some() => "the kernel's TCP does not support profiles",
+            Ok(()) => continue,
+            Err(error) if error.kind == Kind::Settings && !is_in_linux(arm.cc) => {
+                own.algorithms.push(arm.cc);
+                "this kernel does not have the congestion control"
+            }
+            Err(error) => return Err(Error::from(error).about(format_args!("arm {arm}"))),
+        };
+        observer.note(&format!("fullpipe's TCP sends for {arm}; {why}"));
+    }
+    Ok(own)
+}
+
+/// Returns whether `cc` is part of mainline Linux, possibly as a module.
+fn is_in_linux(cc: Algorithm) -> bool {
+    !matches!(cc, Algorithm::Bbr3 | Algorithm::Surge)
+}
+
+/// Congestion controls that this kernel lacks, so that fullpipe's TCP sends.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct OwnArms {
+    algorithms: Vec<Algorithm>,
+}
+
+impl OwnArms {
+    /// Returns `scenario` with the TCP stack that sends in it.
+    fn with_sender(&self, scenario: &Scenario) -> Scenario {
+        let mut scenario = scenario.clone();
+        for flow in &mut scenario.flows {
+            let own = flow.profile.is_some() || self.algorithms.iter().any(|&cc| flow.cc == cc);
+            flow.stack = Some(if own { Stack::Fullpipe } else { Stack::Kernel });
         }
-        check_congestion_control(arm.cc).map_err(|error| {
-            let error = Error::from(error);
-            error.about(format_args!("arm {arm}"))
-        })
-    })
+        scenario
+    }
 }
 
 /// Runs the missing pairs; returns each pair with the number of its cell.
 pub(crate) fn pairs<O: Observer>(
     plan: &RacePlan,
+    own: &OwnArms,
     missing: &[MissingPairs],
     relay: &PairRelay<'_, O>,
 ) -> Result<Vec<(usize, Pair)>, Error> {
@@ -73,7 +107,7 @@ pub(crate) fn pairs<O: Observer>(
         let mut made = Vec::new();
         while let Some(job) = schedule.take() {
             let running = Running { schedule: &schedule, job };
-            match run_job(plan, &running.job, relay) {
+            match run_job(plan, own, &running.job, relay) {
                 Ok(pairs) => made.extend(pairs),
                 Err(error) => {
                     // The other lanes finish their jobs, so that their pairs can be stored.
@@ -206,6 +240,7 @@ impl ScheduleState {
 /// Runs the pairs of a job one after the other, unless the observer ends the race early.
 fn run_job<O: Observer>(
     plan: &RacePlan,
+    own: &OwnArms,
     job: &Job,
     relay: &PairRelay<'_, O>,
 ) -> Result<Vec<(usize, Pair)>, Error> {
@@ -215,14 +250,21 @@ fn run_job<O: Observer>(
     if !relay.goes_on() {
         return Ok(made);
     }
-    let mut hosts = Hosts::new(Datapath::Plain.into(), cell.point.scenario.path.mtu)
-        .map_err(|error| about(error.into()))?;
+    let mut hosts_by_stack: HashMap<Option<Stack>, Hosts> = HashMap::new();
     for &seed in &job.seeds {
         if !relay.goes_on() {
             break;
         }
         let scenario = Scenario { seed, ..cell.point.scenario.clone() };
-        let download = |scenario: &Scenario| download(&mut hosts, scenario, relay.observer);
+        let download = |scenario: &Scenario| {
+            let scenario = own.with_sender(scenario);
+            let stack = scenario.flows.first().and_then(|flow| flow.stack);
+            let hosts = match hosts_by_stack.entry(stack) {
+                Entry::Occupied(entry) => entry.into_mut(),
+                Entry::Vacant(entry) => entry.insert(hosts(&scenario, Datapath::Plain.into())?),
+            };
+            download(hosts, &scenario, relay.observer)
+        };
         let pair = plan.run_pair_in(EMU, cell, &scenario, download);
         // An abandoned download fails, and its pair is discarded.
         if relay.observer.abandons() {
