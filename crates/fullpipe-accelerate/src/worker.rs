@@ -182,6 +182,8 @@ struct Worker {
     held: Vec<u64>,
     line: Vec<u8>,
     beats: u64,
+    /// Longest delay of the loop since the last report.
+    delay: Duration,
     next_beat: Instant,
     /// Time at which the worker ends, after the keeper has ordered it or has ended itself.
     ends_at: Option<Instant>,
@@ -221,6 +223,7 @@ impl Worker {
             held: Vec::new(),
             line: Vec::new(),
             beats: 0,
+            delay: Duration::ZERO,
             next_beat: Instant::ZERO,
             ends_at: None,
             started: false,
@@ -572,6 +575,7 @@ impl Worker {
 
 impl Service for Worker {
     fn attend(&mut self, now: Instant, stack: &mut Stack, sockets: &Sockets<'_>) -> Result<Instant, Error> {
+        self.delay = self.delay.max(sockets.delay());
         if !self.started {
             let (before, after) = (WaitCondition::Nothing, WaitCondition::Data);
             sockets.change(self.control.as_fd(), CONTROL, before, after)?;
