@@ -77,9 +77,10 @@ impl Health {
         (self.last_success, self.down) = (Some(now), false);
     }
 
-    /// Records that the server has refused a connection.
-    pub fn failed(&mut self) {
-        self.down = true;
+    /// Records that the server has refused a connection that was begun at `begun`. If the server has accepted another
+    /// one since, it was restarted in the meantime.
+    pub fn failed(&mut self, begun: Instant) {
+        self.down |= self.last_success.is_none_or(|at| at <= begun);
     }
 
     /// Returns whether to start a probe now. `syns_wait` is true if SYNs are waiting for the decision.
@@ -100,10 +101,8 @@ impl Health {
 
     /// Records the outcome of the running probe.
     pub fn probe_ended(&mut self, now: Instant, accepted: bool) {
-        if self.probe.take().is_none() {
-            return;
-        }
-        if accepted { self.succeeded(now) } else { self.failed() }
+        let Some(begun) = self.probe.take() else { return };
+        if accepted { self.succeeded(now) } else { self.failed(begun) }
     }
 
     /// Returns whether the running probe has exceeded its timeout.
@@ -159,7 +158,7 @@ mod tests {
     fn a_server_that_is_down_is_probed_until_it_returns() {
         let mut health = Health::default();
         health.succeeded(at(0));
-        health.failed();
+        health.failed(at(0));
         assert_eq!(health.state(at(10)), State::Down);
         assert!(health.wants_probe(at(10), false));
         health.probe_started(at(10));
@@ -169,6 +168,17 @@ mod tests {
         health.probe_started(at(510));
         health.probe_ended(at(511), true);
         assert_eq!(health.state(at(511)), State::Up);
+    }
+
+    /// The failure of a connection to a server that was restarted in the meantime may be noticed late.
+    #[test]
+    fn a_failure_before_a_success_does_not_count() {
+        let mut health = Health::default();
+        health.succeeded(at(100));
+        health.failed(at(99));
+        assert_eq!(health.state(at(101)), State::Up);
+        health.failed(at(100));
+        assert_eq!(health.state(at(101)), State::Down);
     }
 
     #[test]

@@ -44,7 +44,7 @@ use crate::overload::Overload;
 use crate::preflight::{self, Permissions, Plan};
 use crate::probes::{self, Probes};
 use crate::routes::{NoWay, WayOut, way_out};
-use crate::status::{self, FOLDER, Status, StatusFile};
+use crate::status::{self, FOLDER, Rates, Status, StatusFile};
 use crate::steering::{LEFT_SECONDS, Phase, Steering};
 use crate::users::user;
 use crate::worker::{BEAT, Beat, PathLimits, WorkerSettings};
@@ -162,6 +162,11 @@ struct Keeper<'a> {
     raw: Socket,
     file: StatusFile,
     beat: Beat,
+    /// Report of the worker when the rates were last computed, and the time of this computation.
+    rated: (Beat, Instant),
+    rates: Rates,
+    /// Longest delay of the worker's loop since then, in seconds.
+    delay: f64,
 }
 
 impl<'a> Keeper<'a> {
@@ -226,6 +231,9 @@ impl<'a> Keeper<'a> {
             raw,
             file,
             beat: Beat::default(),
+            rated: (Beat::default(), clock.now()),
+            rates: Rates::default(),
+            delay: 0.0,
         })
     }
 
@@ -356,6 +364,7 @@ impl<'a> Keeper<'a> {
                 Heard::Beat(beat) => {
                     let before = std::mem::replace(&mut self.beat, *beat);
                     self.note_kill_switch(&before);
+                    self.delay = self.delay.max(self.beat.loop_delay);
                     // The counters of a new worker start at zero.
                     let since = |now: u64, before: u64| now.saturating_sub(before);
                     self.overload.heard(
@@ -509,6 +518,9 @@ impl<'a> Keeper<'a> {
             if let Ok(drops) = Drops::read(&self.steering.tun, &self.way.outgoing()) {
                 self.drops[1] = drops;
             }
+            let (before, since) = std::mem::replace(&mut self.rated, (self.beat.clone(), now));
+            let delay = std::mem::take(&mut self.delay);
+            self.rates = Rates::between(&before, &self.beat, now.saturating_since(since), delay);
             self.write_status();
         }
         Ok(())
@@ -678,6 +690,7 @@ impl<'a> Keeper<'a> {
             kernels: self.theirs.len(),
             drops: self.drops[1].since(self.drops[0]).into(),
             limit: self.limit().map(Rate::as_bps),
+            rates: self.rates,
             report: self.beat.clone(),
         };
         // Without this file, the service works, but `status` does not list it.

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use fullpipe_linux::Error;
 use fullpipe_linux::device::Drops;
 use fullpipe_linux::namespace::this_namespace;
-use fullpipe_units::{Bytes, Rate};
+use fullpipe_units::{Bytes, Duration, Rate};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
@@ -62,8 +62,40 @@ pub struct Status {
     /// Maximum rate of all connections together, in bit/s: 98 % of the device speed; null if the speed is not
     /// known.
     pub limit: Option<u64>,
+    /// Rates since the previous status, which is about a second old.
+    pub rates: Rates,
     /// Most recent report of the worker.
     pub report: Beat,
+}
+
+/// Rates of a service over a period, and the longest delay of its worker's loop in this period.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Rates {
+    /// Rate of the data from clients, in bit/s.
+    pub up: u64,
+    /// Rate of the data to clients, in bit/s.
+    pub down: u64,
+    /// Number of connections that were accepted per second.
+    pub accepted: f64,
+    /// Longest time in seconds by which the loop was late.
+    pub loop_delay: f64,
+}
+
+impl Rates {
+    /// Computes the rates between two reports of a worker. The counters of a new worker start at zero.
+    pub(crate) fn between(before: &Beat, after: &Beat, period: Duration, delay: f64) -> Self {
+        if period.is_zero() {
+            return Self { loop_delay: delay, ..Self::default() };
+        }
+        let since = |after: u64, before: u64| after.checked_sub(before).unwrap_or(after);
+        let rate = |after, before| Rate::mean(Bytes::new(since(after, before)), period).as_bps();
+        Self {
+            up: rate(after.bytes_up, before.bytes_up),
+            down: rate(after.bytes_down, before.bytes_down),
+            accepted: since(after.accepted, before.accepted) as f64 / period.as_secs_f64(),
+            loop_delay: delay,
+        }
+    }
 }
 
 /// Packets that the kernel has dropped.
@@ -193,10 +225,12 @@ fn read_folder(folder: &Path) -> Result<Vec<Status>, Error> {
         if !is_running(&path.with_extension(LOCK), status.keeper) {
             continue;
         }
-        // Only the tables of this process's own namespace are visible.
+        // Only the tables of this process's own namespace are visible. nft 1.0.6 may abort while it prints the list of
+        // tables as JSON.
         if status.namespace == own {
-            let tables = nft::query(&["-j", "list", "tables", "netdev"]).ok();
-            status.steered = tables.map(|tables| tables.contains(&format!("\"{}\"", status.table)));
+            let tables = nft::query(&["list", "tables", "netdev"]).ok();
+            let own = format!("table netdev {}", status.table);
+            status.steered = tables.map(|tables| tables.lines().any(|table| table == own));
         }
         found.push(status);
     }
@@ -272,6 +306,7 @@ pub fn render(status: &Status) -> String {
              server"
         ),
         format!("  data         {up} from clients, {down} to clients, {held} in buffers"),
+        render_rates(status.rates),
         format!("  packets      {packets_in} in, {packets_out} out, {refused} refused"),
         format!("  drops        {unread} not read by the worker, {queues} in queues of devices{limit}"),
         format!("  limits       {limits}"),
@@ -281,6 +316,17 @@ pub fn render(status: &Status) -> String {
     .chain([String::new()])
     .collect::<Vec<_>>()
     .join("\n")
+}
+
+/// Formats the rates as one line.
+fn render_rates(rates: Rates) -> String {
+    let [up, down] = [rates.up, rates.down].map(Rate::from_bps);
+    format!(
+        "  rates        {up} from clients, {down} to clients, {:.1} new connections per second; loop at most {:.1} \
+         ms late",
+        rates.accepted,
+        1e3 * rates.loop_delay
+    )
 }
 
 /// Formats the state of the path memory as one line.
@@ -319,6 +365,7 @@ mod tests {
             kernels: 7,
             drops: DroppedPackets { unread: 1, queues: 2 },
             limit: Some(980_000_000),
+            rates: Rates { up: 8_000, down: 96_000_000, accepted: 2.5, loop_delay: 0.0012 },
             report,
         }
     }
@@ -332,6 +379,7 @@ mod tests {
             "steady; table fullpipe_fp0 missing in the kernel; 7 connections",
             "worker restarting",
             "app 75 %, cwnd 25 %",
+            "8 kbit/s from clients, 96 Mbit/s to clients, 2.5 new connections per second; loop at most 1.2 ms late",
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
@@ -360,6 +408,17 @@ mod tests {
         );
         let json = serde_json::to_string(&status).expect("JSON");
         assert_eq!(serde_json::from_str::<Status>(&json).expect("the same"), status);
+    }
+
+    #[test]
+    fn rates_are_those_between_two_reports() {
+        let beat = |bytes: u64| Beat { bytes_down: bytes, accepted: bytes / 1_000, ..Beat::default() };
+        let rates = |before, after| Rates::between(&beat(before), &beat(after), Duration::from_secs(2), 0.5);
+        let expected = Rates { up: 0, down: 8_000, accepted: 1.0, loop_delay: 0.5 };
+        assert_eq!(rates(1_000, 3_000), expected);
+        assert_eq!(rates(9_000, 2_000), expected, "a new worker");
+        let none = Rates::between(&beat(0), &beat(1_000), Duration::ZERO, 0.0);
+        assert_eq!(none, Rates::default());
     }
 
     /// The file of a killed keeper still exists, but no process holds its lock.

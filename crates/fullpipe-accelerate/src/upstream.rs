@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use fullpipe_linux::Readiness;
+use fullpipe_linux::bind::choose_port_when_connecting;
 use rustix::io::Errno;
 use socket2::{Domain, SockAddr, Socket, Type};
 
@@ -33,8 +34,13 @@ impl Sources {
 #[derive(Debug)]
 pub(crate) struct Server {
     socket: Socket,
-    /// Whether the connection attempt is still in progress.
+    /// Whether it is not known yet that the server has accepted the connection.
     connecting: bool,
+    /// Whether something has been written, and whether the kernel sends small writes at once.
+    written: bool,
+    nodelay: bool,
+    /// Whether the direction to the server has ended, but the kernel has not been told.
+    ends: bool,
     /// Readiness that epoll has reported and that reads have not used up.
     readiness: Readiness,
     /// Whether a write has failed because of a reset. The kernel reports the reset only once, and an orderly
@@ -59,11 +65,11 @@ impl Server {
             // From here on, the kernel resets the connection if this process dies. After an orderly end, the
             // server would take an incomplete upload for a complete one.
             socket.set_linger(Some(std::time::Duration::ZERO))?;
-            socket.set_tcp_nodelay(true)?;
             match client {
                 Some(client) => borrow(&socket, client)?,
                 None => {
                     if let Some(source) = sources.next(*address) {
+                        choose_port_when_connecting(socket.as_fd())?;
                         socket.bind(&SockAddr::from(source))?;
                     }
                 }
@@ -72,15 +78,16 @@ impl Server {
         let connecting = match socket.connect(&address) {
             Ok(()) => false,
             // Over loopback, the handshake has already completed, although the call does not report it.
-            Err(error) if error.raw_os_error() == Some(Errno::INPROGRESS.raw_os_error()) => {
-                socket.peer_addr().is_err()
-            }
+            Err(error) if error.raw_os_error() == Some(Errno::INPROGRESS.raw_os_error()) => true,
             Err(error) => return Err(error),
         };
         // When a read of a Unix socket returns fewer bytes than requested, only a message may have ended, and
         // not the data.
         let readiness = Readiness { readable: false, ends: matches!(upstream, Upstream::Unix(_)) };
-        Ok(Self { socket, connecting, readiness, was_reset: false })
+        // Unix sockets do not wait for more data.
+        let nodelay = matches!(upstream, Upstream::Unix(_));
+        let (written, ends) = (false, false);
+        Ok(Self { socket, connecting, written, nodelay, ends, readiness, was_reset: false })
     }
 
     /// Records what epoll has reported about the socket.
@@ -89,9 +96,24 @@ impl Server {
         self.readiness.ends |= change.ends;
     }
 
-    /// Returns whether the server has not accepted the connection yet.
+    /// Returns whether it is not known yet that the server has accepted the connection. The first write, or epoll,
+    /// shows this.
     pub(crate) fn is_connecting(&self) -> bool {
         self.connecting
+    }
+
+    /// Asks the kernel whether the server has accepted the connection.
+    pub(crate) fn has_connected(&mut self) -> bool {
+        self.connecting = self.connecting && self.socket.peer_addr().is_err();
+        !self.connecting
+    }
+
+    /// Ends the direction to the server, if [`End::shutdown`] was called.
+    pub(crate) fn send_end(&mut self) {
+        if std::mem::take(&mut self.ends) {
+            // If the server has reset the connection, the next read reports it.
+            let _ = self.socket.shutdown(Shutdown::Write);
+        }
     }
 
     /// Determines the outcome of the connection attempt, once the socket is ready.
@@ -105,7 +127,8 @@ impl Server {
         }
     }
 
-    /// Closes the connection in an orderly way: the kernel still sends the data that was written.
+    /// Closes the connection in an orderly way: the kernel still sends the data that was written, and the end of both
+    /// directions.
     pub(crate) fn close(self) {
         // If the option cannot be cleared, the server sees a reset instead, but loses no byte that it has
         // already read.
@@ -159,11 +182,17 @@ impl End for Server {
     }
 
     fn write(&mut self, bytes: &[u8]) -> Output {
-        if self.connecting {
-            return Output::Accepted(0);
+        if self.written && !self.nodelay {
+            // The first write never waits for more data, and many connections have only one.
+            self.nodelay = true;
+            let _ = self.socket.set_tcp_nodelay(true);
         }
         match (&self.socket).write(bytes) {
-            Ok(len) => Output::Accepted(len),
+            Ok(len) => {
+                (self.connecting, self.written) = (false, true);
+                Output::Accepted(len)
+            }
+            // While the kernel connects, the error is also EAGAIN.
             Err(error) if is_temporary(&error) => Output::Accepted(0),
             Err(_) => {
                 self.was_reset = true;
@@ -173,8 +202,8 @@ impl End for Server {
     }
 
     fn shutdown(&mut self) {
-        // If the server has reset the connection, the next read reports it.
-        let _ = self.socket.shutdown(Shutdown::Write);
+        // If both directions have ended, closing the socket is sufficient.
+        self.ends = true;
     }
 }
 
@@ -251,7 +280,7 @@ mod tests {
         let upstream = Upstream::Tcp(listener.local_addr().expect("an address"));
         for ends in [false, true] {
             let mut server = Server::open(&upstream, &mut Sources::default(), None).expect("it listens");
-            assert!(!server.is_connecting(), "over loopback, the handshake has ended");
+            assert!(server.has_connected(), "over loopback, the handshake has ended");
             let (mut accepted, _) = listener.accept().expect("a connection");
             accepted.write_all(b"all of it").expect("room");
             drop(accepted);

@@ -71,6 +71,8 @@ const FIRST_CONNECTION: u64 = 2;
 #[derive(Debug)]
 struct Relayed {
     id: ConnId,
+    /// Time at which the connection to the server was begun.
+    begun: Instant,
     server: Server,
     up: Half,
     down: Half,
@@ -180,6 +182,8 @@ struct Worker {
     held: Vec<u64>,
     line: Vec<u8>,
     beats: u64,
+    /// Longest delay of the loop since the last report.
+    delay: Duration,
     next_beat: Instant,
     /// Time at which the worker ends, after the keeper has ordered it or has ended itself.
     ends_at: Option<Instant>,
@@ -219,6 +223,7 @@ impl Worker {
             held: Vec::new(),
             line: Vec::new(),
             beats: 0,
+            delay: Duration::ZERO,
             next_beat: Instant::ZERO,
             ends_at: None,
             started: false,
@@ -240,7 +245,7 @@ impl Worker {
                 ClientAddress::ProxyV2 | ClientAddress::Hidden => None,
             };
             let Ok(server) = Server::open(&self.settings.upstream, &mut self.sources, client) else {
-                self.unreachable();
+                self.unreachable(now);
                 stack.abort(now, id);
                 continue;
             };
@@ -255,6 +260,7 @@ impl Worker {
             self.next_number += 1;
             let relayed = Relayed {
                 id,
+                begun: now,
                 server,
                 up: Half::starting_with(first),
                 down: Half::default(),
@@ -285,9 +291,10 @@ impl Worker {
         self.next_probes = Instant::FAR_FUTURE;
     }
 
-    fn unreachable(&mut self) {
+    /// Records that a connection to the server, begun at `begun`, has failed.
+    fn unreachable(&mut self, begun: Instant) {
         self.beat.unreachable += 1;
-        self.health.failed();
+        self.health.failed(begun);
     }
 
     /// Handles the events of the stack.
@@ -355,7 +362,9 @@ impl Worker {
         number: u64,
     ) -> Result<(), Error> {
         let Some(relayed) = self.relayed.get_mut(&number) else { return Ok(()) };
-        if relayed.server.is_connecting() {
+        let connecting = relayed.server.is_connecting();
+        // The kernel would abort a connection attempt whose direction to the server ends.
+        if connecting && relayed.client_ended && !relayed.server.has_connected() {
             return relayed.watch(sockets, number, Watched::DataAndRoom);
         }
         let id = relayed.id;
@@ -366,6 +375,15 @@ impl Worker {
         let up_now = up.pump(&mut client, server, &mut self.scratch, BURST, true);
         let down_now = down.pump(server, &mut client, &mut self.scratch, BURST, may_read);
         relayed.held_back = !may_read;
+        if connecting && up_now == Progress::SinkReset && server.is_connecting() {
+            let begun = relayed.begun;
+            self.unreachable(begun);
+            self.reset(now, stack, number);
+            return Ok(());
+        }
+        if connecting && !server.is_connecting() {
+            self.health.succeeded(now);
+        }
         match (up_now, down_now) {
             (Progress::Done, Progress::Done) => {
                 if let Some(relayed) = self.remove(number) {
@@ -391,6 +409,7 @@ impl Worker {
         let goes_on = up_now == Progress::GoesOn
             || down_now == Progress::GoesOn
             || (down_now == Progress::WaitsForRoom && may_read && has_room());
+        relayed.server.send_end();
         let full = up_now == Progress::WaitsForRoom;
         relayed.watch(sockets, number, if full { Watched::DataAndRoom } else { Watched::Data })?;
         if goes_on {
@@ -414,7 +433,8 @@ impl Worker {
                     let Some(relayed) = self.relayed.get_mut(&number) else { continue };
                     if relayed.server.is_connecting() {
                         if relayed.server.finish_connecting().is_err() {
-                            self.unreachable();
+                            let begun = relayed.begun;
+                            self.unreachable(begun);
                             self.reset(now, stack, number);
                             continue;
                         }
@@ -555,6 +575,7 @@ impl Worker {
 
 impl Service for Worker {
     fn attend(&mut self, now: Instant, stack: &mut Stack, sockets: &Sockets<'_>) -> Result<Instant, Error> {
+        self.delay = self.delay.max(sockets.delay());
         if !self.started {
             let (before, after) = (WaitCondition::Nothing, WaitCondition::Data);
             sockets.change(self.control.as_fd(), CONTROL, before, after)?;

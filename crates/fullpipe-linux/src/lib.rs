@@ -13,6 +13,7 @@
 //! | [`rights`] | privileges that the process needs, and how it acquires them |
 //! | [`namespace`] | network namespaces that exist no longer than this process |
 //! | `netlink`, [`Tun`] | addresses and devices, in a network namespace or on the host |
+//! | [`bind`] | when the kernel chooses the local port of a socket |
 //! | [`device`] | speed of devices, and drops of their queues |
 //! | [`routing`] | devices, addresses, routes and rules of a network namespace, as data |
 //! | [`ipsec`] | whether a network namespace has IPsec policies |
@@ -38,6 +39,7 @@
 #![cfg(target_os = "linux")]
 
 mod arena;
+pub mod bind;
 mod clock;
 pub mod command;
 pub mod device;

@@ -80,9 +80,16 @@ pub trait Service {
 /// chooses.
 pub struct Sockets<'a> {
     poll: &'a Poll,
+    delay: Duration,
 }
 
 impl Sockets<'_> {
+    /// Returns the time by which this round is late for the time that the loop had set; zero if an event has
+    /// started the round earlier.
+    pub fn delay(&self) -> Duration {
+        self.delay
+    }
+
     /// Returns the numbers of the sockets that are ready or have failed, with their changes.
     pub fn ready(&self) -> impl Iterator<Item = (u64, Readiness)> + '_ {
         self.poll
@@ -235,17 +242,20 @@ fn run_loop(
         report: LoopReport::default(),
     };
     let mut waits_for_room = false;
+    let mut expected = Instant::FAR_FUTURE;
     loop {
         let (more, next) = {
             let mut stack = locked(stack);
             let more = device.read_all(&mut stack, clock)?;
             let now = clock.now();
             stack.handle_timeout(now);
-            let wakes = attend(now, &mut stack, &Sockets { poll: &poll })?;
+            let sockets = Sockets { poll: &poll, delay: now.saturating_since(expected) };
+            let wakes = attend(now, &mut stack, &sockets)?;
             device.write_all(&mut stack, now);
             // Sending may have made a socket writable, in which case the application writes immediately.
             (more || stack.has_events(), wakes.min(stack.poll_timeout()).min(device.free_at(now)))
         };
+        expected = next;
         let blocked = !device.held.is_empty();
         if blocked != waits_for_room {
             let awaited = if blocked { WaitCondition::DataAndRoom } else { WaitCondition::Data };

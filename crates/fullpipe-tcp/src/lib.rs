@@ -44,5 +44,5 @@ pub use conn::{
     reset_for,
 };
 pub use limit::SendLimit;
-pub use tunables::{ProbeTimeout, ReoWnd, Retries, RtoRule, TunableError, Tunables};
+pub use tunables::{Bursts, ProbeTimeout, ReoWnd, Retries, RtoRule, TunableError, Tunables};
 pub use tx::{Piece, Segments, Transmit};

@@ -50,6 +50,24 @@ pub struct Tunables {
     /// Whether a small transmission waits for an ACK that is about to make room for more (TSO deferral,
     /// `tcp_tso_should_defer`). No RFC requires it.
     pub tso_deferral: bool,
+    /// Rule for the bursts of a paced sender.
+    pub bursts: Bursts,
+}
+
+/// Rule for the bursts of a paced sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bursts {
+    /// Linux's rule: a transmission contains about 1 ms of data at the pacing rate, and more on short paths (TSO
+    /// autosizing). A late sender catches up by at most half the time of a transmission.
+    Linux,
+    /// A transmission contains a limited amount of data. A sender that could not send on time sends what it has
+    /// missed.
+    Limited {
+        /// Time that a transmission takes at the pacing rate, at most, unless it contains at most two segments.
+        length: Duration,
+        /// Maximum time for which a sender catches up.
+        missed: Duration,
+    },
 }
 
 /// Rule for the retransmission timeout, excluding back-off.
@@ -131,6 +149,7 @@ impl Tunables {
         lost_retransmission_reduces: false,
         app_limited_without_write: false,
         tso_deferral: true,
+        bursts: Bursts::Linux,
     };
 
     /// Settings of the latest RFCs.

@@ -53,6 +53,9 @@ pub struct Beat {
     pub refused: u64,
     /// Number of ICMP messages about the path MTU that reduced the segment size of a connection.
     pub too_big: u64,
+    /// Longest time in seconds, since the last report, by which the loop was late for a time that it had set: while it
+    /// was busy, or waited for a CPU.
+    pub loop_delay: f64,
     /// Time in seconds for which each limit has blocked the open connections; at most 1000 connections are
     /// included.
     pub limits: BTreeMap<String, f64>,
@@ -153,6 +156,7 @@ impl Worker {
         if beat.health != health {
             beat.health = health.into();
         }
+        beat.loop_delay = std::mem::take(&mut self.delay).as_secs_f64();
         (beat.bytes_up, beat.bytes_down, beat.held) = (up, down, self.pressure.held.get());
         (beat.packets_in, beat.packets_out) = (counters.packets_in, counters.packets_out);
         (beat.syns, beat.refused, beat.too_big) = (counters.syns_in, counters.refused, counters.complaints);

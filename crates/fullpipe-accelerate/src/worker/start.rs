@@ -14,7 +14,7 @@ use fullpipe_tcp::cc::Algorithm;
 use fullpipe_tcp::memory::Memory;
 use fullpipe_tcp::stack::siphash::Key;
 use fullpipe_tcp::stack::{Admission, IsnClock, Stack, StackConfig};
-use fullpipe_tcp::{Config, KeepAlive};
+use fullpipe_tcp::{Bursts, Config, KeepAlive, Tunables};
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 use rustix::process::{Gid, Uid};
 use rustix::thread::{
@@ -35,6 +35,10 @@ const BACKLOG: usize = 4_096;
 const UNSENT: Bytes = Bytes::new(128 << 10);
 const SEND_BUFFER: Bytes = Bytes::from_mib(16);
 const RECEIVE_BUFFER: Bytes = Bytes::from_mib(6);
+/// Time of a burst at the pacing rate. Longer bursts would fill the queues of shallow routers.
+const BURST: Duration = Duration::from_micros(250);
+/// Maximum time for which a connection catches up after the worker has woken up late.
+const MISSED: Duration = Duration::from_millis(1);
 /// Device speed that the launch budget assumes if the speed is not known.
 const ASSUMED_SPEED: Rate = Rate::from_bps(1_000_000_000);
 
@@ -141,6 +145,7 @@ pub(super) fn stack(settings: &WorkerSettings, port: &Port) -> Result<Stack, Err
         // The server has already decided which data it sends together.
         nodelay: true,
         keep_alive: Some(KeepAlive::default()),
+        tunables: Tunables { bursts: Bursts::Limited { length: BURST, missed: MISSED }, ..Tunables::LINUX },
         ..Config::default()
     };
     if let Some(limits) = settings.paths {

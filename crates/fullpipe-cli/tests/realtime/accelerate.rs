@@ -15,6 +15,7 @@ mod flood;
 mod path_mtu;
 mod peers;
 mod refusals;
+mod rules;
 mod scene;
 mod speed;
 mod tools;
@@ -231,7 +232,8 @@ fn the_guide_works() {
     // The status is at most one second old.
     wait_for("the connection is counted", || {
         let status = run(&scene.server, status);
-        (status.contains("steering     steady") && status.contains(" 1 accepted")).then_some(())
+        let has_rates = status.contains("new connections per second; loop at most");
+        (status.contains("steering     steady") && status.contains(" 1 accepted") && has_rates).then_some(())
     });
 }
 
@@ -286,6 +288,13 @@ fn a_check_names_the_objections() {
         assert_eq!(code, Some(expected_code), "{text}");
         assert!(text.contains(expected), "{text}");
     }
+    // Without privileges, the check lists what only root can examine.
+    let mut arguments = vec!["--reuid", "65534", "--clear-groups", PROGRAM, "accelerate", "--listen"];
+    arguments.extend(["203.0.113.5:80", "--upstream", UPSTREAM, "--client-address", "hidden", "--check"]);
+    let said = inside(&scene.server, "setpriv", &arguments);
+    let text = String::from_utf8(said.stdout).expect("UTF-8");
+    assert!(text.contains("TUN device fp0"), "{text}{}", String::from_utf8_lossy(&said.stderr));
+    assert!(text.contains("Not examined, because this requires root:"), "{text}");
     for undo in ["nft delete table ip f", "nft delete table ip g", "ip rule delete pref 100"] {
         let words: Vec<&str> = undo.split(' ').collect();
         assert!(inside(&scene.server, words[0], &words[1..]).status.success(), "{undo}");

@@ -2,6 +2,7 @@
 
 use fullpipe_units::{Duration, Rate};
 
+use crate::Bursts;
 use crate::cc::{self, Context, Control, Pacing, SendQuantum};
 
 /// Limits on the next transmission of new data; all amounts are in bytes.
@@ -53,6 +54,15 @@ pub(crate) struct Release {
     pub(crate) quantum: u64,
 }
 
+/// Limits of the release parameters that come from the configuration.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReleaseLimits {
+    /// Maximum pacing rate.
+    pub(crate) rate: Option<Rate>,
+    /// Rule for the quantum of a paced sender.
+    pub(crate) bursts: Bursts,
+}
+
 /// Inputs of a [`Release`] other than the congestion control decision; their values date from the time of
 /// that decision.
 #[derive(Clone, Copy, Debug)]
@@ -68,24 +78,32 @@ impl Basis {
         Self { srtt: cx.srtt, min_rtt: cx.min_rtt, flight_size: cx.flight_size, mss: cx.mss }
     }
 
-    /// Returns the release parameters of `control`. The rate is limited to `max_pacing_rate`.
-    pub(crate) fn release(&self, control: &Control, max_pacing_rate: Option<Rate>) -> Release {
+    /// Returns the release parameters of `control` within `limits`.
+    pub(crate) fn release(&self, control: &Control, limits: ReleaseLimits) -> Release {
         let decided = pacing_rate(control, self);
-        let rate = match max_pacing_rate {
+        let rate = match limits.rate {
             Some(most) => Some(decided.map_or(most, |rate| rate.min(most))),
             None => decided,
         };
-        Release { rate, quantum: quantum(control, rate, self) }
+        let quantum = quantum(control, rate, self);
+        match (limits.bursts, rate) {
+            (Bursts::Limited { length, .. }, Some(rate)) => {
+                let most =
+                    rate.as_bytes_per_sec().saturating_mul(length.as_micros()) / 1_000_000 / self.mss.max(1);
+                Release { rate: Some(rate), quantum: quantum.min(most.max(2) * self.mss) }
+            }
+            _ => Release { rate, quantum },
+        }
     }
 
     /// Returns the send quantum. For a transmission of `len` bytes that fits into the minimum quantum of the
     /// decision, as is usual, returns that minimum, which needs no division.
-    pub(crate) fn quantum_for(&self, len: u64, control: &Control, max_pacing_rate: Option<Rate>) -> u64 {
+    pub(crate) fn quantum_for(&self, len: u64, control: &Control, limits: ReleaseLimits) -> u64 {
         let least = match control.send_quantum {
             SendQuantum::Bytes(bytes) => bytes.max(self.mss),
             SendQuantum::FromRate { min_segments } => min_segments * self.mss,
         };
-        if len <= least { least } else { self.release(control, max_pacing_rate).quantum }
+        if len <= least { least } else { self.release(control, limits).quantum }
     }
 }
 
@@ -143,6 +161,32 @@ mod tests {
         last: false,
     };
 
+    /// Returns the decision of a controller that paces at a rate in Mbit/s.
+    fn paced(mbps: u64, cwnd: u64, send_quantum: SendQuantum) -> Control {
+        Control {
+            cwnd,
+            ssthresh: u64::MAX,
+            pacing: Pacing::Rate(Rate::from_bps(mbps * 1_000_000)),
+            send_quantum,
+            recovery: cc::Recovery::Prr,
+            mark_app_limited: false,
+            repair: cc::Repair::NONE,
+        }
+    }
+
+    /// With limited bursts, a transmission takes at most the given time at the pacing rate, unless it contains at most
+    /// two segments.
+    #[test]
+    fn a_burst_is_limited() {
+        let length = Duration::from_micros(250);
+        let limits = ReleaseLimits { rate: None, bursts: Bursts::Limited { length, missed: length } };
+        let basis = Basis { srtt: None, min_rtt: None, flight_size: 0, mss: 1_000 };
+        for (megabits, quantum) in [(1, 2_000), (100, 3_000), (800, 25_000), (10_000, 65_000)] {
+            let control = paced(megabits, 1 << 20, SendQuantum::FromRate { min_segments: 2 });
+            assert_eq!(basis.release(&control, limits).quantum, quantum, "{megabits} Mbit/s");
+        }
+    }
+
     #[test]
     fn transmissions_are_whole_segments() {
         assert_eq!(next_length(ROOM, 1448), 69 * 1448);
@@ -156,16 +200,12 @@ mod tests {
     fn a_short_transmission_needs_no_exact_quantum() {
         for (mbps, cwnd) in [(1, 14_480), (100, 600_000), (10_000, 1 << 30)] {
             for send_quantum in [SendQuantum::Bytes(40_000), SendQuantum::FromRate { min_segments: 2 }] {
-                let pacing = Pacing::Rate(Rate::from_bps(mbps * 1_000_000));
-                let (recovery, mark_app_limited) = (crate::cc::Recovery::Prr, false);
-                let ssthresh = u64::MAX;
-                let repair = crate::cc::Repair::NONE;
-                let control =
-                    Control { cwnd, ssthresh, pacing, send_quantum, recovery, mark_app_limited, repair };
+                let control = paced(mbps, cwnd, send_quantum);
+                let limits = ReleaseLimits { rate: None, bursts: Bursts::Linux };
                 let basis = Basis { srtt: None, min_rtt: None, flight_size: cwnd, mss: 1448 };
-                let quantum = basis.release(&control, None).quantum;
+                let quantum = basis.release(&control, limits).quantum;
                 for len in (0..70_000).step_by(724) {
-                    assert_eq!(len.min(basis.quantum_for(len, &control, None)), len.min(quantum));
+                    assert_eq!(len.min(basis.quantum_for(len, &control, limits)), len.min(quantum));
                 }
             }
         }

@@ -1,9 +1,10 @@
 //! Pacer: releases transmissions at a given rate.
 //!
 //! Each transmission postpones the next one by `length / rate`. A delayed sender may catch up by at most half
-//! an interval, so that idle time does not lead to a burst.
+//! an interval, so that idle time does not lead to a burst. A sender that only the pacer has delayed may catch up
+//! by more ([`Bursts`](crate::Bursts)).
 
-use fullpipe_units::{Bytes, Instant, Rate};
+use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
 /// Number of segments at the start of a connection that are not paced, because the initial window leaves at
 /// once.
@@ -23,8 +24,15 @@ impl Pacer {
     }
 
     /// Records that `len` payload bytes left in `segments` segments at `now`, paced at `rate` if a rate is
-    /// set.
-    pub(crate) fn on_send(&mut self, now: Instant, len: u64, segments: u64, rate: Option<Rate>) {
+    /// set. With `missed`, the sender catches up by at most this time, instead of half an interval.
+    pub(crate) fn on_send(
+        &mut self,
+        now: Instant,
+        len: u64,
+        segments: u64,
+        rate: Option<Rate>,
+        missed: Option<Duration>,
+    ) {
         let paced = self.segments >= UNPACED_SEGMENTS;
         self.segments += segments;
         let late = now.saturating_since(self.next_departure);
@@ -35,13 +43,16 @@ impl Pacer {
             && !rate.is_zero()
         {
             let interval = rate.time_for(Bytes::new(len));
-            self.next_departure += interval - late.min(interval / 2);
+            let made_up = late.min(missed.unwrap_or(interval / 2));
+            // The next departure is in the past as long as the sender has not caught up.
+            let due = self.next_departure + interval;
+            self.next_departure = Instant::from_nanos(due.as_nanos() - made_up.as_nanos());
         }
     }
 
     /// Returns the time from `now` until the next transmission may leave.
     #[cfg(test)]
-    fn wait(&self, now: Instant) -> fullpipe_units::Duration {
+    fn wait(&self, now: Instant) -> Duration {
         self.next_departure.saturating_since(now)
     }
 }
@@ -49,7 +60,6 @@ impl Pacer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fullpipe_units::Duration;
 
     const RATE: Rate = Rate::from_bps(12_000_000);
 
@@ -63,7 +73,7 @@ mod tests {
         let mut pacer = warm();
         for i in 0..1000 {
             assert_eq!(pacer.next_departure(), Instant::ZERO + Duration::from_millis(i));
-            pacer.on_send(pacer.next_departure(), 1500, 1, Some(RATE));
+            pacer.on_send(pacer.next_departure(), 1500, 1, Some(RATE), None);
         }
     }
 
@@ -72,11 +82,11 @@ mod tests {
     #[test]
     fn a_new_rate_counts_from_the_next_packet() {
         let mut pacer = warm();
-        pacer.on_send(Instant::ZERO, 1500, 1, Some(RATE));
+        pacer.on_send(Instant::ZERO, 1500, 1, Some(RATE), None);
         assert_eq!(pacer.wait(Instant::ZERO), Duration::from_millis(1));
-        pacer.on_send(pacer.next_departure(), 1500, 1, Some(Rate::from_bps(3_000_000)));
+        pacer.on_send(pacer.next_departure(), 1500, 1, Some(Rate::from_bps(3_000_000)), None);
         assert_eq!(pacer.wait(Instant::ZERO), Duration::from_millis(5));
-        pacer.on_send(pacer.next_departure(), 1500, 1, Some(RATE));
+        pacer.on_send(pacer.next_departure(), 1500, 1, Some(RATE), None);
         assert_eq!(pacer.wait(Instant::ZERO), Duration::from_millis(6));
     }
 
@@ -85,20 +95,36 @@ mod tests {
     fn idle_time_is_not_saved_up() {
         let mut pacer = warm();
         let now = Instant::ZERO + Duration::from_secs(10);
-        pacer.on_send(now, 1500, 1, Some(RATE));
+        pacer.on_send(now, 1500, 1, Some(RATE), None);
         assert_eq!(pacer.wait(now), Duration::from_micros(500));
-        pacer.on_send(pacer.next_departure(), 1500, 1, Some(RATE));
+        pacer.on_send(pacer.next_departure(), 1500, 1, Some(RATE), None);
         assert_eq!(pacer.wait(now), Duration::from_micros(1500));
+    }
+
+    /// A sender that wakes up late sends what it has missed, but at most the given time of it.
+    #[test]
+    fn a_late_sender_catches_up() {
+        let most = Some(Duration::from_millis(4));
+        for (late, packets) in [(0, 1), (3, 4), (4, 5), (50, 5)] {
+            let mut pacer = warm();
+            let now = Instant::ZERO + Duration::from_millis(late);
+            let mut sent = 0;
+            while pacer.next_departure() <= now {
+                pacer.on_send(now, 1500, 1, Some(RATE), most);
+                sent += 1;
+            }
+            assert_eq!((sent, pacer.wait(now)), (packets, Duration::from_millis(1)), "{late} ms late");
+        }
     }
 
     #[test]
     fn the_initial_window_leaves_at_once() {
         let mut pacer = Pacer::default();
         for _ in 0..10 {
-            pacer.on_send(Instant::ZERO, 1448, 1, Some(RATE));
+            pacer.on_send(Instant::ZERO, 1448, 1, Some(RATE), None);
             assert_eq!(pacer.next_departure(), Instant::ZERO);
         }
-        pacer.on_send(Instant::ZERO, 1448, 1, Some(RATE));
+        pacer.on_send(Instant::ZERO, 1448, 1, Some(RATE), None);
         assert!(pacer.next_departure() > Instant::ZERO);
     }
 }

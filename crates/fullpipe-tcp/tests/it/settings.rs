@@ -1,13 +1,14 @@
 //! Random settings of a connection within their ranges.
 
 use fullpipe_tcp::cc::Launch;
-use fullpipe_tcp::{ProbeTimeout, ReoWnd, Retries, RtoRule, Tunables};
+use fullpipe_tcp::{Bursts, ProbeTimeout, ReoWnd, Retries, RtoRule, Tunables};
 use fullpipe_units::{Duration, Rate, draw};
 
 /// Returns tunables that `seed` selects, each from its whole range.
 pub(crate) fn any_tunables(seed: u64) -> Tunables {
     let pick = |what: u64, least: u64, most: u64| least + draw(seed, 6, what) % (most - least + 1);
     let ms = |what: u64, least: u64, most: u64| Duration::from_millis(pick(what, least, most));
+    let us = |what: u64, least: u64, most: u64| Duration::from_micros(pick(what, least, most));
     let count = |what: u64, least: u64, most: u64| pick(what, least, most) as u32;
     let either = |what: u64| pick(what, 0, 1) == 1;
     let floor = ms(0, 10, 1_000);
@@ -36,6 +37,10 @@ pub(crate) fn any_tunables(seed: u64) -> Tunables {
         lost_retransmission_reduces: either(18),
         app_limited_without_write: either(19),
         tso_deferral: either(20),
+        bursts: match either(21) {
+            true => Bursts::Linux,
+            false => Bursts::Limited { length: us(22, 50, 2_000), missed: us(23, 0, 5_000) },
+        },
     };
     tunables.check().expect("within the ranges");
     tunables

@@ -224,6 +224,35 @@ fn kill_during(name: &str, size: LoadSize) {
     drop(service);
 }
 
+/// A connection that the kernel accepts between the death of the worker and its restart stays with the kernel, and
+/// every byte of its download arrives.
+#[test]
+fn a_connection_begun_before_a_restart_stays_with_the_kernel() {
+    if !can_run() {
+        return;
+    }
+    let host = Host::new("accelerate-between");
+    let mut service = host.accelerate();
+    let kernels = || host.fallback.seen.accepted.load(Relaxed);
+    let mut stream = wait_for("a connection of the kernel", || {
+        assert!(host.is_ours());
+        let before = kernels();
+        signal("-KILL", &[service.worker]);
+        let stream = peers::connect(&host.scene.client, host.listen, AT_ONCE).expect("a connection");
+        let mut stream = peers::converse(stream).expect("room");
+        peers::request(&mut stream, 100_000).expect("the first bytes");
+        let begun = kernels() == before + 1;
+        service.worker = host.scene.worker(&service.keeper, service.worker);
+        begun.then_some(stream)
+    });
+    assert!(host.is_ours());
+    for _ in 0..20 {
+        peers::request(&mut stream, 1_000_000).expect("the download continues");
+        sleep(Duration::from_millis(20));
+    }
+    assert_eq!(host.scene.status(&service.keeper).expect("a service")["kernels"], 1);
+}
+
 /// A worker that is stopped for 3 s loses no connections. In the meantime, the kernel handles new
 /// connections.
 #[test]

@@ -121,6 +121,11 @@ impl Server {
         Self::with(namespace, address, Arc::default())
     }
 
+    /// Selects the kernel's congestion control for new connections.
+    pub(super) fn use_congestion_control(&self, name: &str) -> io::Result<()> {
+        Ok(rustix::net::sockopt::set_tcp_congestion(&self.listener, name)?)
+    }
+
     /// Starts a server that continues the counters in `seen`.
     pub(super) fn with(namespace: &Namespace, address: &str, seen: Arc<Seen>) -> Self {
         let bind = || Ok(TcpListener::bind(address).expect("a free port"));

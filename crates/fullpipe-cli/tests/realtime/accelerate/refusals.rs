@@ -64,6 +64,20 @@ fn a_start_that_is_refused_changes_nothing() {
             "5.12",
         );
     }
+    // The worker's packets would bypass IPsec and VRFs. Some kernels have neither.
+    for (add, remove, why) in [
+        (
+            "xfrm policy add dir out src 203.0.113.5 dst 203.0.113.99 tmpl proto esp mode transport",
+            "xfrm policy flush",
+            "this host has IPsec policies",
+        ),
+        ("link add blue up type vrf table 10", "link delete blue", "blue is a VRF"),
+    ] {
+        if inside(&scene.server, "ip", &add.split(' ').collect::<Vec<_>>()).status.success() {
+            refused(&[], &usual, 1, why, "--check");
+            assert!(inside(&scene.server, "ip", &remove.split(' ').collect::<Vec<_>>()).status.success());
+        }
+    }
     let rules = "add table ip f; add chain ip f i { type filter hook input priority 0; }; \
                  add rule ip f i tcp dport 9000 numgen random mod 2 0 drop";
     assert!(inside(&scene.server, "nft", &[rules]).status.success());

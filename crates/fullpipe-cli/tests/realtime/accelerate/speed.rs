@@ -1,6 +1,5 @@
 //! Measures the rate of one bulk connection per core of the worker. BENCHMARKS.md contains the results.
 
-use std::fs;
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -34,13 +33,13 @@ fn bulk_rate() {
     }
     let scene = Scene::new("accelerate-speed", false);
     let listen = SocketAddr::new(scene.address(), PORT);
-    let _servers = [Server::new(&scene.server, &listen.to_string()), Server::new(&scene.server, UPSTREAM)];
+    let addresses = [listen.to_string(), UPSTREAM.to_owned()];
+    let [kernel, _server] = addresses.map(|address| Server::new(&scene.server, &address));
     let gigabits = BYTES as f64 * 8e-9;
     let gigabytes = BYTES as f64 * 1e-9;
     for cc in ["bbr", "cubic"] {
-        let set = || Ok(fs::write("/proc/sys/net/ipv4/tcp_congestion_control", cc));
-        if scene.server.run(set).expect("a namespace").is_err() {
-            println!("the kernel does not permit {cc} in a namespace (tcp_allowed_congestion_control)");
+        if let Err(error) = kernel.use_congestion_control(cc) {
+            println!("the kernel has no {cc}: {error}");
             continue;
         }
         let host = cpu_of_host();

@@ -1,12 +1,12 @@
 //! Interface between the sending half and congestion control: input to the controller, and execution of its
 //! decision.
 
-use fullpipe_units::{Instant, Rate};
+use fullpipe_units::Instant;
 
 use super::{Phase, Sender};
 use crate::SendLimit;
 use crate::cc::{Assessment, CongestionControl, Context, Control, Pacing, Recovery, Signal, Status};
-use crate::tx::build::{Basis, Release};
+use crate::tx::build::{Basis, Release, ReleaseLimits};
 
 /// The congestion controller, its decision, and the release parameters derived from the decision.
 #[derive(Debug)]
@@ -55,16 +55,16 @@ impl Decision {
     }
 
     /// Returns the release parameters that follow from the current decision.
-    fn release(&self, max_pacing_rate: Option<Rate>) -> Release {
+    fn release(&self, limits: ReleaseLimits) -> Release {
         match &self.basis {
             None => self.release,
-            Some(basis) => basis.release(&self.control, max_pacing_rate),
+            Some(basis) => basis.release(&self.control, limits),
         }
     }
 
-    fn settle(&mut self, max_pacing_rate: Option<Rate>) {
+    fn settle(&mut self, limits: ReleaseLimits) {
         if self.basis.is_some() {
-            self.release = self.release(max_pacing_rate);
+            self.release = self.release(limits);
             self.basis = None;
         }
     }
@@ -178,7 +178,7 @@ impl Sender {
 
     /// Returns the release parameters in effect.
     pub(in crate::conn) fn release(&self) -> Release {
-        self.decision.release(self.config.max_pacing_rate)
+        self.decision.release(self.release_limits())
     }
 
     /// Returns the send quantum. For a transmission of `len` bytes that fits into the minimum quantum,
@@ -188,12 +188,17 @@ impl Sender {
         let Decision { basis, release, control, .. } = &self.decision;
         match basis {
             None => release.quantum,
-            Some(basis) => basis.quantum_for(len, control, self.config.max_pacing_rate),
+            Some(basis) => basis.quantum_for(len, control, self.release_limits()),
         }
     }
 
     pub(in crate::conn) fn settle_release(&mut self) {
-        self.decision.settle(self.config.max_pacing_rate);
+        let limits = self.release_limits();
+        self.decision.settle(limits);
+    }
+
+    fn release_limits(&self) -> ReleaseLimits {
+        ReleaseLimits { rate: self.config.max_pacing_rate, bursts: self.config.tunables.bursts }
     }
 
     /// Checks at an ACK or a timer whether the application fills the window, if the profile asks for it.

@@ -5,13 +5,13 @@ use fullpipe_units::{Duration, Ecn, Instant};
 
 use super::timers::RetransmitTimer;
 use super::{Phase, Sender};
-use crate::SendLimit;
 use crate::cc::{Sent, SentKind, Signal};
 use crate::recovery::probe::ProbeKind;
 use crate::recovery::scoreboard::RecordNo;
 use crate::tx::retransmit::{CopyLimits, Retransmission, Retransmitted, copy, retransmit};
 use crate::tx::{Departure, Transmit};
 use crate::wire::{Flags, Segment};
+use crate::{Bursts, SendLimit};
 
 impl Sender {
     fn departure(&self, now: Instant) -> Departure {
@@ -171,7 +171,12 @@ impl Sender {
             self.recovery.prr.on_send(sent.len);
         }
         let rate = if self.paced() { self.release().rate } else { None };
-        self.pacer.on_send(now, sent.len, segments, rate);
+        // Until the sender has caught up, pacing remains the reason why it has waited.
+        let missed = match self.config.tunables.bursts {
+            Bursts::Limited { missed, .. } if self.limits.current == SendLimit::Pacing => Some(missed),
+            _ => None,
+        };
+        self.pacer.on_send(now, sent.len, segments, rate, missed);
         if sent.first_after_idle || self.decision.cc.follows_sends() {
             self.tell_of_send(now, sent, last);
         }

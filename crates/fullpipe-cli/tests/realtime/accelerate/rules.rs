@@ -1,0 +1,130 @@
+//! Tests of the nftables rules with packets that no ordinary client sends, and with a part of the clients.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
+
+use fullpipe::tcp::wire::{Flags, Headers, Segment, SeqNum, SynOptions};
+use fullpipe::units::Ecn;
+use rustix::net::{
+    AddressFamily, Protocol, RawProtocol, SendFlags, SocketFlags, SocketType, sendto, socket_with,
+};
+
+use super::peers::{self, Server};
+use super::scene::{Scene, can_run, inside, ip, now, wait_for};
+
+const PORT: u16 = 9_000;
+const UPSTREAM: &str = "127.0.0.1:9001";
+/// Offset of the flags and the fragment offset in an IPv4 header (RFC 791 section 3.1), and the flag for more
+/// fragments.
+const FRAGMENT: usize = 6;
+const MORE_FRAGMENTS: u8 = 0x20;
+/// Number of hosts whose addresses are forged.
+const FORGED: u32 = 3_000;
+
+fn servers(scene: &Scene) -> [Server; 2] {
+    let listen = SocketAddr::new(scene.address(), PORT);
+    [Server::new(&scene.server, &listen.to_string()), Server::new(&scene.server, UPSTREAM)]
+}
+
+/// Sends a SYN from each address in `sources` to the service, as the first fragments of longer packets if
+/// `fragments` is true.
+fn send_syns(scene: &Scene, sources: impl Iterator<Item = Ipv4Addr> + Send, fragments: bool) {
+    let IpAddr::V4(address) = scene.address() else { panic!("IPv4") };
+    let to = SocketAddrV4::new(address, PORT);
+    let send = || {
+        // With protocol number 255, packets are written including their IP headers.
+        let raw = Protocol::from_raw(RawProtocol::new(255).expect("not zero"));
+        let socket = socket_with(AddressFamily::INET, SocketType::RAW, SocketFlags::CLOEXEC, Some(raw));
+        let socket = socket.expect("allowed");
+        for source in sources {
+            let segment = Segment {
+                seq: SeqNum(1),
+                ack: SeqNum(0),
+                len: 0,
+                window: 64_240,
+                flags: Flags::SYN,
+                timestamps: None,
+                syn: Some(SynOptions { mss: 1_460, window_scale: Some(7), sack_permitted: true }),
+                sack: Default::default(),
+                ecn: Ecn::NotEct,
+            };
+            let from = SocketAddrV4::new(source, 40_000);
+            let packet = Headers::between(&segment, from.into(), to.into()).expect("one family");
+            let mut packet = packet.as_bytes().to_vec();
+            if fragments {
+                packet[FRAGMENT] = MORE_FRAGMENTS;
+            }
+            sendto(&socket, &packet, SendFlags::empty(), &to).expect("room");
+        }
+        Ok(())
+    };
+    scene.client.run(send).expect("a namespace");
+}
+
+/// Returns the number of packets that the rules with this comment have dropped.
+fn dropped(scene: &Scene, comment: &str) -> u64 {
+    let rules = String::from_utf8(inside(&scene.server, "nft", &["list", "ruleset"]).stdout).expect("UTF-8");
+    let of_line = |line: &str| {
+        let (_, rest) = line.split_once("counter packets ").expect("a counter");
+        rest.split(' ').next().and_then(|count| count.parse::<u64>().ok()).expect("a number")
+    };
+    rules.lines().filter(|line| line.contains(&format!("comment \"{comment}\""))).map(of_line).sum()
+}
+
+/// The first fragment of a packet is counted and dropped, and a whole packet is not.
+#[test]
+fn a_first_fragment_is_counted_and_dropped() {
+    if !can_run() {
+        return;
+    }
+    let scene = Scene::new("accelerate-fragment", false);
+    let _servers = servers(&scene);
+    let service = scene.accelerate(PORT, UPSTREAM, "hidden");
+    let syns = || scene.status(&service.keeper)?["report"]["syns"].as_u64();
+    let IpAddr::V4(client) = scene.client_address() else { panic!("IPv4") };
+    send_syns(&scene, [client].into_iter(), true);
+    assert_eq!(dropped(&scene, "first fragments"), 1);
+    send_syns(&scene, [client].into_iter(), false);
+    wait_for("the worker gets the whole packet", || (syns()? == 1).then_some(()));
+    assert_eq!(dropped(&scene, "first fragments"), 1);
+}
+
+/// Forged addresses of a connected network make at most 1000 new neighbours per second.
+#[test]
+fn forged_neighbours_are_few() {
+    if !can_run() {
+        return;
+    }
+    let scene = Scene::new("accelerate-neighbours", false);
+    ip(&scene.server, "address add 198.18.0.1/15 dev eth0");
+    let _servers = servers(&scene);
+    let service = scene.accelerate(PORT, UPSTREAM, "hidden");
+    let begun = now();
+    let first = Ipv4Addr::new(198, 18, 1, 0).to_bits();
+    send_syns(&scene, (0..FORGED).map(|host| Ipv4Addr::from_bits(first + host)), false);
+    let answered = || scene.status(&service.keeper)?["report"]["packets_out"].as_u64();
+    wait_for("the worker answers", || (answered()? >= u64::from(FORGED)).then_some(()));
+    let neighbours = inside(&scene.server, "ip", &["neighbour", "show", "dev", "eth0"]).stdout;
+    let seconds = begun.elapsed().as_secs_f64();
+    let neighbours = String::from_utf8_lossy(&neighbours);
+    let forged = neighbours.lines().filter(|line| line.starts_with("198.18.")).count();
+    println!("{forged} neighbours in {seconds:.2} s");
+    assert!(forged > 0 && (forged as f64) < 1_000.0 * seconds.max(1.0), "{forged} in {seconds} s");
+    assert!(dropped(&scene, "new neighbours") > 0);
+}
+
+/// With an expression, only the clients that it selects are accelerated.
+#[test]
+fn an_expression_selects_clients() {
+    if !can_run() {
+        return;
+    }
+    let scene = Scene::new("accelerate-match", false);
+    let _servers = servers(&scene);
+    let listen = SocketAddr::new(scene.address(), PORT);
+    for (matched, ours) in [("203.0.113.7", true), ("203.0.113.8", false)] {
+        let section = format!("client_address = \"hidden\"\nmatch = \"ip saddr {{ {matched} }}\"");
+        let _service = scene.accelerate_with("", PORT, UPSTREAM, &section);
+        let seen = peers::way(&scene.client, listen);
+        assert_eq!(seen.starts_with("127."), ours, "{matched}: {seen}");
+    }
+}
