@@ -174,15 +174,13 @@ impl<T, F: FnMut(RunResult<T>) -> ControlFlow<()>> InOrder<'_, T, F> {
             && (skips || index == self.next)
         {
             self.next = index + 1;
-            match self.waiting.remove(&index) {
-                _ if self.panicked.is_some() || self.refused.load(Ordering::Relaxed) => {}
-                Some(Ok(run)) => {
-                    if (self.take)(run).is_break() {
-                        self.refused.store(true, Ordering::Relaxed);
-                    }
-                }
-                Some(Err(panicked)) => self.panicked = Some(panicked),
-                None => {}
+            let Some(result) = self.waiting.remove(&index) else { return };
+            if self.panicked.is_some() || self.refused.load(Ordering::Relaxed) {
+                continue;
+            }
+            match result.map(|run| (self.take)(run)) {
+                Ok(flow) => self.refused.store(flow.is_break(), Ordering::Relaxed),
+                Err(panicked) => self.panicked = Some(panicked),
             }
         }
     }
