@@ -76,7 +76,7 @@ impl ResultFiles {
         };
         let write = || -> io::Result<()> {
             let mut file = AtomicFile::create(&dir.join("result.json"))?;
-            write!(file, "{before}\"runs\": [\n")?;
+            writeln!(file, "{before}\"runs\": [")?;
             let mut runs = self.runs.into_inner().map_err(io::IntoInnerError::into_error)?;
             runs.rewind()?;
             io::copy(&mut runs, &mut file)?;
