@@ -1,6 +1,7 @@
 //! Output of results as text and JSON, to the terminal and to files.
 
-use std::io::{self, IsTerminal};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, IsTerminal};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,6 +23,9 @@ use crate::invocation;
 
 /// Maximum width of tables in columns, so that a table fits into a terminal and into a quoted e-mail.
 const COLUMNS: usize = 100;
+
+/// Number of bytes of a file that are written to standard output at a time.
+const PRINTED_BLOCK: usize = 1 << 16;
 
 /// Width in columns of reports that consist of sentences.
 const WIDTH: usize = 80;
@@ -154,6 +158,21 @@ pub(crate) fn json_line(value: &impl json::Serialize) -> Result<String, Failure>
 /// Writes `text` to standard output.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     Ok(write_to(&mut io::stdout().lock(), "standard output", text)?)
+}
+
+/// Writes the file `path` to standard output.
+pub(crate) fn print_file(path: &Path) -> Result<(), Failure> {
+    let cannot_read = |e| Failure::new(format!("cannot read {}: {e}", path.display()), "make the runs again");
+    let mut file = BufReader::new(File::open(path).map_err(cannot_read)?);
+    let mut block = String::new();
+    while file.read_line(&mut block).map_err(cannot_read)? > 0 {
+        // One write for each line would take longer than the file.
+        if block.len() >= PRINTED_BLOCK {
+            print(&block)?;
+            block.clear();
+        }
+    }
+    print(&block)
 }
 
 /// Checks that a page can be written to `path`, before work that takes minutes.

@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use fullpipe::lab::campaign::Progress;
 use fullpipe::lab::experiment::Experiment;
 use fullpipe::lab::results::Run;
-use fullpipe::{EmuOptions, Forecast, Observer, Report, SimOptions, TimeLeft, UmlOptions};
+use fullpipe::{EmuOptions, Forecast, Observer, ReportTotals, SimOptions, TimeLeft, UmlOptions};
 use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 
 use crate::args::{RunArgs, RunFormat, RunWorld};
@@ -42,12 +42,13 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let prepared = world.prepare(&experiment, &Notes)?;
     let forecast = Forecast::new(&experiment, &world);
     eprintln!("{}", forecast_text(&forecast, &world));
-    let (made, abandoned) = attended(forecast, args, |observer| prepared.run(observer))?;
+    let (made, abandoned) = attended(forecast, args, |observer| match &args.out {
+        // A document without a file needs all runs in memory.
+        None if args.format() == RunFormat::Json => Ok(prepared.run(observer)?.into()),
+        out => prepared.run_to(out.as_deref(), observer),
+    })?;
     let report = &made.document;
-    let any = !report.runs.is_empty();
-    if let Some(dir) = args.out.as_ref().filter(|_| any) {
-        made.write(&experiment, dir)?;
-    }
+    let any = made.runs > 0;
     match &args.html {
         // The charts of the HTML page would require another run of each point, which takes too long after an
         // abort.
@@ -56,7 +57,10 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
         None => {}
     }
     match args.format() {
-        RunFormat::Json => output::print(&output::json(report)?)?,
+        RunFormat::Json => match args.out.as_ref().filter(|_| any) {
+            Some(dir) => output::print_file(&dir.join("result.json"))?,
+            None => output::print(&output::json(report)?)?,
+        },
         RunFormat::Jsonl => {}
         RunFormat::Text if !any => {}
         RunFormat::Text => {
@@ -65,7 +69,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     }
     if report.interrupted {
         let all = experiment.runs();
-        eprintln!("interrupted after {} of {all} runs", report.runs.len());
+        eprintln!("interrupted after {} of {all} runs", made.runs);
         return Ok(ExitCode::from(INTERRUPTED));
     }
     let failed = args.check && !report.holds();
@@ -112,7 +116,7 @@ fn world(args: &RunArgs) -> fullpipe::World {
             let datapath = args.datapath.unwrap_or_default().into();
             fullpipe::World::Emu(EmuOptions { datapath, traced, capture })
         }
-        RunWorld::Sim => fullpipe::World::Sim(SimOptions { traced, capture, spool: args.out.clone() }),
+        RunWorld::Sim => fullpipe::World::Sim(SimOptions { traced, capture }),
         RunWorld::Uml => {
             let (kernel, modules) = (args.kernel.clone(), args.modules.clone());
             fullpipe::World::Uml(UmlOptions { kernel, modules, limit: args.time_limit, traced, capture })
@@ -147,8 +151,8 @@ fn seconds(seconds: f64) -> String {
 fn attended(
     forecast: Forecast,
     args: &RunArgs,
-    make: impl FnOnce(&ProgressDisplay) -> Result<Report, fullpipe::Error>,
-) -> Result<(Report, bool), Failure> {
+    make: impl FnOnce(&ProgressDisplay) -> Result<ReportTotals, fullpipe::Error>,
+) -> Result<(ReportTotals, bool), Failure> {
     let runs = forecast.runs;
     let left = Arc::new(Mutex::new(TimeLeft::new(forecast)));
     let bar = progress_bar(runs, &left);

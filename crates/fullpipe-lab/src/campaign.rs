@@ -1,10 +1,13 @@
 //! Runs every point of an experiment with every seed, on all cores.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroUsize;
+use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use crate::experiment::Point;
@@ -109,20 +112,106 @@ pub fn run_on<T: Send>(
     runner: impl Fn(&Scenario) -> T + Sync,
     watch: impl Watch<T>,
 ) -> Result<Vec<RunResult<T>>, RunPanicked> {
-    // A scenario is built only when its run starts, because a sweep may have a hundred thousand points.
-    let place = |index: usize| (index / seeds.len(), seeds[index % seeds.len()]);
-    let run = |index: usize| {
-        let (point, seed) = place(index);
-        let scenario = Scenario { seed, ..points[point].scenario.clone() };
-        RunResult { point, seed, value: runner(&scenario) }
-    };
-    let name = |index: usize| {
-        let (point, seed) = place(index);
-        (points[point].label.clone(), seed)
-    };
-    let total = points.len().saturating_mul(seeds.len());
+    let grid = Grid { points, seeds };
     let ends = Ends { goes_on: || watch.goes_on(), abandons: || watch.abandons() };
-    make(threads, total, name, run, ends, |progress, run| watch.finished(progress, run))
+    let run = |index| grid.run(index, &runner);
+    make(threads, grid.runs(), |index| grid.name(index), run, ends, |at, run| watch.finished(at, run))
+}
+
+/// Runs all `points` with all `seeds`, like [`run`], and passes each result to `take` instead of keeping it. `take`
+/// gets the results ordered by point, then by seed; a result waits in memory until all earlier runs have finished.
+/// If `take` breaks, no further run starts. Returns the number of runs that have finished.
+///
+/// # Errors
+/// Returns the same errors as [`run`].
+pub fn run_in_order<T: Send>(
+    points: &[Point],
+    seeds: &[u64],
+    runner: impl Fn(&Scenario) -> T + Sync,
+    watch: impl Watch<T>,
+    take: impl FnMut(RunResult<T>) -> ControlFlow<()> + Send,
+) -> Result<usize, RunPanicked> {
+    let threads = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    let grid = Grid { points, seeds };
+    let refused = AtomicBool::new(false);
+    let ends = Ends {
+        goes_on: || !refused.load(Ordering::Relaxed) && watch.goes_on(),
+        abandons: || watch.abandons(),
+    };
+    let queue =
+        Mutex::new(InOrder { next: 0, waiting: BTreeMap::new(), take, panicked: None, refused: &refused });
+    let keep = |index, result| {
+        let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
+        queue.waiting.insert(index, result);
+        queue.pass_on(false);
+    };
+    let run = |index| grid.run(index, &runner);
+    let name = |index| grid.name(index);
+    let finished = |at, run: &_| watch.finished(at, run);
+    let runs = execute(threads, grid.runs(), name, run, ends, finished, keep);
+    let mut queue = queue.into_inner().unwrap_or_else(PoisonError::into_inner);
+    // A run that was abandoned leaves a gap.
+    queue.pass_on(true);
+    queue.panicked.map_or(Ok(runs), Err)
+}
+
+/// Results that are passed on in the order of the runs.
+struct InOrder<'a, T, F> {
+    /// Number of the run whose result is passed on next.
+    next: usize,
+    /// Results of later runs.
+    waiting: BTreeMap<usize, Result<RunResult<T>, RunPanicked>>,
+    take: F,
+    /// Error of the first run that panicked. No result is passed on after it.
+    panicked: Option<RunPanicked>,
+    refused: &'a AtomicBool,
+}
+
+impl<T, F: FnMut(RunResult<T>) -> ControlFlow<()>> InOrder<'_, T, F> {
+    /// Passes on the results whose turn it is. With `skips`, missing runs are skipped.
+    fn pass_on(&mut self, skips: bool) {
+        while let Some((&index, _)) = self.waiting.first_key_value()
+            && (skips || index == self.next)
+        {
+            self.next = index + 1;
+            let Some(result) = self.waiting.remove(&index) else { return };
+            if self.panicked.is_some() || self.refused.load(Ordering::Relaxed) {
+                continue;
+            }
+            match result.map(|run| (self.take)(run)) {
+                Ok(flow) => self.refused.store(flow.is_break(), Ordering::Relaxed),
+                Err(panicked) => self.panicked = Some(panicked),
+            }
+        }
+    }
+}
+
+/// All points with all seeds.
+struct Grid<'a> {
+    points: &'a [Point],
+    seeds: &'a [u64],
+}
+
+impl Grid<'_> {
+    fn runs(&self) -> usize {
+        self.points.len().saturating_mul(self.seeds.len())
+    }
+
+    fn place(&self, index: usize) -> (usize, u64) {
+        (index / self.seeds.len(), self.seeds[index % self.seeds.len()])
+    }
+
+    fn name(&self, index: usize) -> (String, u64) {
+        let (point, seed) = self.place(index);
+        (self.points[point].label.clone(), seed)
+    }
+
+    fn run<T>(&self, index: usize, runner: impl Fn(&Scenario) -> T) -> RunResult<T> {
+        let (point, seed) = self.place(index);
+        // A scenario is built only when its run starts, because a sweep may have a hundred thousand points.
+        let scenario = Scenario { seed, ..self.points[point].scenario.clone() };
+        RunResult { point, seed, value: runner(&scenario) }
+    }
 }
 
 /// A run that a campaign executes: its label and its scenario.
@@ -219,8 +308,8 @@ struct Ends<G, A> {
 const NEVER: Ends<Ask, Ask> = Ends { goes_on: || true, abandons: || false };
 type Ask = fn() -> bool;
 
-/// Executes the runs with the numbers `0..total`. `name` returns the label and the seed of a run, for error
-/// messages.
+/// Executes the runs with the numbers `0..total`, and returns the results in order. `name` returns the label and the
+/// seed of a run, for error messages.
 fn make<T: Send>(
     threads: NonZeroUsize,
     total: usize,
@@ -229,11 +318,30 @@ fn make<T: Send>(
     ends: Ends<impl Fn() -> bool + Sync, impl Fn() -> bool + Sync>,
     finished: impl Fn(Progress, &T) + Sync,
 ) -> Result<Vec<T>, RunPanicked> {
+    let made = Mutex::new(Vec::new());
+    let keep = |index: usize, result: Result<T, RunPanicked>| {
+        made.lock().unwrap_or_else(PoisonError::into_inner).push((index, result));
+    };
+    execute(threads, total, name, run, ends, finished, keep);
+    let mut made = made.into_inner().unwrap_or_else(PoisonError::into_inner);
+    made.sort_by_key(|(index, _)| *index);
+    made.into_iter().map(|(_, result)| result).collect()
+}
+
+/// Executes the runs with the numbers `0..total`, and passes each result to `keep`. Returns the number of results.
+fn execute<T>(
+    threads: NonZeroUsize,
+    total: usize,
+    name: impl Fn(usize) -> (String, u64) + Sync,
+    run: impl Fn(usize) -> T + Sync,
+    ends: Ends<impl Fn() -> bool + Sync, impl Fn() -> bool + Sync>,
+    finished: impl Fn(Progress, &T) + Sync,
+    keep: impl Fn(usize, Result<T, RunPanicked>) + Sync,
+) -> usize {
     let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
     // The durations of runs differ by a factor of 100, so each thread takes the next run as soon as it is
     // free.
     let work = || {
-        let mut made = Vec::new();
         while (ends.goes_on)() {
             let index = next.fetch_add(1, Ordering::Relaxed);
             if index >= total {
@@ -251,21 +359,17 @@ fn make<T: Send>(
             if let Ok(result) = &result {
                 finished(progress, result);
             }
-            made.push((index, result));
+            keep(index, result);
         }
-        made
     };
-    let mut made = thread::scope(|scope| {
+    thread::scope(|scope| {
         let workers: Vec<_> = (0..threads.get().min(total)).map(|_| scope.spawn(work)).collect();
-        let results = workers.into_iter().flat_map(|worker| match worker.join() {
-            Ok(made) => made,
+        for worker in workers {
             // Only the observer can have panicked here, so its panic is passed on to the caller.
-            Err(panic) => std::panic::resume_unwind(panic),
-        });
-        results.collect::<Vec<_>>()
+            worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        }
     });
-    made.sort_by_key(|(index, _)| *index);
-    made.into_iter().map(|(_, result)| result).collect()
+    done.into_inner()
 }
 
 /// Returns the message of a panic that [`catch_unwind`] caught.
@@ -313,6 +417,47 @@ mod tests {
             assert_eq!(r.value.2, r.seed);
             assert_eq!(r.value.0, points[r.point].scenario.path.forward.rate);
         }
+    }
+
+    /// Results that are not kept come in the same order, also behind an abandoned run, and end when they are refused.
+    #[test]
+    fn results_that_are_not_kept_come_in_order() {
+        let (points, seeds) = (points(), [7, 8, 9]);
+        let runner = |scenario: &Scenario| {
+            // The first points take longest, so with several threads they finish last.
+            let spins = 4_000_000_000 / scenario.path.forward.rate.as_bps() * 100;
+            (0..spins).fold(scenario.seed, |a, b| std::hint::black_box(a ^ b));
+            (scenario.path.forward.rate, scenario.seed)
+        };
+        let kept = run(&points, &seeds, runner, |_| {}).expect("no panic");
+        let mut taken = Vec::new();
+        let take = |run| {
+            taken.push(run);
+            ControlFlow::Continue(())
+        };
+        assert_eq!(run_in_order(&points, &seeds, runner, |_| {}, take), Ok(18));
+        assert_eq!(taken, kept);
+
+        let mut taken = 0;
+        let take = |_| {
+            taken += 1;
+            if taken < 3 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        };
+        let runs = run_in_order(&points, &seeds, runner, |_| {}, take).expect("no panic");
+        assert_eq!(taken, 3);
+        assert!(runs < 18, "{runs} of 18 runs");
+
+        let panics = |scenario: &Scenario| assert!(scenario.seed != 8, "eight");
+        let mut taken = 0;
+        let take = |_| {
+            taken += 1;
+            ControlFlow::Continue(())
+        };
+        let error = run_in_order(&points, &seeds, panics, |_| {}, take).expect_err("panics");
+        assert_eq!(
+            (error.to_string().as_str(), taken),
+            ("run 'rate=1mbit cc=reno' with seed 8 panicked: eight", 1)
+        );
     }
 
     #[test]

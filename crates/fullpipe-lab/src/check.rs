@@ -30,17 +30,26 @@ pub fn evaluate<'e>(experiment: &'e Experiment, runs: &[(usize, &Outcome)]) -> V
         by_point.entry(*point).or_default().push(RunFigures::from(*outcome));
     }
     let verdict = |expectation: &'e Expectation, point: usize| {
-        let path = &experiment.points()[point].scenario.path;
-        let of_point = by_point.get(&point)?.iter();
-        let figures: Vec<_> = of_point.map(|run| expectation.metric.of(run, path)).collect();
-        let value = expectation.over.of(&figures);
-        let pass = value.is_some_and(|value| {
-            expectation.min.is_none_or(|min| value >= min) && expectation.max.is_none_or(|max| value <= max)
-        });
-        Some(Verdict { expectation, point, value, pass })
+        Some(judge(experiment, expectation, point, by_point.get(&point)?))
     };
     let expectations = experiment.expectations().iter();
     expectations.flat_map(|e| e.points.iter().filter_map(move |point| verdict(e, *point))).collect()
+}
+
+/// Compares an expectation with the runs of a point.
+pub(crate) fn judge<'e>(
+    experiment: &Experiment,
+    expectation: &'e Expectation,
+    point: usize,
+    runs: &[RunFigures],
+) -> Verdict<'e> {
+    let path = &experiment.points()[point].scenario.path;
+    let figures: Vec<_> = runs.iter().map(|run| expectation.metric.of(run, path)).collect();
+    let value = expectation.over.of(&figures);
+    let pass = value.is_some_and(|value| {
+        expectation.min.is_none_or(|min| value >= min) && expectation.max.is_none_or(|max| value <= max)
+    });
+    Verdict { expectation, point, value, pass }
 }
 
 #[cfg(test)]

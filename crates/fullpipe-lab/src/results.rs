@@ -2,6 +2,7 @@
 
 mod columns;
 mod tables;
+mod totals;
 
 use std::collections::BTreeMap;
 
@@ -12,14 +13,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::campaign::RunResult;
 use crate::check::{Verdict, evaluate};
-use crate::experiment::Experiment;
+use crate::experiment::{Experiment, Point};
 use crate::metric::{FlowFigures, Metric, RunFigures};
 use crate::outcome::{FlowOutcome, Outcome, PathOutcome, WireOutcome};
 use crate::stats::mean;
 use crate::validity::{LatenessQuantiles, Validity};
 
 pub use columns::{FlowRow, RUN_COLUMNS, RunRecord};
-pub use tables::{ResultTable, TraceTable, TraceText};
+pub use tables::{ResultRows, ResultTable, TraceRows, TraceTable, TraceText};
+pub use totals::Totals;
 
 /// Name and version of the format of the JSON document.
 pub const SCHEMA: &str = "fullpipe.run/1";
@@ -222,6 +224,20 @@ pub struct Expect {
 }
 
 impl Expect {
+    fn new(experiment: &Experiment, verdict: &Verdict<'_>) -> Self {
+        Self {
+            conditions: verdict.expectation.conditions.clone(),
+            point: experiment.points()[verdict.point].label.clone(),
+            metric: verdict.expectation.metric.to_string(),
+            value: verdict.value,
+            min: verdict.expectation.min,
+            max: verdict.expectation.max,
+            kernel: verdict.expectation.kernel.clone(),
+            published: verdict.expectation.published.clone(),
+            pass: verdict.pass,
+        }
+    }
+
     /// Returns the aggregated value with its unit, for display.
     pub fn value_words(&self) -> String {
         let words = |value: f64| match self.metric.parse::<Metric>() {
@@ -255,17 +271,6 @@ impl Report {
         let complete = runs.chunk_by(|a, b| a.point == b.point).filter(|runs| runs.len() == seeds).flatten();
         let outcomes: Vec<_> = complete.map(|run| (run.point, &run.value.outcome)).collect();
         let expectations = evaluate(experiment, &outcomes);
-        let expect = |verdict: Verdict<'_>| Expect {
-            conditions: verdict.expectation.conditions.clone(),
-            point: experiment.points()[verdict.point].label.clone(),
-            metric: verdict.expectation.metric.to_string(),
-            value: verdict.value,
-            min: verdict.expectation.min,
-            max: verdict.expectation.max,
-            kernel: verdict.expectation.kernel.clone(),
-            published: verdict.expectation.published.clone(),
-            pass: verdict.pass,
-        };
         Self {
             schema: SCHEMA.into(),
             experiment: experiment.name().into(),
@@ -274,7 +279,7 @@ impl Report {
             kernel: None,
             interrupted,
             runs: runs.iter().map(|run| Run::new(experiment, run)).collect(),
-            expect: expectations.into_iter().map(expect).collect(),
+            expect: expectations.iter().map(|verdict| Expect::new(experiment, verdict)).collect(),
         }
     }
 
@@ -470,8 +475,15 @@ impl Summary {
 /// Returns one summary per experiment point, in the order of the runs.
 pub fn summaries(experiment: &Experiment, runs: &[RunResult<TimedOutcome>]) -> Vec<Summary> {
     let summary = |runs: &[RunResult<TimedOutcome>]| {
-        let point = &experiment.points()[runs[0].point];
-        let runs: Vec<_> = runs.iter().map(|run| RunFigures::from(&run.value.outcome)).collect();
+        let figures: Vec<_> = runs.iter().map(|run| RunFigures::from(&run.value.outcome)).collect();
+        Summary::of(&experiment.points()[runs[0].point], &figures)
+    };
+    runs.chunk_by(|a, b| a.point == b.point).map(summary).collect()
+}
+
+impl Summary {
+    /// Summarizes the runs of a point.
+    fn of(point: &Point, runs: &[RunFigures]) -> Self {
         let figures = |metric: Metric| {
             runs.iter().filter_map(|run| metric.of(run, &point.scenario.path)).collect::<Vec<_>>()
         };
@@ -481,7 +493,7 @@ pub fn summaries(experiment: &Experiment, runs: &[RunResult<TimedOutcome>]) -> V
         });
         let mut limits: Vec<_> = shares.collect();
         limits.sort_by(|a, b| b.1.total_cmp(&a.1));
-        Summary {
+        Self {
             point: point.label.clone(),
             repeats: runs.len(),
             goodput: Spread::of(&figures(Metric::Goodput)),
@@ -490,8 +502,7 @@ pub fn summaries(experiment: &Experiment, runs: &[RunResult<TimedOutcome>]) -> V
             rtt_mean_ms: average(Metric::RttMean),
             limits,
         }
-    };
-    runs.chunk_by(|a, b| a.point == b.point).map(summary).collect()
+    }
 }
 
 #[cfg(test)]

@@ -93,6 +93,7 @@ pub mod prove;
 pub mod prove;
 pub mod race;
 pub mod run;
+mod run_files;
 #[cfg(all(target_os = "linux", feature = "relay"))]
 pub mod simulated_copy;
 #[cfg(feature = "tables")]
@@ -127,7 +128,9 @@ pub use input::Input;
 pub use own_sockets::{HostKernel, KernelPacer, OwnSockets};
 pub use race::race;
 pub(crate) use run::JobRelay;
-pub use run::{Datapath, EmuOptions, Observer, PreparedRun, Report, SimOptions, UmlOptions, World, run};
+pub use run::{
+    Datapath, EmuOptions, Observer, PreparedRun, Report, ReportTotals, SimOptions, UmlOptions, World, run,
+};
 
 /// The limit of a transfer, determined from a measurement without a simulation.
 #[derive(Clone, Debug)]

@@ -10,12 +10,13 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use fullpipe_lab::campaign::{self, JobWatch, Progress, RunResult, Watch};
 use fullpipe_lab::experiment::{Experiment, Point};
-use fullpipe_lab::results::{self, ResultTable, Run, Summary, TimedOutcome, TraceTable, summaries};
+use fullpipe_lab::results::{self, ResultTable, Run, Summary, TimedOutcome, Totals, TraceTable, summaries};
 use fullpipe_lab::scenario::Scenario;
 use fullpipe_lab::sim;
 use fullpipe_lab::trace::{Csv, NoTrace, Row, Sink};
@@ -23,6 +24,7 @@ use fullpipe_units::{Duration, Rate};
 
 use crate::capture::PcapNg;
 use crate::files::write_atomically;
+use crate::run_files::ResultFiles;
 use crate::trace_spool::{RunTrace, TraceSpool};
 use crate::{Error, emu, uml};
 
@@ -122,15 +124,11 @@ impl PreparedRun<'_> {
         let mut kernel = None;
         let made = match world {
             World::Sim(options) => {
-                let spool = options.spool.as_deref().map(TraceSpool::new);
-                let timed = |scenario: &Scenario| {
+                let runner = |scenario: &Scenario| {
                     let (timed, trace) = simulated(scenario, options.traced, observer);
-                    match spool.as_ref().filter(|_| options.traced) {
-                        Some(spool) => (timed, spool.store(trace)),
-                        None => (timed, RunTrace::Text(trace)),
-                    }
+                    (timed, RunTrace::Text(trace))
                 };
-                campaign::run(experiment.points(), &experiment.seeds(), timed, &observed)?
+                campaign::run(experiment.points(), &experiment.seeds(), runner, &observed)?
             }
             World::Emu(options) => emu::runs(options, capture.as_mut(), &observed)?,
             World::Uml(options) => {
@@ -140,23 +138,120 @@ impl PreparedRun<'_> {
                 made
             }
         };
-        // The capture contains the packets of the first run. The simulator repeats that run for the capture,
-        // which takes as long as the run itself.
-        let first =
-            made.first().is_some_and(|run| run.point == 0 && Some(&run.seed) == experiment.seeds().first());
-        let abandoned = matches!(world, World::Sim(_)) && observer.abandons();
-        if let Some(mut capture) = capture.filter(|_| first && !abandoned) {
-            if matches!(world, World::Sim(_)) {
-                capture.simulate(experiment);
-            }
-            capture.finish(experiment, observer)?;
-        }
-        let split = |RunResult { point, seed, value: (timed, trace) }| {
-            (RunResult { point, seed, value: timed }, RunResult { point, seed, value: trace })
-        };
+        let has_first = made.first().is_some_and(|run| is_first(experiment, run));
+        finish_capture(capture.filter(|_| has_first), experiment, world, observer)?;
         let (runs, traces): (Vec<_>, Vec<_>) = made.into_iter().map(split).unzip();
         let document = results::Report { kernel, ..results::Report::new(experiment, world.name(), &runs) };
         Ok(Report { document, summaries: summaries(experiment, &runs), traces })
+    }
+
+    /// Runs the experiment like [`PreparedRun::run`], but keeps only what is known of each point: with `out`, the
+    /// runs are written to the files of [`Report::write`] in this folder as they finish. In the simulator, memory
+    /// does not grow with the number of runs. Without any finished run, no file is written.
+    ///
+    /// # Errors
+    /// Returns the errors of [`PreparedRun::run`] and [`Report::write`].
+    pub fn run_to(self, out: Option<&Path>, observer: &impl Observer) -> Result<ReportTotals, Error> {
+        let World::Sim(options) = self.world else {
+            let experiment = self.experiment;
+            let report = self.run(observer)?;
+            if let Some(dir) = out.filter(|_| !report.document.runs.is_empty()) {
+                report.write(experiment, dir)?;
+            }
+            return Ok(report.into());
+        };
+        let Self { experiment, world, capture, .. } = self;
+        let mut totals = Totals::new(experiment);
+        let (mut files, mut has_first) = (None, false);
+        let mut add = |run: RunResult<TracedRun>| -> Result<(), Error> {
+            has_first |= is_first(experiment, &run);
+            let (run, trace) = split(run);
+            let entry = totals.add(&run);
+            let Some(dir) = out else { return Ok(()) };
+            if files.is_none() {
+                files = Some(ResultFiles::create(dir)?);
+            }
+            files.as_mut().map_or(Ok(()), |files| files.add(&entry, &trace))
+        };
+        let mut failed = None;
+        let take = |run| {
+            failed = add(run).err();
+            if failed.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        // Rows of a run that waits for earlier runs wait in a file.
+        let spool = out.map(TraceSpool::new).filter(|_| options.traced);
+        let runner = |scenario: &Scenario| {
+            let (timed, trace) = simulated(scenario, options.traced, observer);
+            (timed, spool.as_ref().map_or_else(|| RunTrace::Text(String::new()), |spool| spool.store(trace)))
+        };
+        let observed = ObserverRelay { experiment, observer };
+        campaign::run_in_order(experiment.points(), &experiment.seeds(), runner, &observed, take)?;
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        finish_capture(capture.filter(|_| has_first), experiment, world, observer)?;
+        let runs = totals.runs();
+        let (document, summaries) = totals.finish(world.name());
+        files.map_or(Ok(()), |files| files.commit(&document))?;
+        Ok(ReportTotals { document, summaries, runs })
+    }
+}
+
+/// Returns whether `run` is the run of the capture file: the first point with the first seed.
+fn is_first<T>(experiment: &Experiment, run: &RunResult<T>) -> bool {
+    run.point == 0 && Some(&run.seed) == experiment.seeds().first()
+}
+
+/// Writes the capture file. The simulator repeats the first run for it, which takes as long as the run itself.
+fn finish_capture(
+    capture: Option<PcapNg>,
+    experiment: &Experiment,
+    world: &World,
+    observer: &impl Observer,
+) -> Result<(), Error> {
+    let is_simulated = matches!(world, World::Sim(_));
+    let Some(mut capture) = capture.filter(|_| !(is_simulated && observer.abandons())) else { return Ok(()) };
+    if is_simulated {
+        capture.simulate(experiment);
+    }
+    capture.finish(experiment, observer)
+}
+
+fn split(run: RunResult<TracedRun>) -> (RunResult<TimedOutcome>, RunResult<RunTrace>) {
+    let RunResult { point, seed, value: (timed, trace) } = run;
+    (RunResult { point, seed, value: timed }, RunResult { point, seed, value: trace })
+}
+
+/// Results of an experiment whose runs need not be in memory ([`PreparedRun::run_to`]).
+#[derive(Clone, Debug)]
+pub struct ReportTotals {
+    /// JSON document; the list of runs is empty after [`PreparedRun::run_to`] in the simulator.
+    pub document: results::Report,
+    /// Summary of each point over its runs.
+    pub summaries: Vec<Summary>,
+    /// Number of finished runs.
+    pub runs: usize,
+}
+
+impl From<Report> for ReportTotals {
+    fn from(Report { document, summaries, .. }: Report) -> Self {
+        Self { runs: document.runs.len(), document, summaries }
+    }
+}
+
+impl ReportTotals {
+    /// Renders the results as one HTML page.
+    ///
+    /// # Errors
+    /// Returns an error if a run panics because of a defect; runs are repeated to draw their curves.
+    #[cfg(feature = "html")]
+    pub fn html(
+        &self,
+        experiment: &Experiment,
+        made: fullpipe_analysis::report::html::Provenance<'_>,
+    ) -> Result<String, Error> {
+        let render = fullpipe_analysis::report::html::render_experiment;
+        Ok(render(experiment, &self.summaries, &self.document, made)?)
     }
 }
 
@@ -167,8 +262,6 @@ pub struct SimOptions {
     pub traced: bool,
     /// Path of a pcapng file to which the packets of the first run are written.
     pub capture: Option<PathBuf>,
-    /// Folder in which trace rows wait in a file without a name until all runs are finished; `None` for memory.
-    pub spool: Option<PathBuf>,
 }
 
 /// Options of an emulated experiment.
@@ -327,20 +420,6 @@ impl Report {
         let lines = report.runs.iter().map(crate::json::line).collect::<Result<String, _>>()?;
         write_atomically(dir, "results.jsonl", lines)?;
         write_atomically(dir, "trace.csv", TraceTable { experiment, runs: &self.traces })
-    }
-
-    /// Renders the results as one HTML page.
-    ///
-    /// # Errors
-    /// Returns an error if a run panics because of a defect; runs are repeated to draw their curves.
-    #[cfg(feature = "html")]
-    pub fn html(
-        &self,
-        experiment: &Experiment,
-        made: fullpipe_analysis::report::html::Provenance<'_>,
-    ) -> Result<String, Error> {
-        let render = fullpipe_analysis::report::html::render_experiment;
-        Ok(render(experiment, &self.summaries, &self.document, made)?)
     }
 }
 

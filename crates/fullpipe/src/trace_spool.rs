@@ -86,7 +86,7 @@ impl TraceText for RunTrace {
 }
 
 /// Creates a file and removes its name.
-fn nameless(dir: &Path) -> io::Result<File> {
+pub(crate) fn nameless(dir: &Path) -> io::Result<File> {
     fs::create_dir_all(dir)?;
     let process = std::process::id();
     for attempt in 0..ATTEMPTS {

@@ -40,18 +40,47 @@ impl<T: TraceText> fmt::Display for TraceTable<'_, T> {
         let mut has_header = false;
         for run in self.runs {
             let text = run.value.text()?;
-            if !has_header && let Some(columns) = text.lines().next() {
-                writeln!(f, "point,seed,{columns}")?;
-                has_header = true;
-            }
             let label = &self.experiment.points()[run.point].label;
-            let first_cells = csv_lines([[label.clone(), run.seed.to_string()]])?;
-            let first_cells = first_cells.trim_end();
-            for line in text.lines().skip(1) {
-                writeln!(f, "{first_cells},{line}")?;
-            }
+            let rows = TraceRows { label, seed: run.seed, text: &text, has_header };
+            has_header |= rows.has_columns();
+            write!(f, "{rows}")?;
         }
-        if has_header { Ok(()) } else { writeln!(f, "point,seed,") }
+        if has_header { Ok(()) } else { f.write_str(TraceRows::NO_COLUMNS) }
+    }
+}
+
+/// The rows of one run in a [`TraceTable`].
+#[derive(Clone, Copy, Debug)]
+pub struct TraceRows<'a> {
+    /// Label of the experiment point.
+    pub label: &'a str,
+    /// Random seed of the run.
+    pub seed: u64,
+    /// Text from [`Csv::into_text`](crate::trace::Csv::into_text).
+    pub text: &'a str,
+    /// Whether the header has been written before.
+    pub has_header: bool,
+}
+
+impl TraceRows<'_> {
+    /// A table without any row.
+    pub const NO_COLUMNS: &'static str = "point,seed,\n";
+
+    /// Returns whether the text names its columns; an empty text does not.
+    pub const fn has_columns(&self) -> bool {
+        !self.text.is_empty()
+    }
+}
+
+impl fmt::Display for TraceRows<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut lines = self.text.lines();
+        if let Some(columns) = lines.next().filter(|_| !self.has_header) {
+            writeln!(f, "point,seed,{columns}")?;
+        }
+        let first_cells = csv_lines([[self.label.to_owned(), self.seed.to_string()]])?;
+        let first_cells = first_cells.trim_end();
+        lines.try_for_each(|line| writeln!(f, "{first_cells},{line}"))
     }
 }
 
@@ -65,12 +94,31 @@ pub struct ResultTable<'a> {
 
 impl fmt::Display for ResultTable<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&csv_lines([header()])?)?;
-        for run in &self.report.runs {
-            let rows = run.flows.iter().enumerate().map(|(number, flow)| row(run, number, flow));
-            f.write_str(&csv_lines(rows)?)?;
+        let rows = |(at, run)| ResultRows { run, has_header: at > 0 };
+        let mut rows = self.report.runs.iter().enumerate().map(rows).peekable();
+        if rows.peek().is_none() {
+            return f.write_str(&csv_lines([header()])?);
         }
-        Ok(())
+        rows.try_for_each(|rows| write!(f, "{rows}"))
+    }
+}
+
+/// The rows of one run in a [`ResultTable`].
+#[derive(Clone, Copy, Debug)]
+pub struct ResultRows<'a> {
+    /// Results of the run.
+    pub run: &'a Run,
+    /// Whether the header has been written before.
+    pub has_header: bool,
+}
+
+impl fmt::Display for ResultRows<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.has_header {
+            f.write_str(&csv_lines([header()])?)?;
+        }
+        let rows = self.run.flows.iter().enumerate().map(|(number, flow)| row(self.run, number, flow));
+        f.write_str(&csv_lines(rows)?)
     }
 }
 
