@@ -15,25 +15,26 @@ mkdir in spool
 for name in large written; do head -c 16000000 /dev/urandom > $name; done
 touch -d '2031-01-01' early && touch -d '1971-01-01' late
 relay=$($P relay key --key relay.key) client=$($P relay key --key client.key)
-serve() { $P relay serve --listen 127.0.0.1:9581 --root in --key relay.key --allow $client 2>>relay.err & server=$!; sleep 1; }
+serve() { $P relay serve --listen 127.0.0.1:9581 --root in --key relay.key --allow $client 2>>relay.err & server=$!; until ss -Htln | grep -q :9581; do sleep 0.1; done; }
+begun() { until ls in/.fullpipe-*.partial >/dev/null 2>&1; do sleep 0.1; done; }
 copy() { timeout 60 $P copy "$@" --peer $relay --key client.key; }
 serve
 
 # The clock goes back 25 years during a copy.
 copy large relay://127.0.0.1/large --limit 40mbit >/dev/null 2>large.err & copying=$!
-sleep 1; date -s '2001-01-01' >/dev/null
+begun; sleep 1; date -s '2001-01-01' >/dev/null
 wait $copying; echo seen upload $? $(cmp large in/large && echo same)
 
 # It goes back once more between two attempts at a copy, of which both ends were killed.
 $P copy large relay://127.0.0.1/again --limit 20mbit --peer $relay --key client.key >/dev/null 2>&1 & copying=$!
-sleep 4; kill -9 $copying $server; date -s '1999-01-01' >/dev/null
+begun; sleep 3; kill -9 $copying $server; date -s '1999-01-01' >/dev/null
 serve
 copy large relay://127.0.0.1/again --json >again.json 2>again.err
 echo seen resumed $? $(cmp large in/again && echo same) $(grep -c '"resumed_bytes": [1-9]' again.json)
 
 # A source is written after the clock has been set back, so its modification time moves to the past.
 copy written relay://127.0.0.1/written --limit 40mbit >/dev/null 2>written.err & copying=$!
-sleep 1; date -s '1997-01-01' >/dev/null; echo other | dd of=written bs=1 seek=9000000 conv=notrunc 2>/dev/null
+begun; sleep 1; date -s '1997-01-01' >/dev/null; echo other | dd of=written bs=1 seek=9000000 conv=notrunc 2>/dev/null
 wait $copying; echo seen changed $? $(ls in/written 2>/dev/null)
 sed 's/^/seen changed /' written.err
 
