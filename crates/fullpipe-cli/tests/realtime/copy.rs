@@ -2,6 +2,7 @@
 //! killed.
 
 mod clock;
+mod memory;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
