@@ -231,7 +231,7 @@ impl Fetching<'_> {
             let (relay, session) = (Arc::clone(relay), Arc::clone(&session));
             joining.spawn(async move {
                 // If this connection fails, the others deliver its blocks.
-                if let Ok((mut tls, _)) = relay.connect(number).await {
+                if let Ok((mut tls, _)) = relay.join(number).await {
                     let _ = session.read(number, &mut tls).await;
                 }
             });

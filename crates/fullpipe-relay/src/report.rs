@@ -28,8 +28,8 @@ pub struct CopyReport {
     pub resumed_bytes: u64,
     /// Duration of the copy in seconds.
     pub wall_s: f64,
-    /// Time from the start to the first block that was passed to the kernel, in seconds; null if none was
-    /// sent.
+    /// Time from the start until the first bytes of a file were passed to the kernel, in seconds; null if none
+    /// were sent.
     pub first_byte_s: Option<f64>,
     /// Mean payload rate over the duration of the copy, in bit/s.
     pub goodput_bps: u64,

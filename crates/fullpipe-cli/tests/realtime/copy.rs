@@ -1,6 +1,9 @@
 //! Tests of `fullpipe copy` and `fullpipe relay` as users and scripts run them, also when either end is
 //! killed.
 
+mod clock;
+mod memory;
+
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{PermissionsExt, symlink};

@@ -5,7 +5,9 @@
 //!   otherwise, or not known: needs as much as there is   ─┴─► max-min fair shares, whose sum is the limit
 //! ```
 //!
-//! The kernel paces each socket by its share (`SO_MAX_PACING_RATE`). The part of its share that a slow
+//! The kernel paces each socket by its share (`SO_MAX_PACING_RATE`), which gives a rate that is up to 4 % lower: timers
+//! are late, the queueing discipline `fq` counts headers, and BBR's ProbeRTT phase pauses. The limit is therefore
+//! corrected by what the connections have carried, as long as no other limit applies. The part of its share that a slow
 //! connection does not use goes to the other connections. A reduction is applied before an increase, so that
 //! the sum never exceeds the limit.
 
@@ -21,6 +23,10 @@ const GROWTH_PERCENT: u64 = 110;
 /// Smallest share of an idle connection, as a fraction of an equal share. When an idle connection has data to
 /// send again, it reaches this share at once, and gets an equal share after the next interval.
 const IDLE_PART: u64 = 16;
+/// Percentage of the limit below which something else limits the copy; what it then does not carry is not made up for.
+const LIMITED_PERCENT: u64 = 90;
+/// Maximum correction of the limit, as a fraction of the limit: above the 4 % that pacing loses.
+const CORRECTION_PART: u64 = 20;
 /// Smallest share that is set for a socket, because a rate of zero would switch pacing off.
 const LEAST: Rate = Rate::from_bps(8_000);
 /// Number of segments at the start of a connection that Linux does not pace (`tcp_update_skb_after_send`).
@@ -40,7 +46,13 @@ pub(crate) struct Demand {
 /// Rate limit of a copy, shared by its connections.
 #[derive(Debug)]
 pub(crate) struct Limiter {
+    limit: Rate,
+    /// Limit, corrected by what the connections have carried.
     rate: Rate,
+    /// Payload in bytes that the limit permitted and the connections did not carry; negative if they carried more.
+    missing: i64,
+    /// Time of the last correction.
+    corrected: Option<Instant>,
     shares: BTreeMap<u32, Rate>,
     /// Earliest start of the next connection.
     next_start: Instant,
@@ -48,7 +60,32 @@ pub(crate) struct Limiter {
 
 impl Limiter {
     pub(crate) fn new(rate: Rate) -> Self {
-        Self { rate, shares: BTreeMap::new(), next_start: Instant::ZERO }
+        Self {
+            limit: rate,
+            rate,
+            missing: 0,
+            corrected: None,
+            shares: BTreeMap::new(),
+            next_start: Instant::ZERO,
+        }
+    }
+
+    /// Corrects the limit after the connections have carried `acked` since the last call, such that the mean rate over
+    /// some seconds is the limit.
+    pub(crate) fn correct(&mut self, now: Instant, acked: Bytes) {
+        let Some(before) = self.corrected.replace(now) else { return };
+        let span = now.saturating_since(before);
+        if Rate::mean(acked, span) < self.limit.mul_div(LIMITED_PERCENT, 100) {
+            (self.missing, self.rate) = (0, self.limit);
+            return;
+        }
+        let signed = |bytes: Bytes| i64::try_from(bytes.get()).unwrap_or(i64::MAX);
+        self.missing = self.missing.saturating_add(signed(self.limit * span)).saturating_sub(signed(acked));
+        // The missing bytes are made up for within about a second.
+        let most = self.limit.as_bps() / CORRECTION_PART;
+        let change = self.missing.saturating_mul(8).unsigned_abs().min(most);
+        let bps = self.limit.as_bps();
+        self.rate = Rate::from_bps(if self.missing > 0 { bps + change } else { bps - change });
     }
 
     /// Returns the time that a new connection waits before it sends. The wait ensures that at most one connection
@@ -164,6 +201,36 @@ mod tests {
         assert_eq!(limiter.share(&[new(0), new(1)]), [], "nothing changes");
         assert_eq!(limiter.share(&[new(1)]), [(1, Rate::from_bps(100 * MBIT))], "the other was lost");
         assert_eq!(limiter.share(&[]), []);
+    }
+
+    /// Runs ten seconds in which the kernel carries `percent` of the shares; returns the mean rate as a multiple of the
+    /// limit, and the largest share.
+    fn paced(percent: u64) -> (f64, Rate) {
+        let mut limiter = Limiter::new(Rate::from_bps(100 * MBIT));
+        let (mut share, mut most, mut sum) = (Rate::from_bps(0), Rate::from_bps(0), Bytes::ZERO);
+        let interval = Duration::from_millis(250);
+        for number in 0..=40 {
+            let used = share.mul_div(percent, 100);
+            sum += used * interval;
+            limiter.correct(Instant::ZERO + interval * number, used * interval);
+            if let [(_, changed)] =
+                limiter.share(&[Demand { connection: 0, used: None, is_resting: false }])[..]
+            {
+                (share, most) = (changed, most.max(changed));
+            }
+        }
+        (sum.get() as f64 * 8.0 / 10.0 / 100e6, most)
+    }
+
+    #[test]
+    fn the_mean_is_the_limit_although_the_kernel_paces_below_its_shares() {
+        for percent in [96, 98, 100, 102] {
+            let (mean, most) = paced(percent);
+            assert!((0.99..=1.01).contains(&mean), "{percent} %: {mean}");
+            assert!(most <= Rate::from_bps(105 * MBIT), "{percent} %: {most}");
+        }
+        // A link of 80 Mbit/s is not made up for.
+        assert_eq!(paced(80), (0.8, Rate::from_bps(100 * MBIT)));
     }
 
     #[test]

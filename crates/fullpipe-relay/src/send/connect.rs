@@ -9,11 +9,12 @@ use ring::rand::{SecureRandom, SystemRandom};
 use rustls::ClientConfig;
 use tokio::io::{AsyncRead, AsyncWriteExt};
 use tokio::net::{TcpStream, lookup_host};
-use tokio::time::{Instant, timeout};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::error::Error;
+use crate::error::{Error, Kind};
 use crate::frame::{Fetch, Reply, Request, VERSION};
 use crate::hex::Hex;
 use crate::keys::{Fingerprint, Identity};
@@ -24,6 +25,13 @@ use crate::{locked, span};
 /// Time within which a relay must accept a connection: enough for several round trips on the longest paths,
 /// and for lost SYNs.
 const GREETING: Duration = Duration::from_secs(15);
+/// Maximum number of connections that are in their handshakes at the same time. A relay drops the oldest of more than
+/// eight per address, and another copy may come from the same address.
+const OPENING: usize = 6;
+/// Number of times that a connection is tried, because the handshakes of other copies may displace its own.
+const ATTEMPTS: u32 = 3;
+/// Pause before the second attempt; the pause grows with each attempt.
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// An open connection.
 pub(crate) type Opened = (TlsStream<TcpStream>, Readiness);
@@ -43,6 +51,8 @@ pub(crate) struct Relay {
     fetch: Option<Fetch>,
     /// Shortest duration of a TCP handshake so far.
     handshake: Mutex<Option<Duration>>,
+    /// Permits for handshakes of further connections.
+    opening: Semaphore,
 }
 
 impl Relay {
@@ -71,6 +81,7 @@ impl Relay {
             advice,
             fetch: None,
             handshake: Mutex::default(),
+            opening: Semaphore::new(OPENING),
         })
     }
 
@@ -105,6 +116,22 @@ impl Relay {
         let mut opened = self.open(connection).await?;
         self.accepted(&mut opened.0).await?;
         Ok(opened)
+    }
+
+    /// Opens a further connection of a transfer, as soon as few enough others are in their handshakes.
+    pub(crate) async fn join(&self, connection: u32) -> Result<Opened, Error> {
+        // The semaphore is never closed.
+        let _permit = self.opening.acquire().await;
+        let mut attempt = 1;
+        loop {
+            match self.connect(connection).await {
+                Err(error) if error.kind == Kind::Network && attempt < ATTEMPTS => {
+                    sleep(PAUSE * attempt).await
+                }
+                opened => return opened,
+            }
+            attempt += 1;
+        }
     }
 
     /// Opens a connection, and sends its first message. On connection 0, further messages may follow without

@@ -245,9 +245,10 @@ impl Sender {
         buffer: &[u8],
         payload: u64,
     ) -> io::Result<()> {
+        // The kernel takes the first bytes at once, and the rest of a block within the next round trips.
+        locked(&self.shared.first_byte).get_or_insert_with(Instant::now);
         writer.write_all(buffer).await?;
         writer.flush().await?;
-        locked(&self.shared.first_byte).get_or_insert_with(Instant::now);
         if let Some(sent) = locked(&self.shared.sent).get_mut(self.number as usize) {
             *sent += payload;
         }

@@ -490,13 +490,15 @@ impl<'a> Driver<'a> {
     /// Adapts the number of connections to the limits in `samples`.
     fn sampled(&mut self, mut samples: Vec<SocketSample>) -> Result<(), Error> {
         self.is_sampled = true;
-        if self.pacing.is_some() {
+        let at = self.now();
+        if let Some(pacing) = &mut self.pacing {
+            pacing.correct(at, self.links.acked(&samples));
             // The rate limit, which paces this connection, is shared by all connections.
             for sample in samples.iter_mut().filter(|sample| sample.limit.as_deref() == Some(PACING)) {
                 sample.room = Room::Shared;
             }
         }
-        if let Some(count) = self.links.sampled(self.now(), &samples) {
+        if let Some(count) = self.links.sampled(at, &samples) {
             locked(&self.shared.dispatcher).rest(self.links.resting());
             self.has_work = true;
             let limit = self.links.limit();

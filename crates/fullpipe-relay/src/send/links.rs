@@ -198,6 +198,14 @@ impl Links {
         self.open().map(demand).collect()
     }
 
+    /// Returns the payload that was acknowledged on the open connections in an interval.
+    pub(super) fn acked(&self, samples: &[SocketSample]) -> Bytes {
+        let is_own = |sample: &&SocketSample| {
+            self.open().any(|(_, link)| link.socket == Some((sample.port, sample.peer)))
+        };
+        samples.iter().filter(is_own).fold(Bytes::ZERO, |sum, sample| sum + sample.acked)
+    }
+
     /// Adds the samples of all sockets in an interval; returns the number of connections if it changes.
     pub(super) fn sampled(&mut self, at: Instant, samples: &[SocketSample]) -> Option<u32> {
         let resting = self.resting();

@@ -437,7 +437,7 @@ impl<'a> Copy<'a> {
             while !driver.is_complete() {
                 while let Some(number) = driver.next_to_open() {
                     let relay = Arc::clone(relay);
-                    opening.spawn(async move { (number, relay.connect(number).await) });
+                    opening.spawn(async move { (number, relay.join(number).await) });
                 }
                 tokio::select! {
                     // The driver holds a sender of this channel, so the channel cannot close.

@@ -56,7 +56,12 @@ impl Outgoing {
         let mut buffer = Vec::with_capacity(HEADER + length);
         buffer.extend_from_slice(&Header::Data(header).encode());
         buffer.resize(HEADER + length, 0);
-        self.read(index, offset, &mut buffer[HEADER..])?;
+        let content = &mut buffer[HEADER..];
+        // The content of a hole is already there.
+        match storage {
+            Storage::Hole => self.hashed(index, offset, content)?,
+            Storage::Full | Storage::Sparse => self.read(index, offset, content)?,
+        }
         buffer.truncate(HEADER + header.carried());
         Ok(buffer)
     }
@@ -64,6 +69,11 @@ impl Outgoing {
     /// Reads a block, and adds it to the hash.
     fn read(&self, index: u64, offset: u64, content: &mut [u8]) -> io::Result<()> {
         read(&self.file, content, self.base + offset)?;
+        self.hashed(index, offset, content)
+    }
+
+    /// Adds a block to the hash.
+    fn hashed(&self, index: u64, offset: u64, content: &[u8]) -> io::Result<()> {
         let size = if self.is_pipe { OPEN_END } else { self.source.source.size };
         let value = block_value(size, offset, content);
         // The block of a lost connection is read a second time. A block of a pipe may have been removed

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use fullpipe_units::{Duration, Instant, Rate};
+use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
 use super::links::Sampler;
 use crate::engine::{Demand, Limiter};
@@ -92,6 +92,11 @@ impl Pacing {
     /// Removes a lost connection, which closes its socket.
     pub(super) fn lost(&mut self, number: u32) {
         self.sockets.remove(&number);
+    }
+
+    /// Corrects the limit after the connections have carried `acked` since the last call.
+    pub(super) fn correct(&mut self, at: Instant, acked: Bytes) {
+        self.limiter.correct(at, acked);
     }
 
     /// Shares the limit among the open connections.

@@ -212,6 +212,27 @@ fn a_source_that_changed_meanwhile_is_sent_anew() {
     assert!(fs::read(fixture.placed("large")).expect("placed") == fs::read(&source).expect("a file"));
 }
 
+/// The relay drops the oldest of more than eight handshakes from one address, and each copy here opens sixteen
+/// connections.
+#[test]
+fn two_copies_from_one_address_open_all_their_connections() {
+    let fixture = Fixture::new();
+    let copied = |name: &str| {
+        let source = fixture.source(name, 64 * MIB);
+        let mut options = fixture.options(&source, name, fixture.address);
+        options.connections = Connections::new(16, 16).expect("a range");
+        copy(&options, None, &Notes).expect("copied")
+    };
+    let reports = thread::scope(|scope| {
+        let other = scope.spawn(|| copied("b"));
+        [copied("a"), other.join().expect("no panic")]
+    });
+    for report in reports {
+        let lost = report.connections.iter().filter(|connection| connection.lost).count();
+        assert_eq!((report.connections.len(), lost), (16, 0), "{report:?}");
+    }
+}
+
 #[test]
 fn the_other_connections_send_what_a_lost_one_had() {
     let fixture = Fixture::new();
