@@ -325,7 +325,7 @@ impl FlowSpec {
 }
 
 /// TCP implementation at both ends of a flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stack {
     /// Fullpipe's TCP sends. In the simulator, fullpipe's TCP also receives; in the emulator, the kernel TCP
     /// stack receives.

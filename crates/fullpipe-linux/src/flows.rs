@@ -307,7 +307,10 @@ mod tests {
     /// flow.
     #[test]
     fn flows_on_our_stack_have_a_listener_each() {
-        let ours = FlowSpec { stack: Some(Stack::Fullpipe), ..flow(Algorithm::Surge, Some(200)) };
+        let ours = FlowSpec {
+            stack: Some(fullpipe_lab::scenario::Stack::Fullpipe),
+            ..flow(Algorithm::Surge, Some(200))
+        };
         let ports = Servers::ports(&[ours.clone(), ours]);
         assert_eq!(ports, [LISTEN_PORT, LISTEN_PORT + 1]);
     }

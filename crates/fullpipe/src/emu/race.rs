@@ -12,8 +12,6 @@
 //! client is always the kernel. The path is created anew for each download, from the seed of the pair.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::panic::resume_unwind;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -58,7 +56,7 @@ pub(crate) fn check_arms(plan: &RacePlan, observer: &impl Observer) -> Result<Ow
     }
     let mut own = OwnArms::default();
     for &arm in plan.arms() {
-        let why = match check_congestion_control(arm.cc.into()) {
+        let why = match check_congestion_control(arm.cc) {
             _ if arm.profile.is_some() => "the kernel's TCP does not support profiles",
             Ok(()) => continue,
             Err(error) if error.kind == Kind::Settings && !is_in_linux(arm.cc) => {
@@ -250,7 +248,8 @@ fn run_job<O: Observer>(
     if !relay.goes_on() {
         return Ok(made);
     }
-    let mut hosts_by_stack: HashMap<Option<Stack>, Hosts> = HashMap::new();
+    // The hosts of the kernel's arms, and those of the arms on fullpipe's TCP.
+    let mut hosts_by_stack = [const { None::<Hosts> }; 2];
     for &seed in &job.seeds {
         if !relay.goes_on() {
             break;
@@ -258,10 +257,10 @@ fn run_job<O: Observer>(
         let scenario = Scenario { seed, ..cell.point.scenario.clone() };
         let download = |scenario: &Scenario| {
             let scenario = own.with_sender(scenario);
-            let stack = scenario.flows.first().and_then(|flow| flow.stack);
-            let hosts = match hosts_by_stack.entry(stack) {
-                Entry::Occupied(entry) => entry.into_mut(),
-                Entry::Vacant(entry) => entry.insert(hosts(&scenario, Datapath::Plain.into())?),
+            let is_own = scenario.flows.iter().any(|flow| flow.stack == Some(Stack::Fullpipe));
+            let hosts = match &mut hosts_by_stack[usize::from(is_own)] {
+                Some(hosts) => hosts,
+                none => none.insert(hosts(&scenario, Datapath::Plain.into())?),
             };
             download(hosts, &scenario, relay.observer)
         };
