@@ -126,7 +126,7 @@ impl Relay {
         loop {
             match self.connect(connection).await {
                 Err(error) if error.kind == Kind::Network && attempt < ATTEMPTS => {
-                    sleep(PAUSE * attempt).await
+                    sleep(PAUSE * attempt).await;
                 }
                 opened => return opened,
             }
