@@ -29,8 +29,8 @@ pub(super) struct Lifecycle {
     pub(super) over: bool,
     /// Whether the peer has acknowledged our FIN and [`Event::Finished`] was emitted.
     pub(super) finished: bool,
-    /// Reset to be sent, if any.
-    pub(super) reset_due: Option<Segment>,
+    /// Reset to be sent, if any. Few connections send one, so it is not part of their memory.
+    pub(super) reset_due: Option<Box<Segment>>,
     pub(super) time_wait: Option<TimeWait>,
 }
 
@@ -91,7 +91,7 @@ impl Connection {
                 let ack = self.receiver.rcv_nxt_on_wire();
                 let timestamps = self.receiver.timestamps(now);
                 let reset = bare(self.sender.iss.plus(1).plus(offset), Some(ack));
-                self.lifecycle.reset_due = Some(Segment { timestamps, ..reset });
+                self.lifecycle.reset_due = Some(Box::new(Segment { timestamps, ..reset }));
             }
         }
         self.end(now, Event::Aborted);
@@ -178,7 +178,7 @@ impl Connection {
     pub(super) fn refuses_data(&mut self, now: Instant, segment: &Segment, start: u64) -> bool {
         let refused = segment.len > 0 && start + u64::from(segment.len) > self.receiver.rcv_nxt();
         if refused {
-            self.lifecycle.reset_due = reset_for(segment);
+            self.lifecycle.reset_due = reset_for(segment).map(Box::new);
             self.end(now, Event::Aborted);
         }
         refused

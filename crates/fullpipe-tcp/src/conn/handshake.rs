@@ -204,7 +204,7 @@ impl Connection {
     #[cold]
     pub(super) fn on_segment_without_data(&mut self, now: Instant, segment: &Segment) -> bool {
         match self.lifecycle.state {
-            State::Closed => self.lifecycle.reset_due = reset_for(segment),
+            State::Closed => self.lifecycle.reset_due = reset_for(segment).map(Box::new),
             State::Listen => self.on_segment_in_listen(now, segment),
             State::SynSent => self.on_segment_in_syn_sent(now, segment),
             State::SynReceived => return self.on_segment_in_syn_received(now, segment),
@@ -219,7 +219,7 @@ impl Connection {
     /// with a FIN, which no legitimate host sends.
     fn on_segment_in_listen(&mut self, now: Instant, segment: &Segment) {
         if segment.flags.has(Flags::ACK) {
-            self.lifecycle.reset_due = reset_for(segment);
+            self.lifecycle.reset_due = reset_for(segment).map(Box::new);
         } else if segment.flags.has(Flags::SYN)
             && !segment.flags.has(Flags::RST)
             && !segment.flags.has(Flags::FIN)
@@ -238,7 +238,7 @@ impl Connection {
         let acknowledges = segment.flags.has(Flags::ACK);
         let of_another = segment.ack != self.sender.iss.plus(1) || self.echoes_another(now, segment);
         if acknowledges && of_another {
-            self.lifecycle.reset_due = reset_for(segment);
+            self.lifecycle.reset_due = reset_for(segment).map(Box::new);
         } else if segment.flags.has(Flags::RST) {
             // Without a valid ACK, any off-path host could have forged the reset.
             if acknowledges {
@@ -289,7 +289,7 @@ impl Connection {
             self.establish(now, segment);
             return true;
         } else if segment.flags.has(Flags::ACK) {
-            self.lifecycle.reset_due = reset_for(segment);
+            self.lifecycle.reset_due = reset_for(segment).map(Box::new);
         }
         false
     }

@@ -52,7 +52,7 @@ impl Connection {
     #[cold]
     fn poll_without_data(&mut self, now: Instant) -> Option<Transmit> {
         let segment = match (self.lifecycle.reset_due.take(), self.lifecycle.state) {
-            (Some(reset), _) => reset,
+            (Some(reset), _) => *reset,
             (None, State::SynSent | State::SynReceived) if self.handshake.is_pending() => {
                 self.transmit_syn(now)
             }
@@ -102,7 +102,7 @@ impl Sender {
         };
         self.limits.set(now, limit);
         self.guard_closed_window(now, limit);
-        let copies = self.decision.control.repair.is_any() || self.retransmission.copies.due.is_some();
+        let copies = self.decision.control.repair.is_any() || self.retransmission.copy_due().is_some();
         if copies { self.transmit_copy(now, limit) } else { None }
     }
 

@@ -44,7 +44,7 @@ pub(crate) struct Copies {
     filled_at: u64,
     budget: u64,
     /// Number of octets sent as copies since the start of the connection.
-    pub(crate) octets: u64,
+    octets: u64,
     /// Time at which the next copy is due; `None` if no copy waits for a time.
     pub(crate) due: Option<Instant>,
 }
@@ -156,7 +156,7 @@ impl Copies {
 
     /// Returns whether a copy explains the duplicate `from..to` that the peer has reported. Each copy explains one
     /// report.
-    pub(crate) fn explains(&mut self, from: u64, to: u64) -> bool {
+    fn explains(&mut self, from: u64, to: u64) -> bool {
         let copied = self.sent.iter().position(|&(start, end, _)| start < to && from < end);
         copied.is_some_and(|index| self.sent.remove(index).is_some())
     }
@@ -165,7 +165,8 @@ impl Copies {
 /// State of the retransmission logic, apart from the records marked lost.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Retransmission {
-    pub(crate) copies: Copies,
+    /// State of copies; `None` before the first retransmission that a copy may follow, as on most connections.
+    copies: Option<Box<Copies>>,
     /// Whether the next retransmission ignores the windows because the retransmission timer has expired.
     forced: bool,
 }
@@ -202,7 +203,36 @@ impl Retransmission {
     /// Records the retransmission of record `number` at `now`; a copy of it may follow.
     #[cold]
     pub(crate) fn await_copy(&mut self, number: RecordNo, now: Instant) {
-        self.copies.on_retransmission(number, now);
+        self.copies().on_retransmission(number, now);
+    }
+
+    /// Returns the state of copies, which is created at the first call.
+    #[cold]
+    pub(crate) fn copies(&mut self) -> &mut Copies {
+        self.copies.get_or_insert_default()
+    }
+
+    /// Returns the number of octets sent as copies since the start of the connection.
+    pub(crate) fn copied(&self) -> u64 {
+        self.copies.as_ref().map_or(0, |copies| copies.octets)
+    }
+
+    /// Returns the time at which the next copy is due; `None` if no copy waits for a time.
+    pub(crate) fn copy_due(&self) -> Option<Instant> {
+        self.copies.as_ref().and_then(|copies| copies.due)
+    }
+
+    /// Returns whether a copy explains the duplicate `from..to` that the peer has reported
+    /// ([`Copies::explains`]).
+    pub(crate) fn copy_explains(&mut self, from: u64, to: u64) -> bool {
+        self.copies.as_mut().is_some_and(|copies| copies.explains(from, to))
+    }
+
+    /// Cancels the next copy when the connection ends.
+    pub(crate) fn end(&mut self) {
+        if let Some(copies) = &mut self.copies {
+            copies.due = None;
+        }
     }
 
     /// Returns the newest record if it is in the network. A tail loss probe retransmits this record.

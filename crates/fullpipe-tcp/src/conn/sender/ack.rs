@@ -271,7 +271,7 @@ impl Sender {
                 return false;
             }
             // A segment that was copied is expected to arrive twice.
-            if self.retransmission.copies.explains(from, to) {
+            if self.retransmission.copy_explains(from, to) {
                 return false;
             }
             delivery.repeated = self.recovery.undo.spurious_segments(octets, self.mss);

@@ -147,7 +147,7 @@ impl Sender {
             delivered: self.rate.delivered,
             delivered_time: self.rate.delivered_time,
             lost: board.lost_total(),
-            copied: self.retransmission.copies.octets,
+            copied: self.retransmission.copied(),
             srtt: self.rtt.srtt(),
             rttvar: self.rtt.rttvar(),
             min_rtt: self.rtt.min_rtt(),
@@ -242,7 +242,7 @@ impl Sender {
         if self.limits.current == SendLimit::Pacing {
             self.pacer.next_departure()
         } else {
-            let due = self.retransmission.copies.due.filter(|_| !self.recovery.board.is_empty());
+            let due = self.retransmission.copy_due().filter(|_| !self.recovery.board.is_empty());
             due.unwrap_or(Instant::FAR_FUTURE)
         }
     }

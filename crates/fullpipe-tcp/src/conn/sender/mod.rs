@@ -270,7 +270,7 @@ impl Sender {
     pub(super) fn end(&mut self, now: Instant) {
         self.queue.close();
         self.timer = None;
-        self.retransmission.copies.due = None;
+        self.retransmission.end();
         self.limits.set(now, SendLimit::App);
     }
 

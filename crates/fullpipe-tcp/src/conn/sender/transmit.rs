@@ -77,7 +77,7 @@ impl Sender {
     /// the windows.
     #[cold]
     pub(in crate::conn) fn transmit_copy(&mut self, now: Instant, limit: SendLimit) -> Option<Transmit> {
-        let copies = &mut self.retransmission.copies;
+        let copies = self.retransmission.copies();
         copies.due = None;
         let idle = matches!(limit, SendLimit::Rwnd | SendLimit::Sndbuf | SendLimit::App);
         if !idle || self.recovery.phase == Phase::Loss || !self.recovery.has_sack {
@@ -94,12 +94,12 @@ impl Sender {
         };
         let number = copies.next(now, &self.recovery.board, limits)?;
         if self.paced() && self.pacer.next_departure() > now {
-            self.retransmission.copies.due = Some(self.pacer.next_departure());
+            self.retransmission.copies().due = Some(self.pacer.next_departure());
             return None;
         }
         let departure = self.departure(now);
         let Retransmitted { transmit, offset, len, segments } =
-            copy(departure, &self.recovery.board, &mut self.retransmission.copies, number)?;
+            copy(departure, &self.recovery.board, self.retransmission.copies(), number)?;
         self.stats.retransmits += 1;
         self.stats.copies += 1;
         let kind = SentKind::Copy;
