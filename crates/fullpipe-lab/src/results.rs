@@ -20,7 +20,7 @@ use crate::stats::mean;
 use crate::validity::{LatenessQuantiles, Validity};
 
 pub use columns::{FlowRow, RUN_COLUMNS, RunRecord};
-pub use tables::{ResultRows, ResultTable, TraceRows, TraceTable, TraceText};
+pub use tables::{ResultRows, TraceRows, TraceText};
 pub use totals::Totals;
 
 /// Name and version of the format of the JSON document.

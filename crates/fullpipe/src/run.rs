@@ -16,14 +16,13 @@ use std::time::Instant;
 
 use fullpipe_lab::campaign::{self, JobWatch, Progress, RunResult, Watch};
 use fullpipe_lab::experiment::{Experiment, Point};
-use fullpipe_lab::results::{self, ResultTable, Run, Summary, TimedOutcome, Totals, TraceTable, summaries};
+use fullpipe_lab::results::{self, Run, Summary, TimedOutcome, Totals, summaries};
 use fullpipe_lab::scenario::Scenario;
 use fullpipe_lab::sim;
 use fullpipe_lab::trace::{Csv, NoTrace, Row, Sink};
 use fullpipe_units::{Duration, Rate};
 
 use crate::capture::PcapNg;
-use crate::files::write_atomically;
 use crate::run_files::ResultFiles;
 use crate::trace_spool::{RunTrace, TraceSpool};
 use crate::{Error, emu, uml};
@@ -153,10 +152,9 @@ impl PreparedRun<'_> {
     /// Returns the errors of [`PreparedRun::run`] and [`Report::write`].
     pub fn run_to(self, out: Option<&Path>, observer: &impl Observer) -> Result<ReportTotals, Error> {
         let World::Sim(options) = self.world else {
-            let experiment = self.experiment;
             let report = self.run(observer)?;
             if let Some(dir) = out.filter(|_| !report.document.runs.is_empty()) {
-                report.write(experiment, dir)?;
+                report.write(dir)?;
             }
             return Ok(report.into());
         };
@@ -413,13 +411,12 @@ impl Report {
     ///
     /// # Errors
     /// Returns an error if a file cannot be written.
-    pub fn write(&self, experiment: &Experiment, dir: &Path) -> Result<(), Error> {
-        let report = &self.document;
-        write_atomically(dir, "result.json", crate::json::document(report)?)?;
-        write_atomically(dir, "results.csv", ResultTable { report })?;
-        let lines = report.runs.iter().map(crate::json::line).collect::<Result<String, _>>()?;
-        write_atomically(dir, "results.jsonl", lines)?;
-        write_atomically(dir, "trace.csv", TraceTable { experiment, runs: &self.traces })
+    pub fn write(&self, dir: &Path) -> Result<(), Error> {
+        let mut files = ResultFiles::create(dir)?;
+        for (run, trace) in self.document.runs.iter().zip(&self.traces) {
+            files.add(run, trace)?;
+        }
+        files.commit(&results::Report { runs: Vec::new(), ..self.document.clone() })
     }
 }
 

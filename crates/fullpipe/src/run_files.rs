@@ -1,4 +1,4 @@
-//! Result files of a simulated experiment, written while the runs finish, so that memory does not grow with their number.
+//! Result files of an experiment, written run by run, so that memory need not grow with the number of runs.
 
 use std::fmt::Display;
 use std::fs::File;
@@ -30,9 +30,11 @@ pub(crate) struct ResultFiles {
 impl ResultFiles {
     pub(crate) fn create(dir: &Path) -> Result<Self, Error> {
         let create = |name| AtomicFile::create(&dir.join(name)).map_err(|e| cannot(dir, name, &e));
+        let mut table = create("results.csv")?;
+        table.write_all(ResultRows::header().as_bytes()).map_err(|e| cannot(dir, "results.csv", &e))?;
         Ok(Self {
             dir: dir.into(),
-            table: create("results.csv")?,
+            table,
             lines: create("results.jsonl")?,
             trace: create("trace.csv")?,
             // Created last, because the others create the folder and remove what killed processes have left.
@@ -48,11 +50,11 @@ impl ResultFiles {
         let append = |file: &mut dyn Write, name, text: &dyn Display| {
             write!(file, "{text}").map_err(|e| cannot(dir, name, &e))
         };
-        append(table, "results.csv", &ResultRows { run, has_header: !*is_empty })?;
+        append(table, "results.csv", &ResultRows { run })?;
         append(lines, "results.jsonl", &crate::json::line(run)?)?;
         let entry = crate::json::document(run)?;
         let entry: Vec<_> = entry.lines().map(|line| format!("{INDENT}{line}")).collect();
-        let separator = if *is_empty { "" } else { ",\n" };
+        let separator = if *is_empty { "\n" } else { ",\n" };
         append(runs, "result.json", &format_args!("{separator}{}", entry.join("\n")))?;
         let text = trace.value.text().map_err(|e| cannot(dir, "trace.csv", &io::Error::other(e)))?;
         let of_run =
@@ -76,11 +78,11 @@ impl ResultFiles {
         };
         let write = || -> io::Result<()> {
             let mut file = AtomicFile::create(&dir.join("result.json"))?;
-            writeln!(file, "{before}\"runs\": [")?;
+            write!(file, "{before}\"runs\": [")?;
             let mut runs = self.runs.into_inner().map_err(io::IntoInnerError::into_error)?;
             runs.rewind()?;
             io::copy(&mut runs, &mut file)?;
-            write!(file, "\n  ]{after}")?;
+            write!(file, "{}]{after}", if self.is_empty { "" } else { "\n  " })?;
             file.commit()
         };
         write().map_err(|e| cannot(&dir, "result.json", &e))?;

@@ -5,20 +5,7 @@ use std::fmt;
 
 use fullpipe_tcp::SendLimit;
 
-use super::{Flow, Report, RttMs, Run};
-use crate::campaign::RunResult;
-use crate::experiment::Experiment;
-
-/// The traces of a campaign as one CSV table: point and seed, then the columns of
-/// [`Record`](crate::trace::Record). Each row is written as soon as it is formatted, because the table may be
-/// large.
-#[derive(Clone, Copy, Debug)]
-pub struct TraceTable<'a, T> {
-    /// Experiment to which the traces belong.
-    pub experiment: &'a Experiment,
-    /// Traces of the runs, ordered by point and seed.
-    pub runs: &'a [RunResult<T>],
-}
+use super::{Flow, RttMs, Run};
 
 /// Trace of a run, which may be in memory or in a file.
 pub trait TraceText {
@@ -35,21 +22,8 @@ impl TraceText for String {
     }
 }
 
-impl<T: TraceText> fmt::Display for TraceTable<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut has_header = false;
-        for run in self.runs {
-            let text = run.value.text()?;
-            let label = &self.experiment.points()[run.point].label;
-            let rows = TraceRows { label, seed: run.seed, text: &text, has_header };
-            has_header |= rows.has_columns();
-            write!(f, "{rows}")?;
-        }
-        if has_header { Ok(()) } else { f.write_str(TraceRows::NO_COLUMNS) }
-    }
-}
-
-/// The rows of one run in a [`TraceTable`].
+/// The rows of one run in the CSV table of all traces: point and seed, then the columns of
+/// [`Record`](crate::trace::Record).
 #[derive(Clone, Copy, Debug)]
 pub struct TraceRows<'a> {
     /// Label of the experiment point.
@@ -84,45 +58,29 @@ impl fmt::Display for TraceRows<'_> {
     }
 }
 
-/// The results of a campaign as one CSV table with one row per flow and run. Column names end in base units,
-/// and the cell of a missing value is empty.
-#[derive(Clone, Copy, Debug)]
-pub struct ResultTable<'a> {
-    /// Results that the table contains.
-    pub report: &'a Report,
-}
-
-impl fmt::Display for ResultTable<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let rows = |(at, run)| ResultRows { run, has_header: at > 0 };
-        let mut rows = self.report.runs.iter().enumerate().map(rows).peekable();
-        if rows.peek().is_none() {
-            return f.write_str(&csv_lines([header()])?);
-        }
-        rows.try_for_each(|rows| write!(f, "{rows}"))
-    }
-}
-
-/// The rows of one run in a [`ResultTable`].
+/// The rows of one run in the CSV table of all results, one row per flow. Column names end in base units, and the
+/// cell of a missing value is empty.
 #[derive(Clone, Copy, Debug)]
 pub struct ResultRows<'a> {
     /// Results of the run.
     pub run: &'a Run,
-    /// Whether the header has been written before.
-    pub has_header: bool,
+}
+
+impl ResultRows<'_> {
+    /// Returns the header of the table, with its newline.
+    pub fn header() -> String {
+        header().join(",") + "\n"
+    }
 }
 
 impl fmt::Display for ResultRows<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.has_header {
-            f.write_str(&csv_lines([header()])?)?;
-        }
         let rows = self.run.flows.iter().enumerate().map(|(number, flow)| row(self.run, number, flow));
         f.write_str(&csv_lines(rows)?)
     }
 }
 
-/// Returns the names of the columns of a [`ResultTable`].
+/// Returns the names of the columns of the results.
 fn header() -> Vec<String> {
     let of_flow = [
         "point",
@@ -207,14 +165,21 @@ fn csv_lines<R: IntoIterator<Item = String>>(
 
 #[cfg(test)]
 mod tests {
+    use super::super::Report;
     use super::super::tests::{experiment, runs};
     use super::*;
+    use crate::experiment::Experiment;
+
+    /// Returns the table of all runs.
+    fn table(report: &Report) -> String {
+        report.runs.iter().fold(ResultRows::header(), |table, run| table + &ResultRows { run }.to_string())
+    }
 
     #[test]
     fn results_are_a_table_with_a_row_a_flow() {
         let experiment = experiment();
         let report = Report::new(&experiment, "sim", &runs());
-        let table = ResultTable { report: &report }.to_string();
+        let table = table(&report);
         let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split(',').collect()).collect();
         let [header, first, second] = &rows[..] else { panic!("{table}") };
         assert!(first.len() == header.len() && second.len() == header.len(), "{table}");
@@ -235,7 +200,7 @@ mod tests {
         let mut report = Report::new(&experiment(), "sim", &runs());
         let label = "small, \"and\" odd\nlabel";
         report.runs[0].point = label.into();
-        let table = ResultTable { report: &report }.to_string();
+        let table = table(&report);
         let mut reader = csv::Reader::from_reader(table.as_bytes());
         let columns = reader.headers().expect("a header").len();
         let records = reader.records().collect::<Result<Vec<_>, _>>().expect("records");
@@ -251,8 +216,8 @@ mod tests {
         let experiment = Experiment::from_toml(text).expect("valid");
         let mut csv = crate::trace::Csv::default();
         crate::sim::run_traced(&experiment.points()[0].scenario, &mut csv);
-        let runs = [RunResult { point: 0, seed: 7, value: csv.into_text() }];
-        let table = TraceTable { experiment: &experiment, runs: &runs }.to_string();
+        let (label, text) = (&experiment.points()[0].label, &csv.into_text());
+        let table = TraceRows { label, seed: 7, text, has_header: false }.to_string();
         let lines: Vec<&str> = table.lines().collect();
         assert!(lines[0].starts_with("point,seed,flow,t_s,cc,mss_bytes,cwnd_bytes,"), "{}", lines[0]);
         assert_eq!(lines.len(), 1 + 4, "{table}");
