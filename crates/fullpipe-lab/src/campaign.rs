@@ -115,7 +115,8 @@ pub fn run_on<T: Send>(
     let grid = Grid { points, seeds };
     let ends = Ends { goes_on: || watch.goes_on(), abandons: || watch.abandons() };
     let run = |index| grid.run(index, &runner);
-    make(threads, grid.runs(), |index| grid.name(index), run, ends, |at, run| watch.finished(at, run))
+    let (name, finished) = (|index| grid.name(index), |at, run: &_| watch.finished(at, run));
+    collected(|keep| execute(threads, grid.runs(), name, run, ends, finished, keep))
 }
 
 /// Runs all `points` with all `seeds`, like [`run`], and passes each result to `take` instead of keeping it. `take`
@@ -234,7 +235,8 @@ pub fn run_jobs<T: Send>(
     progress: impl Fn(Progress) + Sync,
 ) -> Result<Vec<T>, RunPanicked> {
     let name = |index: usize| (jobs[index].label.clone(), jobs[index].scenario.seed);
-    make(threads, jobs.len(), name, |index| runner(&jobs[index].scenario), NEVER, |at, _| progress(at))
+    let run = |index: usize| runner(&jobs[index].scenario);
+    collected(|keep| execute(threads, jobs.len(), name, run, NEVER, |at, _| progress(at), keep))
 }
 
 /// Observer of jobs, which can abandon them. The worker threads call its methods.
@@ -294,7 +296,8 @@ pub fn run_watched_jobs<T: Send>(
     let name = |index: usize| (jobs[index].label.clone(), jobs[index].scenario.seed);
     let run = |index: usize| runner(&jobs[index].scenario);
     let ends = Ends { goes_on: || !watch.abandons(), abandons: || watch.abandons() };
-    let made = make(threads, jobs.len(), name, run, ends, |at, _| watch.finished(at))?;
+    let made =
+        collected(|keep| execute(threads, jobs.len(), name, run, ends, |at, _| watch.finished(at), keep))?;
     Ok((made.len() == jobs.len()).then_some(made))
 }
 
@@ -308,27 +311,22 @@ struct Ends<G, A> {
 const NEVER: Ends<Ask, Ask> = Ends { goes_on: || true, abandons: || false };
 type Ask = fn() -> bool;
 
-/// Executes the runs with the numbers `0..total`, and returns the results in order. `name` returns the label and the
-/// seed of a run, for error messages.
-fn make<T: Send>(
-    threads: NonZeroUsize,
-    total: usize,
-    name: impl Fn(usize) -> (String, u64) + Sync,
-    run: impl Fn(usize) -> T + Sync,
-    ends: Ends<impl Fn() -> bool + Sync, impl Fn() -> bool + Sync>,
-    finished: impl Fn(Progress, &T) + Sync,
+/// Returns the results of a call of [`execute`], ordered by the numbers of the runs. The call passes on the given
+/// function as `keep`.
+fn collected<T: Send>(
+    execute: impl FnOnce(&(dyn Fn(usize, Result<T, RunPanicked>) + Sync)) -> usize,
 ) -> Result<Vec<T>, RunPanicked> {
     let made = Mutex::new(Vec::new());
-    let keep = |index: usize, result: Result<T, RunPanicked>| {
+    execute(&|index, result| {
         made.lock().unwrap_or_else(PoisonError::into_inner).push((index, result));
-    };
-    execute(threads, total, name, run, ends, finished, keep);
+    });
     let mut made = made.into_inner().unwrap_or_else(PoisonError::into_inner);
     made.sort_by_key(|(index, _)| *index);
     made.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Executes the runs with the numbers `0..total`, and passes each result to `keep`. Returns the number of results.
+/// Executes the runs with the numbers `0..total`, and passes each result to `keep`. `name` returns the label and the
+/// seed of a run, for error messages. Returns the number of results.
 fn execute<T>(
     threads: NonZeroUsize,
     total: usize,
