@@ -12,6 +12,7 @@ mod cost;
 mod endurance;
 mod failures;
 mod flood;
+mod forged;
 mod path_mtu;
 mod peers;
 mod refusals;

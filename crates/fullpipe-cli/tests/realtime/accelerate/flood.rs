@@ -6,12 +6,9 @@ use std::thread;
 use std::time::Duration;
 use std::{env, io};
 
-use fullpipe::tcp::wire::{Flags, Headers, Segment, SeqNum, SynOptions};
-use fullpipe::units::{Ecn, draw};
-use rustix::net::{
-    AddressFamily, Protocol, RawProtocol, SendFlags, SocketFlags, SocketType, sendto, socket_with,
-};
+use fullpipe::units::draw;
 
+use super::forged::{Forger, syn};
 use super::peers::{self, Server};
 use super::scene::{Scene, can_run, ip, now, sleep};
 use super::usage::{cpu, kernel_memory, load, resident};
@@ -23,9 +20,7 @@ const FLAT: u64 = 16 << 20;
 
 /// Sends SYNs with unused source addresses of 198.18.0.0/15 until `stop` is set. Returns their number.
 fn flood(to: SocketAddrV4, per_second: f64, stop: &AtomicBool) -> io::Result<u64> {
-    // With protocol number 255, packets are written including their IP headers.
-    let raw = Protocol::from_raw(RawProtocol::new(255).expect("not zero"));
-    let socket = socket_with(AddressFamily::INET, SocketType::RAW, SocketFlags::CLOEXEC, Some(raw))?;
+    let forger = Forger::new()?;
     let begun = now();
     let mut sent = 0;
     while !stop.load(Relaxed) {
@@ -34,19 +29,7 @@ fn flood(to: SocketAddrV4, per_second: f64, stop: &AtomicBool) -> io::Result<u64
             let chance = draw(1, 0, sent);
             let host = Ipv4Addr::from_bits(Ipv4Addr::new(198, 18, 0, 0).to_bits() | (chance as u32 >> 15));
             let from = SocketAddrV4::new(host, 1_024 + (chance >> 48) as u16 % 60_000);
-            let segment = Segment {
-                seq: SeqNum(chance as u32),
-                ack: SeqNum(0),
-                len: 0,
-                window: 64_240,
-                flags: Flags::SYN,
-                timestamps: None,
-                syn: Some(SynOptions { mss: 1_460, window_scale: Some(7), sack_permitted: true }),
-                sack: Default::default(),
-                ecn: Ecn::NotEct,
-            };
-            let packet = Headers::between(&segment, from.into(), to.into()).expect("one family");
-            sendto(&socket, packet.as_bytes(), SendFlags::empty(), &to)?;
+            forger.send(syn(from, to, chance as u32).as_bytes(), to)?;
             sent += 1;
         }
         sleep(Duration::from_micros(500));

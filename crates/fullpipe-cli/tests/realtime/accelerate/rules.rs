@@ -2,12 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 
-use fullpipe::tcp::wire::{Flags, Headers, Segment, SeqNum, SynOptions};
-use fullpipe::units::Ecn;
-use rustix::net::{
-    AddressFamily, Protocol, RawProtocol, SendFlags, SocketFlags, SocketType, sendto, socket_with,
-};
-
+use super::forged::{Forger, syn};
 use super::peers::{self, Server};
 use super::scene::{Scene, can_run, inside, ip, now, wait_for};
 
@@ -31,29 +26,13 @@ fn send_syns(scene: &Scene, sources: impl Iterator<Item = Ipv4Addr> + Send, frag
     let IpAddr::V4(address) = scene.address() else { panic!("IPv4") };
     let to = SocketAddrV4::new(address, PORT);
     let send = || {
-        // With protocol number 255, packets are written including their IP headers.
-        let raw = Protocol::from_raw(RawProtocol::new(255).expect("not zero"));
-        let socket = socket_with(AddressFamily::INET, SocketType::RAW, SocketFlags::CLOEXEC, Some(raw));
-        let socket = socket.expect("allowed");
+        let forger = Forger::new().expect("allowed");
         for source in sources {
-            let segment = Segment {
-                seq: SeqNum(1),
-                ack: SeqNum(0),
-                len: 0,
-                window: 64_240,
-                flags: Flags::SYN,
-                timestamps: None,
-                syn: Some(SynOptions { mss: 1_460, window_scale: Some(7), sack_permitted: true }),
-                sack: Default::default(),
-                ecn: Ecn::NotEct,
-            };
-            let from = SocketAddrV4::new(source, 40_000);
-            let packet = Headers::between(&segment, from.into(), to.into()).expect("one family");
-            let mut packet = packet.as_bytes().to_vec();
+            let mut packet = syn(SocketAddrV4::new(source, 40_000), to, 1).as_bytes().to_vec();
             if fragments {
                 packet[FRAGMENT] = MORE_FRAGMENTS;
             }
-            sendto(&socket, &packet, SendFlags::empty(), &to).expect("room");
+            forger.send(&packet, to).expect("room");
         }
         Ok(())
     };
