@@ -64,25 +64,33 @@ impl Ends {
         child
     }
 
+    /// Returns the arguments of a copy from `source` to `target` of the relay.
     fn arguments(&self, source: &str, target: &str) -> Vec<String> {
-        let target = format!("relay://127.0.0.1:{}/{target}", self.port);
-        let mut words = vec!["copy".to_owned(), self.path(source), target];
-        words.extend(["--peer".to_owned(), self.relay.clone(), "--key".to_owned(), self.path("client.key")]);
-        words
+        self.between(self.path(source), self.at_relay(target))
     }
 
     fn copy(&self, source: &str, target: &str) -> (i32, String, String) {
-        let arguments = self.arguments(source, target);
+        Self::copy_with(&self.arguments(source, target))
+    }
+
+    /// Runs a copy with these arguments, and a report as JSON.
+    fn copy_with(arguments: &[String]) -> (i32, String, String) {
         let words: Vec<&str> = arguments.iter().map(String::as_str).chain(["--json"]).collect();
         fullpipe(&words)
     }
 
     /// Returns the arguments of a copy from `source` of the relay to `target`.
     fn fetching(&self, source: &str, target: &str) -> Vec<String> {
-        let source = format!("relay://127.0.0.1:{}/{source}", self.port);
-        let mut words = vec!["copy".to_owned(), source, self.path(target)];
-        words.extend(["--peer".to_owned(), self.relay.clone(), "--key".to_owned(), self.path("client.key")]);
-        words
+        self.between(self.at_relay(source), self.path(target))
+    }
+
+    fn at_relay(&self, name: &str) -> String {
+        format!("relay://127.0.0.1:{}/{name}", self.port)
+    }
+
+    fn between(&self, source: String, target: String) -> Vec<String> {
+        let (peer, key) = (self.relay.clone(), self.path("client.key"));
+        vec!["copy".into(), source, target, "--peer".into(), peer, "--key".into(), key]
     }
 
     /// Asserts that the copied tree equals its source, and that the target contains nothing else.
@@ -136,14 +144,10 @@ enum Way {
 /// at a different moment each time. In the end, both trees are equal, and no other file is left.
 fn survives(test: &str, kills: u64, large: usize, files: u64, way: Way) {
     let ends = Ends::new(test);
-    // The folder of the source, the folder of the target, and what contains the target.
-    let (source, target, beside) = match way {
-        Way::ToRelay => ("out", "in/out", "in"),
-        Way::FromRelay => ("in/out", "back/out", "back"),
-    };
-    let arguments = match way {
-        Way::ToRelay => ends.arguments("out", "out"),
-        Way::FromRelay => ends.fetching("out", "back/out"),
+    // The folder of the source, the folder of the target, what contains the target, and the copy between them.
+    let (source, target, beside, arguments) = match way {
+        Way::ToRelay => ("out", "in/out", "in", ends.arguments("out", "out")),
+        Way::FromRelay => ("in/out", "back/out", "back", ends.fetching("out", "back/out")),
     };
     fs::create_dir(ends.path(source)).expect("a folder");
     fs::write(ends.path(&format!("{source}/large")), content(100_000, large)).expect("written");
@@ -186,8 +190,7 @@ fn survives(test: &str, kills: u64, large: usize, files: u64, way: Way) {
     }
     println!("{kills} kills, {finished} copies were complete before the last one");
     let copied = || {
-        let words: Vec<&str> = arguments.iter().map(String::as_str).chain(["--json"]).collect();
-        let (code, stdout, stderr) = fullpipe(&words);
+        let (code, stdout, stderr) = Ends::copy_with(&arguments);
         // The relay may not have noticed yet that the client was killed.
         assert!(code == 0 || stderr.contains("another transfer is writing"), "{stderr}");
         code == 0 && {
