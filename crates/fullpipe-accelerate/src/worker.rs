@@ -353,6 +353,14 @@ impl Worker {
         }
     }
 
+    /// Resets a connection whose server has refused the connection to it.
+    fn give_up(&mut self, now: Instant, stack: &mut Stack, number: u64) {
+        if let Some(begun) = self.relayed.get(&number).map(|relayed| relayed.begun) {
+            self.unreachable(begun);
+            self.reset(now, stack, number);
+        }
+    }
+
     /// Moves bytes of one connection in both directions, and sets the conditions for which its socket waits.
     fn pump(
         &mut self,
@@ -376,9 +384,7 @@ impl Worker {
         let down_now = down.pump(server, &mut client, &mut self.scratch, BURST, may_read);
         relayed.held_back = !may_read;
         if connecting && up_now == Progress::SinkReset && server.is_connecting() {
-            let begun = relayed.begun;
-            self.unreachable(begun);
-            self.reset(now, stack, number);
+            self.give_up(now, stack, number);
             return Ok(());
         }
         if connecting && !server.is_connecting() {
@@ -433,9 +439,7 @@ impl Worker {
                     let Some(relayed) = self.relayed.get_mut(&number) else { continue };
                     if relayed.server.is_connecting() {
                         if relayed.server.finish_connecting().is_err() {
-                            let begun = relayed.begun;
-                            self.unreachable(begun);
-                            self.reset(now, stack, number);
+                            self.give_up(now, stack, number);
                             continue;
                         }
                         self.health.succeeded(now);
