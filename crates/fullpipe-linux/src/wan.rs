@@ -108,14 +108,7 @@ struct HostDevice {
 }
 
 impl Hosts {
-    /// Creates two hosts with kernel TCP stacks, whose devices have the given MTU in bytes.
-    ///
-    /// # Errors
-    /// Returns an error if the process lacks the privileges, or if a system call fails.
-    pub fn new(datapath: Datapath, mtu: u64) -> Result<Self, Error> {
-        Self::with_ends([End::Kernel; 2], datapath, mtu)
-    }
-
+    /// Creates two hosts with these TCP stacks, whose devices have the given MTU in bytes.
     pub(crate) fn with_ends(ends: [End; 2], datapath: Datapath, mtu: u64) -> Result<Self, Error> {
         let (sender, receiver) = (Namespace::new()?, Namespace::new()?);
         let device = |namespace: &Namespace, address: IpAddr, end| match end {

@@ -6,8 +6,7 @@ use fullpipe_lab::experiment::Experiment;
 use fullpipe_lab::scenario::{HostSpec, Scenario};
 use fullpipe_lab::trace::{NoTrace, Row};
 use fullpipe_linux::Datapath;
-use fullpipe_linux::emu::{EmuRun, Options, run, run_between};
-use fullpipe_linux::wan::Hosts;
+use fullpipe_linux::emu::{EmuRun, Options, hosts, run, run_between};
 use fullpipe_path::{PacketKind, Verdict};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::Duration;
@@ -366,7 +365,7 @@ fn a_larger_initial_window_makes_downloads_faster() {
         host: HostSpec { initcwnd, ..scenario.host.clone() },
         ..scenario.clone()
     });
-    let mut hosts = Hosts::new(Datapath::Plain, scenario.path.mtu).unwrap_or_else(|e| panic!("{e}"));
+    let mut hosts = hosts(&scenario, Datapath::Plain).unwrap_or_else(|e| panic!("{e}"));
     let mut shortest = [f64::INFINITY; 2];
     for _ in 0..5 {
         for (arm, shortest) in arms.iter().zip(&mut shortest) {
