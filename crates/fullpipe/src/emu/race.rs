@@ -56,14 +56,17 @@ pub(crate) fn check_arms(plan: &RacePlan, observer: &impl Observer) -> Result<Ow
     }
     let mut own = OwnArms::default();
     for &arm in plan.arms() {
-        let why = match check_congestion_control(arm.cc) {
-            _ if arm.profile.is_some() => "the kernel's TCP does not support profiles",
-            Ok(()) => continue,
-            Err(error) if error.kind == Kind::Settings && !is_in_linux(arm.cc) => {
-                own.algorithms.push(arm.cc);
-                "this kernel does not have the congestion control"
+        let why = if arm.profile.is_some() {
+            "the kernel's TCP does not support profiles"
+        } else {
+            match check_congestion_control(arm.cc) {
+                Ok(()) => continue,
+                Err(error) if error.kind == Kind::Settings && !is_in_linux(arm.cc) => {
+                    own.algorithms.push(arm.cc);
+                    "this kernel does not have the congestion control"
+                }
+                Err(error) => return Err(Error::from(error).about(format_args!("arm {arm}"))),
             }
-            Err(error) => return Err(Error::from(error).about(format_args!("arm {arm}"))),
         };
         observer.note(&format!("fullpipe's TCP sends for {arm}; {why}"));
     }
