@@ -69,6 +69,10 @@ quantities! {
         |time: Option<Duration>| time.map(Duration::as_millis_f64), |ms: Option<f64>| ms.map(from_millis);
     /// A time in seconds.
     Seconds: Duration = f64, Duration::as_secs_f64, Duration::from_secs_f64;
+    /// A time in seconds, or null.
+    OptionalSeconds: Option<Duration> = Option<f64>,
+        |time: Option<Duration>| time.map(Duration::as_secs_f64),
+        |s: Option<f64>| s.map(Duration::from_secs_f64);
     /// A point in time in seconds since the first sample.
     At: Instant = f64, Instant::as_secs_f64, |s: f64| Instant::ZERO + Duration::from_secs_f64(s);
 }

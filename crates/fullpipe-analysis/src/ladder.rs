@@ -51,7 +51,7 @@ pub use known::{Repeats, climb_known, present_known};
 use model::AMPLE;
 pub(crate) use model::{Effort, Hosts, Model, PathModel};
 pub(crate) use phrases::assumptions;
-use phrases::last_rung;
+use phrases::{few_losses, last_rung};
 pub use rung::{Rung, RungProof, RungRemedies, RungRtt, Source};
 use runs::{Predict, Runs};
 use walk::{Variant, Walk, variants, walk};
@@ -138,13 +138,18 @@ pub(crate) fn climb(
         return Ok(Ladder { rungs, notes: vec![why], ..Ladder::default() });
     }
     let mut budget = Budget::new(model.budget());
-    let (fit, path) = match Stop::allow(fit::fitted(&model, facts, findings, &mut budget, &watch))?.flatten()
-    {
-        Some((fit, path)) => (Some(fit), path),
-        None => (None, model.path),
-    };
+    let (mut fit, path) =
+        match Stop::allow(fit::fitted(&model, facts, findings, &mut budget, &watch))?.flatten() {
+            Some((fit, path)) => (Some(fit), path),
+            None => (None, model.path),
+        };
     let model = model.on(path);
     let Climb { mut ladder, check, .. } = climb_within(&model, Some(findings), budget, watch)?;
+    let length = findings.measured.length;
+    if let Some((fit, loss)) = fit.as_mut().zip(findings.loss) {
+        fit.longer_test = fit::longer_test(fit, &ladder.rungs, &loss, length);
+        ladder.notes.extend(fit.longer_test.map(|test| few_losses(&loss, test)));
+    }
     let comparison = fit.as_ref().map(ToString::to_string).or(check);
     ladder.notes.splice(0..0, comparison);
     ladder.assumptions = assumptions(&model, None);
@@ -153,7 +158,6 @@ pub(crate) fn climb(
     if let Some(first) = ladder.rungs.first_mut() {
         first.rtt = measured_rtt(facts, findings);
     }
-    let length = findings.measured.length;
     let duration = model.duration(model.present());
     if !fit::is_as_long(length, duration) {
         let seeds = match model.seeds().0 {

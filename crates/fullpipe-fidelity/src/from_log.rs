@@ -5,6 +5,8 @@
 //!     └────────────── remedies of each rung, on the kernel ──────────────┴──► one line per rung
 //! ```
 //!
+//! If the log has too few loss events, the diagnosis recommends a longer test, and its log replaces the first one.
+//!
 //! A guest runs no iperf3: its sockets are sampled every second, and [`iperf3_log`](fullpipe_fidelity::iperf3_log)
 //! writes what iperf3 would print.
 //!
@@ -12,6 +14,7 @@
 //! ping reports, and the sysctl settings of the hosts. It does not know the loss, the queue and the rate caps
 //! of the path.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
@@ -21,7 +24,7 @@ use fullpipe::input::trace::Choice;
 use fullpipe::lab::experiment::{Experiment, Point};
 use fullpipe::lab::scenario::Scenario;
 use fullpipe::linux::rights;
-use fullpipe::units::Bytes;
+use fullpipe::units::{Bytes, Duration};
 use fullpipe::{Diagnosis, Error, HostFacts, Input, PathFacts, diagnose};
 use fullpipe_fidelity::rung_runs::{self, CellLadder};
 use fullpipe_fidelity::{drawn, ladder_validation};
@@ -68,32 +71,22 @@ struct Cell {
 pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<Comparison, Error> {
     let seeds = kernel_seeds(experiment);
     let cells = cells(experiment, args)?;
-    let seed = log_seed(&seeds);
-    let logs = match args.world {
-        KernelWorld::Emu => logs(&cells, seed, seeds.len() as u64, &args.out)?,
-        KernelWorld::Uml => guest_logs(&cells, seed, args)?,
-    };
     let mut remarks = String::new();
-    let mut ladders = Vec::new();
-    for (Cell { number, point }, log) in cells.iter().zip(&logs) {
-        let Some(log) = log else {
-            let _ = writeln!(
-                remarks,
-                "\nNo log in {ATTEMPTS} undisturbed attempts: cell {number}, {}.",
-                point.label
-            );
-            continue;
-        };
-        let ladder = climb(point, log, !args.without_sysctl)?;
-        if ladder.steps.first().is_none_or(|first| first.rung.remedies.title().is_some()) {
-            let _ = writeln!(
-                remarks,
-                "\nThe log has no fit, so its rate is not compared: cell {number}, {}.",
-                point.label
-            );
-        }
-        ladders.push(ladder);
+    let mut ladders = climbed(&cells, &seeds, args, &mut remarks)?;
+    // Where the diagnosis recommends a longer test, that test is the input.
+    let longer: Vec<Cell> =
+        ladders.iter().filter_map(|(number, climb)| longer(&cells, *number, climb)).collect();
+    for cell in &longer {
+        let _ = writeln!(
+            remarks,
+            "\nFew loss events in the first log, so the log lasts {}, as the diagnosis recommends: cell {}, {}.",
+            cell.point.scenario.duration, cell.number, cell.point.label
+        );
     }
+    for (number, again) in climbed(&longer, &seeds, args, &mut remarks)? {
+        ladders.insert(number, again);
+    }
+    let ladders: Vec<CellLadder> = ladders.into_values().map(|climb| climb.ladder).collect();
     let wanted = of_seeds(&points(&ladders), &seeds, args);
     let compared = Compared::run(&ladders, &wanted, args)?;
     let without = if args.without_sysctl { "--without-sysctl " } else { "" };
@@ -106,6 +99,57 @@ pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<Comp
     let complete = compared.has_all_runs() && ladders.len() == cells.len();
     let holds = complete && ladder_validation::is_proven(&compared.rungs);
     Ok(Comparison { table, verdict: holds.into(), complete })
+}
+
+/// A ladder that was climbed from a log.
+struct Climb {
+    ladder: CellLadder,
+    /// Length of the test that the diagnosis recommends because this log has few loss events.
+    longer_test: Option<Duration>,
+}
+
+/// Records the log of each cell, and returns the ladders by the number of the cell. `remarks` are extended by
+/// a line for each cell without a log or a fit.
+fn climbed(
+    cells: &[Cell],
+    seeds: &[u64],
+    args: &FidelityArgs,
+    remarks: &mut String,
+) -> Result<BTreeMap<usize, Climb>, Error> {
+    let seed = log_seed(seeds);
+    let logs = match args.world {
+        KernelWorld::Emu => logs(cells, seed, seeds.len() as u64, &args.out)?,
+        KernelWorld::Uml => guest_logs(cells, seed, args)?,
+    };
+    let mut climbs = BTreeMap::new();
+    for (Cell { number, point }, log) in cells.iter().zip(&logs) {
+        let Some(log) = log else {
+            let _ = writeln!(
+                remarks,
+                "\nNo log in {ATTEMPTS} undisturbed attempts: cell {number}, {}.",
+                point.label
+            );
+            continue;
+        };
+        let climb = climb(point, log, !args.without_sysctl)?;
+        if climb.ladder.steps.first().is_none_or(|first| first.rung.remedies.title().is_some()) {
+            let _ = writeln!(
+                remarks,
+                "\nThe log has no fit, so its rate is not compared: cell {number}, {}.",
+                point.label
+            );
+        }
+        climbs.insert(*number, climb);
+    }
+    Ok(climbs)
+}
+
+/// Returns the cell `number` with the length of the test that its diagnosis recommends, if it recommends one.
+fn longer(cells: &[Cell], number: usize, climb: &Climb) -> Option<Cell> {
+    let duration = climb.longer_test?;
+    let Cell { point, .. } = cells.iter().find(|cell| cell.number == number)?;
+    let scenario = Scenario { duration, ..point.scenario.clone() };
+    Some(Cell { number, point: Point { scenario, ..point.clone() } })
 }
 
 /// Returns the cells of `experiment` and the drawn cells, or only the one that `args` select, as the kernel
@@ -241,7 +285,7 @@ fn announce(cells: &[Cell], logs: &[Option<String>], runs: u64) {
 }
 
 /// Climbs the ladder of a cell from its log.
-fn climb(cell: &Point, log: &str, with_sysctl: bool) -> Result<CellLadder, Error> {
+fn climb(cell: &Point, log: &str, with_sysctl: bool) -> Result<Climb, Error> {
     let Scenario { path, host, .. } = &cell.scenario;
     let known = PathFacts { link: Some(path.forward.rate), rtt: Some(path.rtt()), ..PathFacts::default() };
     let hosts = HostFacts { local: with_sysctl.then(|| rung_runs::settings(host)), ..HostFacts::default() };
@@ -256,7 +300,8 @@ fn climb(cell: &Point, log: &str, with_sysctl: bool) -> Result<CellLadder, Error
             Error::new(message, "add the remedy to rung_runs::applied")
         }),
     })?;
-    Ok(CellLadder { cell: cell.label.clone(), steps })
+    let longer_test = diagnosis.fit.and_then(|fit| fit.longer_test);
+    Ok(Climb { ladder: CellLadder { cell: cell.label.clone(), steps }, longer_test })
 }
 
 /// Diagnoses the log `name`, and climbs its ladder.

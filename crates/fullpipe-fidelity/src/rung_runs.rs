@@ -288,6 +288,7 @@ mod tests {
             loss_high: 0.0,
             range_low: None,
             range_high: None,
+            longer_test: None,
         };
         let mut diagnosis = Diagnosis { ladder, fit: Some(fit), ..Diagnosis::default() };
         let steps = |diagnosis: &Diagnosis| {

@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use super::budget::{Budget, Stop};
 use super::model::{Model, PathModel};
+use super::rung::Rung;
 use super::runs::simulated;
 use crate::classify::Limit;
 use crate::explain::{Facts, Findings};
@@ -50,6 +51,13 @@ const ROUNDED: f64 = 0.01;
 /// Minimum number of loss events for which the mean must meet the log. With fewer events, the log itself is only one
 /// random sample.
 const MANY_EVENTS: u64 = 20;
+/// A range is wide if its upper end exceeds its lower end by more than this factor.
+const WIDE: u64 = 2;
+/// Maximum length of the test that is recommended if a log has few loss events. A flow that rarely loses a packet
+/// would need an even longer test, and hardly anybody waits for it.
+const LONGEST_TEST: Duration = Duration::from_secs(600);
+/// Lengths of recommended tests are multiples of this.
+const STEP_OF_TESTS: Duration = Duration::from_secs(30);
 /// A log counts as long as a run if their durations differ by at most this factor. Tools end a test a little
 /// late: iperf3's `-t 30` takes 30.00 to 30.05 s.
 const AS_LONG: (u64, u64) = (51, 50);
@@ -94,6 +102,10 @@ pub struct Fit {
     /// Highest rate that is expected of further measurements on this path: key `range_high_bps`.
     #[serde(default, rename = "range_high_bps", with = "crate::json::OptionalBps")]
     pub range_high: Option<Rate>,
+    /// Length of a test with enough loss events for narrower ranges: key `longer_test_s`. Null if all ranges of
+    /// the ladder are narrow, or if the log has enough loss events.
+    #[serde(default, rename = "longer_test_s", with = "crate::json::OptionalSeconds")]
+    pub longer_test: Option<Duration>,
 }
 
 impl Fit {
@@ -187,6 +199,24 @@ pub(super) fn fitted(
         }
     }
     Ok(Some(runs.spanning(fit, at, &met)))
+}
+
+/// Returns the length of a test that is expected to have enough loss events for narrow ranges; `None` if the ranges
+/// of `rungs` and `fit` are narrow already, or if the log of this `length` has enough events.
+pub(super) fn longer_test(
+    fit: &Fit,
+    rungs: &[Rung],
+    loss: &LossEstimate,
+    length: Duration,
+) -> Option<Duration> {
+    let of_rungs = rungs.iter().filter_map(|rung| rung.low.zip(rung.high));
+    let is_wide = of_rungs.chain([fit.range()]).any(|(low, high)| high > low.mul_div(WIDE, 1));
+    if !is_wide || loss.basis != LossBasis::Events || !(1..MANY_EVENTS).contains(&loss.events) {
+        return None;
+    }
+    let steps = length.mul_div(MANY_EVENTS, loss.events).as_nanos().div_ceil(STEP_OF_TESTS.as_nanos());
+    let longer = (STEP_OF_TESTS * steps).min(LONGEST_TEST);
+    (longer > length).then_some(longer)
 }
 
 /// Returns the value, or `None` if it was not simulated because of the budget.
@@ -416,6 +446,7 @@ impl PresentRuns<'_, '_> {
             loss_high: loss_high.as_f64(),
             range_low: None,
             range_high: None,
+            longer_test: None,
         })
     }
 }
@@ -427,6 +458,7 @@ fn average(values: &[f64]) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::rung::Source;
     use super::*;
 
     /// A test of 30 s that ends 50 us late is as long as a run of 30 s; otherwise its rate, which includes the peak of
@@ -449,6 +481,41 @@ mod tests {
         };
         assert!(among(100) && among(82) && among(120));
         assert!(!among(80) && !among(122));
+    }
+
+    /// Only wide ranges that come from few loss events are a reason for a longer test.
+    #[test]
+    fn few_loss_events_and_a_wide_range_call_for_a_longer_test() {
+        let mbit = |n: u64| Rate::from_bps(n * 1_000_000);
+        let (mean, seconds) = (mbit(50), Duration::from_secs);
+        let fit = |low, high| Fit {
+            met: true,
+            log: mean,
+            mean,
+            low: mbit(low),
+            high: mbit(high),
+            seeds: 8,
+            loss: 0.0,
+            loss_low: 0.0,
+            loss_high: 0.0,
+            range_low: None,
+            range_high: None,
+            longer_test: None,
+        };
+        let of = |(low, high), events| {
+            longer_test(&fit(low, high), &[], &LossEstimate::new(events, 1_000_000), seconds(30))
+        };
+        assert_eq!(of((30, 70), 4), Some(seconds(150)));
+        assert_eq!(of((30, 70), 11), Some(seconds(60)), "54.5 s, rounded up");
+        assert_eq!(of((30, 70), 1), Some(seconds(600)));
+        assert_eq!([of((40, 70), 4), of((30, 70), 0), of((30, 70), 20)], [None; 3]);
+        let wide = Rung {
+            low: Some(mbit(100)),
+            high: Some(mbit(300)),
+            ..Rung::new(Limit::Cwnd, "loss", mbit(200), Source::Simulated)
+        };
+        let loss = LossEstimate::new(4, 1_000_000);
+        assert_eq!(longer_test(&fit(45, 55), &[wide], &loss, seconds(30)), Some(seconds(150)));
     }
 
     #[test]

@@ -1,8 +1,11 @@
 //! Texts of the ladder about a limit.
 
+use fullpipe_units::Duration;
+
 use super::model::Model;
 use super::rung::{Rung, Source};
 use crate::classify::Limit;
+use crate::loss_estimate::LossEstimate;
 use crate::remedy::State;
 
 /// Returns the rung at the top: the rate of the bottleneck in the state that the ladder reaches.
@@ -40,6 +43,20 @@ pub(crate) fn assumptions(model: &Model<'_>, queue_option: Option<&str>) -> Vec<
             _ => "losses are independent of each other and of the rates of these flows".into(),
         },
     ]
+}
+
+/// Returns the note on ranges that are wide because the measurement has few loss events. A measurement of the
+/// length `longer` is expected to have enough.
+pub(super) fn few_losses(loss: &LossEstimate, longer: Duration) -> String {
+    let events = match loss.events {
+        1 => "one loss event".into(),
+        events => format!("{events} loss events"),
+    };
+    format!(
+        "the ranges are wide, because the measurement has only {events}; measure for {longer} to narrow them: \
+         iperf3 -t {}",
+        longer.as_millis() / 1_000
+    )
 }
 
 /// Returns the limit of a state as a noun phrase.
