@@ -27,6 +27,11 @@ use crate::thresholds::{link, queue, rate, time, window};
 /// changes than this.
 const MOST_STEPS: usize = 8;
 
+/// Gain that makes more connections worthwhile as long as the link is not full. They take no memory worth
+/// mentioning, and a note states what they take from another flow. The different seeds of a run differ by
+/// about this much.
+const MORE_CONNECTIONS: (u64, u64) = (101, 100);
+
 /// Result of a walk.
 pub(super) struct Walk {
     /// Rungs from the present state to the link.
@@ -162,6 +167,9 @@ impl Walker<'_, '_> {
         let possible = |change: &&Change| self.model.can_make(base.state, **change);
         let states: Vec<State> =
             step.sizes.iter().filter(possible).map(|change| self.model.after(base.state, *change)).collect();
+        if matches!(step.sizes, [Change::Connections(_), ..]) {
+            return self.enough_connections(limit, base, &states);
+        }
         let ceiling = self.model.ceiling_of(base.state);
         let worth = ceiling.mul_div(rate::DOUBLING.0, rate::DOUBLING.1);
         let worth_it = |from: &Prediction, next: &Prediction| {
@@ -176,8 +184,6 @@ impl Walker<'_, '_> {
         'sizes: for two in states.chunks(2) {
             for next in self.runs.tried(two)? {
                 let from = best.as_ref().unwrap_or(base);
-                // More connections also raise the rate under loss. A queue at the link, which they fill, is
-                // then no reason against them.
                 let by_window = matches!(step.sizes, [Change::Buffers { .. }, ..])
                     || matches!(limit, Limit::Rwnd | Limit::Sndbuf);
                 let queues = by_window && self.only_queues(from, &next);
@@ -205,6 +211,38 @@ impl Walker<'_, '_> {
         // If no size gains the required share of the bottleneck's rate, take the first one that gains
         // anything: the bottleneck's rate may be far above the present rate.
         Ok(best.or(first))
+    }
+
+    /// Returns the figures for the smallest number of connections that fills the link, or that hardly falls
+    /// short of the next larger number; `None` if it gains nothing. `states` are in ascending order. Where a
+    /// window or a buffer is the limit, a number that mainly lengthens the queue is not chosen, but noted.
+    /// Under loss, the queue at the link is no reason against more connections.
+    fn enough_connections(
+        &mut self,
+        limit: Limit,
+        base: &Prediction,
+        states: &[State],
+    ) -> Result<Option<Prediction>, Stop> {
+        let mut enough: Option<Prediction> = None;
+        'numbers: for two in states.chunks(2) {
+            for more in self.runs.tried(two)? {
+                let fewer = enough.as_ref().unwrap_or(base);
+                let worth = fewer.sustained.mul_div(MORE_CONNECTIONS.0, MORE_CONNECTIONS.1);
+                // A cap on each flow rises with their number.
+                let ceiling = self.model.ceiling_of(more.state);
+                if is_full(fewer.sustained, ceiling) || more.sustained <= worth {
+                    break 'numbers;
+                }
+                if matches!(limit, Limit::Rwnd | Limit::Sndbuf) && self.only_queues(fewer, &more) {
+                    if base.state == self.state {
+                        self.note_the_queue(fewer, &more);
+                    }
+                    break 'numbers;
+                }
+                enough = Some(more);
+            }
+        }
+        Ok(enough.filter(|enough| gains(base, enough)))
     }
 
     /// Returns whether a size increases the RTT under load by too much. A size up to one BDP is never
@@ -582,8 +620,19 @@ mod tests {
                      this path; one connection leaves 100 Mbit/s for that flow (simulated)";
         assert!(shown.notes.iter().any(|note| note == share), "{:?}", shown.notes);
         // The smallest number of connections that is sufficient is chosen.
-        let shown = climbed(given(|state| (95 * state.connections.unwrap_or(1)).min(390)));
+        let shown = climbed(given(|state| (95 * state.connections.unwrap_or(1)).min(380)));
         assert_eq!(shown.reached.connections, Some(4));
+        // Below a full link, every percent counts.
+        let shown = climbed(given(|state| match state.connections.unwrap_or(1) {
+            1 => 800,
+            2 => 880,
+            4 => 895,
+            _ => 900,
+        }));
+        assert_eq!(shown.reached.connections, Some(4), "10 connections gain less than 1 %");
+        // Many connections under loss, far below the link.
+        let shown = climbed(given(|state| 5 * state.connections.unwrap_or(1)));
+        assert_eq!(shown.reached.connections, Some(10));
         // If another remedy helps, their rate is only a note.
         let shown = climbed(given(|state| if state.cc.is_rate_based() { 960 } else { 95 }));
         assert_eq!(shown.reached.connections, None);
