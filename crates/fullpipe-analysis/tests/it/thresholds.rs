@@ -219,7 +219,7 @@ fn page(thresholds: &[Threshold]) -> String {
         }
     };
     section("##", &|threshold| threshold.group.clone(), &shared);
-    section("##", &|threshold| format!("Of `{}` alone", threshold.file), &own);
+    section("##", &|threshold| format!("Used only in `{}`", threshold.file), &own);
     text
 }
 
