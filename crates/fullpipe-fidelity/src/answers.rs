@@ -196,8 +196,9 @@ pub fn tables(graded: &[Graded], before: Option<&str>) -> String {
 }
 
 fn by_situation(graded: &[Graded]) -> String {
-    let mut text =
-        String::from("\nDecided correctly / not decided, good / all other diagnoses:\n\n| situation | runs |");
+    let mut text = String::from(
+        "\nDecided correctly / not decided, good / all other diagnoses:\n\n| situation | runs |",
+    );
     for kind in InputKind::ALL {
         let _ = write!(text, " {kind} |");
     }
