@@ -165,9 +165,9 @@ pub fn holds(graded: &[Graded]) -> bool {
 /// Returns the answers as Markdown tables: by kind of input, by situation, and every one that is not good.
 pub fn tables(graded: &[Graded], before: Option<&str>) -> String {
     let mut text = String::from(
-        "| input | runs | decided, right | decided, wrong | not decided, good | not decided, bad | refused |",
+        "| input | runs | decided, correct | decided, wrong | not decided, good | not decided, bad | refused |",
     );
-    let older = before.map(|name| format!(" {name}: decided, right | {name}: decided, wrong |"));
+    let older = before.map(|name| format!(" {name}: decided, correct | {name}: decided, wrong |"));
     text += older.as_deref().unwrap_or_default();
     text += "\n|---|---|---|---|---|---|---|";
     text += if before.is_some() { "---|---|\n" } else { "\n" };
@@ -188,7 +188,7 @@ pub fn tables(graded: &[Graded], before: Option<&str>) -> String {
     let share = 100.0 * right as f64 / (right + wrong).max(1) as f64;
     let _ = writeln!(
         text,
-        "\nOf the decided answers, {right} of {} are right ({share:.1} %; target {:.0} %).",
+        "\nOf the decided diagnoses, {right} of {} are correct ({share:.1} %; target {:.0} %).",
         right + wrong,
         100.0 * RIGHT
     );
@@ -196,8 +196,9 @@ pub fn tables(graded: &[Graded], before: Option<&str>) -> String {
 }
 
 fn by_situation(graded: &[Graded]) -> String {
-    let mut text =
-        String::from("\nDecided rightly / not decided, good / all others:\n\n| situation | runs |");
+    let mut text = String::from(
+        "\nDecided correctly / not decided, good / all other diagnoses:\n\n| situation | runs |",
+    );
     for kind in InputKind::ALL {
         let _ = write!(text, " {kind} |");
     }
@@ -285,7 +286,7 @@ mod tests {
         assert!(!holds(&[of(1, 0), vec![fewer; 2]].concat()));
         let text = tables(&of(2, 1), None);
         assert!(text.contains("| iperf3 text | 3 | 2 | 1 | 0 | 0 | 0 |\n"), "{text}");
-        assert!(text.contains("2 of 3 are right (66.7 %; target 98 %)"), "{text}");
+        assert!(text.contains("2 of 3 are correct (66.7 %; target 98 %)"), "{text}");
         assert!(text.ends_with("- iperf3 text of `s; drawn 1`: app, high confidence\n"), "{text}");
         let text = tables(&[graded(Limit::Rwnd, open, Some(high(Limit::App)))], Some("831e595"));
         assert!(text.contains("| iperf3 text | 1 | 0 | 0 | 1 | 0 | 0 | 0 | 1 |\n"), "{text}");

@@ -190,7 +190,7 @@ pub fn cells<'e>(
 pub fn table(cells: &[Cell<'_>]) -> String {
     let mut text = String::from(
         "| cell | path | cc | goodput sim / kernel | sim, other seeds | second half sim / kernel | \
-         RTT sim / kernel | retransmits sim / kernel | asked | |\n|---|---|---|---|---|---|---|---|---|---|\n",
+         RTT sim / kernel | retransmits sim / kernel | criterion | |\n|---|---|---|---|---|---|---|---|---|---|\n",
     );
     let agreeing = cells.iter().filter(|cell| cell.holds()).count();
     for cell in cells {

@@ -105,7 +105,7 @@ fn sums(situations: &[Situation<'_>]) -> (usize, usize) {
 /// Returns the situations as a Markdown table.
 pub fn lines(situations: &[Situation<'_>]) -> String {
     let mut text = String::from(
-        "| situation | runs | right | named instead | time of the right limit, mean (least) |\n|---|---|---|---|---|\n",
+        "| situation | runs | correct | reported instead | share of time, mean (minimum) |\n|---|---|---|---|---|\n",
     );
     for situation in situations {
         let wrong = situation.wrong();
@@ -129,7 +129,7 @@ pub fn table(situations: &[Situation<'_>]) -> String {
     let met = if holds(situations) { "met" } else { "not met" };
     let _ = writeln!(
         text,
-        "\nThe right limit is named in {right} of {runs} runs ({percent:.1} %). Target {:.0} %: {met}.",
+        "\nThe correct limit is reported in {right} of {runs} runs ({percent:.1} %). Target {:.0} %: {met}.",
         100.0 * ASKED
     );
     text

@@ -192,7 +192,7 @@ pub(crate) fn table(
     let mut text = format!("Guest: {name}; {} runs; `{command}` makes this table.\n\n", records.len());
     text.push_str(
         "| cell | path | cc | goodput sim / guest | deviation of each seed (median) | retransmits sim / guest | \
-         first packet that differs | asked | |\n|---|---|---|---|---|---|---|---|---|\n",
+         first packet that differs | criterion | |\n|---|---|---|---|---|---|---|---|---|\n",
     );
     let mut agreeing = 0;
     for point in &points {

@@ -87,8 +87,8 @@ pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<(Str
         ),
     };
     let text = format!(
-        "{} runs; `{}` makes this table.\n\n{}\nThe right limit is named in {right} of {} runs ({:.1} %). Target \
-         {:.0} %: {}.{taken} In {disturbed} of the runs, the machine was too busy to keep the timing of the path; these runs are \
+        "{} runs; `{}` makes this table.\n\n{}\nThe correct limit is reported in {right} of {} runs ({:.1} %). Target \
+         {:.0} %: {}.{taken} In {disturbed} of the runs, the machine was too busy to keep the path's timing; these runs are \
          counted, too.\n",
         all.len(),
         crate::command("--situations --live ", args),

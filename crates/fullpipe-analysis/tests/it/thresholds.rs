@@ -197,7 +197,7 @@ fn page(thresholds: &[Threshold]) -> String {
          SNAPSHOTS=overwrite cargo test -p fullpipe-analysis --test it thresholds::\n\n\
          Thresholds that two or more modules use are defined in `crates/fullpipe-analysis/src/thresholds.rs`,\n\
          grouped by physical effect. A threshold of a single rule is defined next to that rule. If the table\n\
-         names no measurement for it, its value was chosen.\n",
+         names no measurement for a threshold, its value was chosen.\n",
     );
     let (shared, own): (Vec<_>, Vec<_>) = thresholds.iter().partition(|threshold| threshold.file == SHARED);
     let mut section = |level: &str, titles: &dyn Fn(&Threshold) -> String, thresholds: &[&Threshold]| {
@@ -219,7 +219,7 @@ fn page(thresholds: &[Threshold]) -> String {
         }
     };
     section("##", &|threshold| threshold.group.clone(), &shared);
-    section("##", &|threshold| format!("Of `{}` alone", threshold.file), &own);
+    section("##", &|threshold| format!("Used only in `{}`", threshold.file), &own);
     text
 }
 

@@ -164,16 +164,16 @@ fn page() -> String {
 
     let mut page = format!(
         "# Predictions compared with a kernel\n\n\
-         Predictions: {}. More than 10 % outside the kernel's range: {}. The mean deviation from the\n\
+         Of {} predictions, {} are more than 10 % outside the kernel's range. The mean deviation from the\n\
          kernel's mean is {:.0} %; the worst ratio is {:.2} ({}).\n\n\
          The kernel's results were measured once, with iperf3 3.12 on Linux 6.18 across a user-space\n\
          emulator with the same parameters ([method](README.md#how-the-numbers-are-made)). Each range\n\
          contains only one or two runs, so it is narrower than the range of further runs would be. A ratio\n\
          is the prediction divided by the mean of the kernel's results. No parameter was fitted to these\n\
          rows.\n\n\
-         The default of the measured host was BBR, and a socket that was opened with BBR stays paced under\n\
-         `iperf3 -C cubic`. The experiment of single limits therefore sets `fair_queue`, because the rate of\n\
-         a small send buffer depends on pacing\n\
+         The measured host's default congestion control was BBR. A socket that was opened with BBR stays\n\
+         paced under `iperf3 -C cubic`, and the rate with a small send buffer depends on pacing. The\n\
+         experiment with single limits therefore sets `fair_queue`\n\
          ([decision 0011](../decisions/0011-a-packet-buffer-is-begun-once.md)).\n\n\
          A test generates this page, and fails if a figure changes:\n\n    \
          SNAPSHOTS=overwrite cargo test -p fullpipe-cli --test it predictions::\n\n\
