@@ -113,8 +113,8 @@ impl WindowRule {
         }
     }
 
-    /// Returns the rule that applies before the first segment has been measured, in which the window is at
-    /// most half of the memory.
+    /// Returns the rule that applies before the first segment has been measured. Under this rule, the window
+    /// is at most half of the memory.
     pub const fn unmeasured(self) -> Self {
         match self {
             Self::ScalingRatio(ratio) if ratio > UNMEASURED_RATIO => Self::ScalingRatio(UNMEASURED_RATIO),

@@ -15,8 +15,8 @@
 //! Either sign sets `ssthresh = cwnd` at once. If the host does not pace, HyStart compares the length of a
 //! train with *half* the minimum RTT, because the forward and the return path each hold half a round trip. A
 //! paced sender itself spreads a round over up to half a round trip, so in this case the threshold is the
-//! whole RTT. The host counts as pacing after the pacer has held back a segment, or if it paces the first
-//! flight ([`super::Launch`]).
+//! whole RTT. The host is considered to pace after its pacer has held back a segment, or if it paces the
+//! first flight ([`super::Launch`]).
 
 use fullpipe_units::{Duration, Instant};
 
@@ -35,8 +35,8 @@ const MIN_SAMPLES: u32 = 8;
 /// Largest gap between two ACKs of a train.
 const ACK_SPACING: Duration = Duration::from_millis(2);
 
-/// Bounds of the RTT growth that counts as a sign. Growth below the lower bound is timer and scheduling
-/// noise. With a larger upper bound, the queue of a long path would be full for too long.
+/// Bounds of the RTT growth that HyStart takes as a sign. Growth below the lower bound is timer and
+/// scheduling noise. With a larger upper bound, the queue of a long path would be full for too long.
 const DELAY_MIN: Duration = Duration::from_millis(4);
 const DELAY_MAX: Duration = Duration::from_millis(16);
 

@@ -148,8 +148,8 @@ impl Connection {
             self.receiver.timestamps(now).map(|timestamps| timestamps.echo),
         );
         self.lifecycle.state = State::TimeWait;
-        // The recorded limit may still be the pacer, if the sender was about to repair a loss that proved
-        // spurious.
+        // Pacing may still be recorded as the limit if the sender was about to retransmit data whose loss
+        // proved spurious.
         self.sender.limits.set(now, SendLimit::App);
         self.sender.timer = Some((RetransmitTimer::TimeWait, wait.until()));
         self.lifecycle.time_wait = Some(wait);

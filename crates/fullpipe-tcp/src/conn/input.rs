@@ -50,7 +50,7 @@ impl Connection {
         };
         let end = start + segment.seq_len();
         if self.is_stale(now, segment, start) {
-            // An ACK overtaken by newer segments is common and needs no answer (Linux since 6.14).
+            // An ACK overtaken by newer segments is common and needs no reply (Linux since 6.14).
             if end > start || start >= rcv_nxt {
                 self.receiver.refuse(now, segment, start, end, &self.sender.rtt);
             }

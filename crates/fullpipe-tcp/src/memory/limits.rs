@@ -4,7 +4,7 @@ use fullpipe_units::{Bytes, Rate};
 
 use crate::tunables::{TunableError, within};
 
-/// Size of path memory, and limits on the octets that launches may send beyond ten segments.
+/// Size of path memory, and limits on the octets that launches may send above ten segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryLimits {
     /// Number of prefixes that path memory stores, and of clients whose budget it stores.

@@ -1,5 +1,5 @@
-//! Path memory: what earlier connections have measured on the paths to their clients, and the size of the first flight
-//! that follows from it.
+//! Path memory: measurements of earlier connections on the paths to their clients, and the size of the first flight
+//! that follows from these measurements.
 //!
 //! ```text
 //!   end of a connection ─► record ─► prefix: RTT, rate, window, loss, launch level (governor)
@@ -7,14 +7,14 @@
 //! ```
 //!
 //! Clients in one /24 (IPv4) or /48 (IPv6) share an entry, because they usually share the bottleneck. The table has a
-//! fixed size, and a keyed hash selects the place of an entry, so that a client cannot choose which entries it
+//! fixed size, and a keyed hash selects the position of an entry, so that a client cannot choose which entries it
 //! displaces. The driver passes the time and the key; this module does no I/O.
 //!
 //! Three rules keep larger first flights safe. They apply to all connections together:
 //!
 //! | rule | effect |
 //! |---|---|
-//! | governor | a prefix on which first flights lose more than later ones launches with fewer segments |
+//! | governor | a prefix on which first flights lose more than later data launches with fewer segments |
 //! | budgets | octets beyond ten segments are limited per client, per prefix and for the device |
 //! | kill switch ([`KillSwitch`]) | no launch beyond ten segments while much more is sent than needed |
 
@@ -48,11 +48,11 @@ const EXCESS_WEIGHT: f64 = 0.125;
 /// Number of clean launches after which the governor takes a step up.
 const CLEAN_LAUNCHES: u32 = 10;
 /// Time for which a prefix launches with ten segments after a warning. A warning is a congestive loss in a first flight
-/// that knew the capacity of the path, or after which the capacity is not known.
+/// that used a remembered capacity, or after which the capacity is still not known.
 const FLAGGED: Duration = Duration::from_secs(600);
 
-/// Number of lost segments in a first flight from which a congestive loss is a warning. An ECN mark without a loss is
-/// also a warning.
+/// Minimum number of lost segments in a first flight for a congestive loss to be a warning. An ECN mark without a
+/// loss is also a warning.
 const LEAST_WARNING: u64 = 3;
 
 /// Time for which path memory keeps RTT and loss. The next constant is the time for capacity; RFC 9959 requires that
@@ -87,7 +87,7 @@ pub trait PathMemory: fmt::Debug + Send {
     /// Records the measurements of a connection to `client`; called when the connection ends.
     fn record(&mut self, now: Instant, client: IpAddr, visit: &Visit);
 
-    /// Returns how many of the `wanted` octets beyond ten segments a new connection to `client` with this RTT may
+    /// Returns how many of the `wanted` octets above ten segments a new connection to `client` with this RTT may
     /// launch.
     fn grant(&mut self, now: Instant, client: IpAddr, wanted: Bytes, rtt: Option<Duration>) -> Bytes;
 

@@ -153,7 +153,7 @@ impl Reassembly {
         self.duplicate.is_some() || !self.recent.is_empty()
     }
 
-    /// Returns the duplicate range to report. From then on, the range counts as reported.
+    /// Returns the duplicate range to report, and forgets it.
     pub(crate) fn take_duplicate(&mut self) -> Option<(u64, u64)> {
         self.duplicate.take()
     }

@@ -151,8 +151,8 @@ impl ReceiveWindow {
         field
     }
 
-    /// Returns true if the window has opened enough for an ACK, because at most half of the largest window remains and
-    /// the new window would be at least twice as large (Linux: `tcp_cleanup_rbuf`).
+    /// Returns true if the window has opened enough for an ACK: at most half of the largest window remains, and the
+    /// new window would be at least twice as large (Linux: `tcp_cleanup_rbuf`).
     pub(crate) fn would_open(&self, rcv_nxt: u64, occupied: u64, mss: u64) -> bool {
         let remaining = self.remaining(rcv_nxt);
         // This function runs after each read, and most of the advertised window is usually unused.
@@ -361,7 +361,7 @@ impl ReceiveWindow {
         }
     }
 
-    /// Recomputes the window of an empty buffer after a change of the buffer or the window rule.
+    /// Recomputes the window of an empty buffer after the buffer or the window rule has changed.
     fn recount(&mut self) {
         self.full = self.rule.window(Bytes::new(self.rcvbuf)).get();
         self.free_with = (0, self.full);

@@ -162,7 +162,7 @@ pub struct Bbr1 {
     conserving: bool,
     /// Whether recovery begins with packet conservation; always true in BBRv1 itself ([`startup`]).
     conserves: bool,
-    /// Whether packet conservation is still to come in the current recovery, or in the next one.
+    /// Whether packet conservation has yet to begin in the current recovery, or in the next recovery.
     conservation_due: bool,
 
     /// Whether the first pacing rate was computed from a measured RTT.
@@ -534,7 +534,7 @@ impl CongestionControl for Bbr1 {
                 self.cwnd = (inflight + 1).max((inflight + more).min(self.cwnd));
                 self.repair = Repair::Loss;
                 self.full_pipe.forget_growth();
-                // A retransmission timeout ends the round and counts as loss.
+                // The policer detector treats a retransmission timeout as the end of a round with loss.
                 self.round_start = true;
                 self.update_policer(cx, true, false);
             }

@@ -1,6 +1,6 @@
 //! Climb: triples the window every round trip until the ACKs show the rate of the bottleneck.
 //!
-//! For each byte received, a Linux client opens its receive window by two bytes more than the byte itself, so the
+//! For each byte received, a Linux client moves the right edge of its receive window by three bytes, so the
 //! connection could not use faster growth. Random loss does not slow down the growth. A congestive loss ends Climb.
 
 use fullpipe_units::{Duration, Rate};

@@ -61,7 +61,7 @@ enum State {
     Cruise,
 }
 
-/// Measurements of one ACK for the states of the start.
+/// Measurements of one ACK, for the states before Cruise.
 #[derive(Debug)]
 struct Observation<'a> {
     cx: &'a Context,

@@ -227,8 +227,8 @@ impl Sender {
             && !self.recovery.probe.is_outstanding()
     }
 
-    /// Updates the peer's window, and returns whether it has changed. Only a segment newer than the last one
-    /// used may change the window (RFC 9293 section 3.10.7.4, TCP-5).
+    /// Updates the peer's window, and returns whether it has changed. Only a segment newer than the last
+    /// segment that updated the window may change it (RFC 9293 section 3.10.7.4, TCP-5).
     ///
     /// A segment that advances the acknowledgement always changes the window, even if it repeats old data.
     /// The window is counted from the acknowledgement number, so an old window would reach too far.

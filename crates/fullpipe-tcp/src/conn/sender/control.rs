@@ -201,7 +201,7 @@ impl Sender {
         ReleaseLimits { rate: self.config.max_pacing_rate, bursts: self.config.tunables.bursts }
     }
 
-    /// Checks at an ACK or a timer whether the application fills the window, if the profile asks for it.
+    /// Checks at an ACK or a timer whether the application fills the window, if the tunables require it.
     /// Linux calls [`Self::check_app_limited`] only for writes (`tcp_rate_check_app_limited`). With a check
     /// at every ACK, a write directly after an ACK would look like a pause, and BBR behind a small send
     /// buffer would never leave Startup.
