@@ -363,7 +363,7 @@ mod tests {
         assert!(ratio.low < ratio.ratio && ratio.ratio < ratio.high, "{ratio:?}");
         near(iw.sent_per_needed.expect("runs"), 2.0);
 
-        // A late download has no time, and counts neither as a run nor as incomplete.
+        // A late download has no time, and is counted neither as a run nor as incomplete.
         let mut late = made.clone();
         let run = late[0][3].runs.get_mut("bbr1+iw").expect("a run");
         *run = ArmRun { repeated: 2, late: true, sent_segments: 5_000, ..ArmRun::default() };

@@ -31,9 +31,9 @@ pub struct Workload {
     pub writing: Writing,
     /// Behaviour of the receiving application.
     pub reading: Reading,
-    /// Size of the request, above zero: the receiver opens the connection and sends a request of this size,
-    /// and the sender writes only after it has read the whole request. `None` if the sender opens the
-    /// connection and writes at once.
+    /// Size of the request in bytes, above zero. The receiver opens the connection and sends a request of
+    /// this size, and the sender writes only after it has read the whole request. `None` if the sender opens
+    /// the connection and writes at once.
     pub request: Option<Bytes>,
 }
 
