@@ -6,7 +6,7 @@
 //!          ◄───── PARAM_EXCHANGE             or ACCESS_DENIED at once, from a server that is full
 //!   Params ─────────────────────►            or SERVER_ERROR from here on
 //!          ◄────── CREATE_STREAMS
-//!   cookie ═════════════════════► on each data connection, to the same port; over UDP a hello and its reply
+//!   cookie ═════════════════════►            on each data connection, to the same port; over UDP a hello and its reply
 //!          ◄─ TEST_START, TEST_RUNNING
 //!          ◄════════ data ═════►
 //!   TEST_END ───────────────────►            the client ends every test

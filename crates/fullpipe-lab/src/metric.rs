@@ -260,7 +260,8 @@ impl Metric {
     /// Parses a bound: a plain number in the metric's own unit, or a string with a unit (`"95mbit"`,
     /// `"145ms"`, `"90%"`).
     ///
-    /// # Errors Returns an error if the string is not a valid bound of this metric.
+    /// # Errors
+    /// Returns an error if the string is not a valid bound of this metric.
     pub fn read_bound(self, text: &str) -> Result<f64, MetricError> {
         if let Ok(number) = text.parse::<f64>() {
             return if number.is_finite() && number >= 0.0 {

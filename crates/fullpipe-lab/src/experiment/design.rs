@@ -149,8 +149,9 @@ impl Design {
     /// refers, as in [`Experiment::from_toml_with`]; `rows` replaces the values of some fields, and each row
     /// is combined with all lists of the other fields.
     ///
-    /// # Errors Returns an error if the experiment is invalid, if `rows` has a column that is not a field of
-    /// a point, or if the design has too many points. If values contradict each other only at some points,
+    /// # Errors
+    /// Returns an error if the experiment is invalid, if `rows` has a column that is not a field of a point,
+    /// or if the design has too many points. If values contradict each other only at some points,
     /// [`point`](Self::point) returns the error.
     pub fn from_toml_with(
         text: &str,

@@ -35,7 +35,9 @@ pub(super) struct ExperimentFile {
     /// Range: not empty
     /// Default: required
     pub(super) name: String,
-    /// Purpose of the experiment, in one sentence. Type: text Default: empty
+    /// One-line description of the experiment.
+    /// Type: text
+    /// Default: empty
     #[serde(default)]
     pub(super) description: String,
     /// Duration of each run.
@@ -155,7 +157,8 @@ swept_table! {
         /// Probability that a packet is duplicated.
         /// Default: `"0%"`
         duplicate: Share,
-        /// Additional delay from one time to another, such as after a route change. Default: none
+        /// Additional delay from one time to another, such as after a route change.
+        /// Default: none
         detour: Detour,
         /// Random additional delay of each packet.
         /// Default: none
@@ -236,7 +239,8 @@ swept_table! {
         /// Default: `"3000B"`
         burst: Amount,
         /// Size of the shaper's queue. A multiple of the BDP uses the smaller of the shaper's rate and the
-        /// link's rate. A policer has no queue. Default: one BDP, for a shaper
+        /// link's rate. A policer has no queue.
+        /// Default: one BDP, for a shaper
         queue: Amount,
         /// Whether each flow has a bucket, instead of one bucket for all flows.
         /// Default: `false`
@@ -250,7 +254,8 @@ swept_table! {
         /// Default: `"6.18"`
         kernel: KernelVersion,
         /// `tcp_adv_win_scale`, which sets the share of the receive buffer that is advertised as window. Only
-        /// for kernels before 6.6. Default: 1
+        /// for kernels before 6.6.
+        /// Default: 1
         adv_win_scale: WinScale,
         /// Share of the receive buffer that is advertised as window. Only for kernels since 6.6.
         /// Default: 0.625 for segments of 1448 bytes
@@ -308,7 +313,9 @@ swept_table! {
         /// Range: `1s` to `120s`
         /// Default: `"120s"`
         rto_max: Duration,
-        /// Number of consecutive timeouts before the timeout starts to double. Range: 0 to 2 Default: `0`
+        /// Number of consecutive timeouts before the timeout starts to double.
+        /// Range: 0 to 2
+        /// Default: `0`
         rto_linear: Tries,
         /// Congestion window in segments after the first timeout. A repeated timeout leaves one segment.
         /// Range: 1 to 10
@@ -333,8 +340,8 @@ swept_table! {
         /// Initial reordering window of RACK, as a share of the minimum RTT.
         /// Default: `0.25`
         reo_wnd: RttShare,
-        /// Whether the reordering window is zero until the sender has seen reordering or a D-SACK. Default:
-        /// `false`
+        /// Whether the reordering window is zero until the sender has seen reordering or a D-SACK.
+        /// Default: `false`
         reo_wnd_on_evidence: bool,
         /// Time after which an unanswered SYN-ACK is retransmitted early, once. If path memory knows the RTT of the client,
         /// the time is 1.5 times this RTT.
@@ -349,11 +356,13 @@ swept_table! {
         /// Range: 1 to 10
         /// Default: `5`
         syn_ack_retries: Tries,
-        /// Number of consecutive timeouts after which a connection gives up (`tcp_retries2`). Range: 3 to 15
+        /// Number of consecutive timeouts after which a connection gives up (`tcp_retries2`).
+        /// Range: 3 to 15
         /// Default: `15`
         retries: Tries,
-        /// Number of consecutive timeouts after which a closed socket gives up (`tcp_orphan_retries`). Range:
-        /// 1 to 15 Default: `8`
+        /// Number of consecutive timeouts after which a closed socket gives up (`tcp_orphan_retries`).
+        /// Range: 1 to 15
+        /// Default: `8`
         orphan_retries: Tries,
     }
 }
@@ -363,8 +372,8 @@ swept_table! {
         /// Congestion control of the sender. `bbr` is `bbr1`.
         /// Default: required
         cc: FlowAlgorithm,
-        /// Rule by which a flow leaves slow start. Only Reno and CUBIC have a choice. Default: `standard` for
-        /// Reno, `hystart` for CUBIC
+        /// Rule by which a flow leaves slow start. Only Reno and CUBIC have a choice.
+        /// Default: `standard` for Reno, `hystart` for CUBIC
         slow_start: SlowStart,
         /// Number of identical flows.
         /// Default: `1`
@@ -373,7 +382,8 @@ swept_table! {
         /// Default: `"0s"`
         every: Duration,
         /// Additional propagation delay of these flows, both directions together, on top of `rtt`: [hosts at
-        /// other distances](#hosts-at-other-distances). Default: `"0s"`
+        /// other distances](#hosts-at-other-distances).
+        /// Default: `"0s"`
         access_rtt: Delay,
         /// Amount of data to transfer.
         /// Default: until the end of the run
@@ -466,12 +476,18 @@ pub(super) struct ExpectFile {
     /// Type: number or text
     /// Default: none, if there is `min`
     pub(super) max: Option<Scalar>,
-    /// Aggregation of the results of all seeds. Type: `mean`, `median`, `min` or `max` Default: `mean`
+    /// Aggregation of the results of all seeds.
+    /// Type: `mean`, `median`, `min` or `max`
+    /// Default: `mean`
     #[serde(default)]
     pub(super) over: Keyword<Over>,
-    /// Value measured with a kernel; reports show it next to the result. Type: number or text Default: none
+    /// Value measured with a kernel; reports show it next to the result.
+    /// Type: number or text
+    /// Default: none
     pub(super) kernel: Option<Scalar>,
-    /// Published value; reports show it next to the result. Type: number or text Default: none
+    /// Published value; reports show it next to the result.
+    /// Type: number or text
+    /// Default: none
     pub(super) published: Option<Scalar>,
 }
 
@@ -506,7 +522,8 @@ pub(super) struct HarmFile {
     /// Default: all points
     #[serde(default, rename = "where")]
     pub(super) conditions: BTreeMap<String, Scalar>,
-    /// Victim that the bound applies to. Default: all victims
+    /// Victim that the bound applies to.
+    /// Default: all victims
     pub(super) victim: Option<Single<Victim>>,
     /// Arm that the bound applies to.
     /// Default: required

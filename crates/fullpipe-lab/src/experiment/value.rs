@@ -746,8 +746,8 @@ impl Value for bool {
 
 /// Returns whether two strings denote the same value of the field `key`.
 ///
-/// # Errors Returns an error if the field does not exist, or if one of the strings is not a valid value of
-/// the field.
+/// # Errors
+/// Returns an error if the field does not exist, or if one of the strings is not a valid value of the field.
 pub(super) fn same(key: &str, a: &str, b: &str) -> Result<bool, ExperimentError> {
     fn equal<T: Value>(a: &str, b: &str) -> Result<bool, ExperimentError> {
         Ok(T::read(a)? == T::read(b)?)

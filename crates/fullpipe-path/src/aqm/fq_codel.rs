@@ -7,7 +7,7 @@
 //!              new queues  [ a ][ b ]        served first, one quantum each
 //!                            │ used up its quantum, or empty
 //!                            ▼
-//!              old queues [ c ][ d ][ e ] served in turn; an empty queue leaves the list
+//!              old queues  [ c ][ d ][ e ]   served in turn; an empty queue leaves the list
 //! ```
 //!
 //! A flow that sends less than its share finds its queue empty at each arrival. The queue is therefore always

@@ -7,7 +7,7 @@
 //!   script.write(5 * MSS);
 //!   script.ack(100, 0, &[(1448, 2896)]);      at 100 ms the peer acknowledges 0 and SACKs 1448..2896
 //!   script.run(130);                          the clock advances to 130 ms
-//!   script.sent(&["125 ms data 0..1448"]); the segments sent meanwhile, with their times
+//!   script.sent(&["125 ms data 0..1448"]);    the segments sent meanwhile, with their times
 //! ```
 //!
 //! Offsets count from the first octet after the SYN, and times from the end of the handshake.
