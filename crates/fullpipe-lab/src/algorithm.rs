@@ -1,4 +1,5 @@
-//! Congestion controls by their names in experiments: those of fullpipe's TCP, and those of Linux alone.
+//! Congestion controls by their names in experiments: those that fullpipe's TCP implements, and those that
+//! only Linux implements.
 
 use std::fmt;
 use std::str::FromStr;

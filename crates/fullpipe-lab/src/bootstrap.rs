@@ -331,7 +331,7 @@ mod tests {
         }
     }
 
-    /// A few pairs with huge values decide a ratio of means, but not a median.
+    /// A few pairs with huge values dominate a ratio of means, but not a median.
     #[test]
     fn outliers_do_not_move_a_median() {
         let mut pairs: Vec<_> = skewed(0.1, 5).iter().map(|(a, b)| (2.0 * a, *b)).collect();

@@ -52,8 +52,8 @@ impl Scenario {
         UNSET.iter().fold(text, |text, unset| text.replace(unset, ""))
     }
 
-    /// Returns the two-way propagation delay of `flow`: that of the path, and that between the path and the hosts
-    /// of the flow.
+    /// Returns the two-way propagation delay of `flow`: the sum of the path's delay and the delay between the
+    /// path and the hosts of the flow.
     pub fn rtt_of(&self, flow: &FlowSpec) -> Duration {
         self.path.rtt() + flow.access_rtt
     }

@@ -107,7 +107,7 @@ pub struct HarmBoundReport {
     pub victim: String,
     /// Arm whose harm is bounded.
     pub arm: String,
-    /// Upper end of the interval of the excess; null if the arm has none in this cell.
+    /// Upper end of the interval of the excess; null if the arm has no excess in this cell.
     pub high: Option<f64>,
     /// Maximum for the upper end of the interval.
     pub max: f64,

@@ -187,7 +187,7 @@ impl RacePlan {
         })
     }
 
-    /// Returns the plan with `pairs` pairs in each cell with random loss, whatever the download size.
+    /// Returns the plan with `pairs` pairs in each cell with random loss, regardless of the download size.
     #[must_use]
     pub fn with_pairs(mut self, pairs: u64) -> Self {
         for cell in &mut self.cells {
@@ -446,7 +446,8 @@ mod tests {
         assert!(time("bbr1+iw") < time("bbr1"), "{pair:?}");
         assert!(plan.accepts(SIM, cell, &pair));
 
-        // A pair does not belong to this cell if it has another cell, seed, scenario or world, or lacks an arm.
+        // A pair does not belong to this cell if its cell, seed, scenario or world differs, or if it lacks an
+        // arm.
         assert!(!plan.accepts(SIM, &plan.cells()[3], &pair));
         assert!(!plan.accepts(SIM, cell, &Pair { seed: 500, ..pair.clone() }));
         assert!(!plan.accepts(EMU, cell, &pair));

@@ -67,7 +67,7 @@ pub struct CellReport {
 pub struct ArmReport {
     /// Name of the arm.
     pub arm: String,
-    /// Number of completed and incomplete downloads of the arm, without late ones.
+    /// Number of completed and incomplete downloads of the arm, excluding late downloads.
     pub runs: u64,
     /// Number of downloads that did not complete within the duration of the experiment; their times are not
     /// included.

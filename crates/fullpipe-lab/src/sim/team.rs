@@ -7,7 +7,7 @@
 //!
 //! A program that copies over several connections passes its data to whichever connection can send. At each
 //! trace row, the sending flows get equal shares of the data that the program has to send and of the data
-//! that the receiving program reads. Flows beyond the chosen number rest: they only send the data that their
+//! that the receiving program reads. Flows above the chosen number pause: they only send the data that their
 //! sockets have already accepted. A flow opens its connection when it sends for the first time.
 
 use fullpipe_units::{Bytes, Duration, Instant, Rate};

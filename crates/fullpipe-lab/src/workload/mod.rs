@@ -58,7 +58,7 @@ pub enum Writing {
 /// Amounts that the applications of a program's flows may write and read until the next trace row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grants {
-    /// Number of flows that send; these are the first flows of the scenario. All other flows rest.
+    /// Number of flows that send; these are the first flows of the scenario. All other flows pause.
     pub sending: usize,
     /// Number of bytes that the sending flows may write together, in addition to earlier grants that they
     /// have not used.

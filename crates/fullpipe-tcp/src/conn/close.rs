@@ -83,7 +83,8 @@ impl Connection {
         match self.lifecycle.state {
             State::Closed | State::TimeWait => return,
             State::Listen | State::SynSent => {}
-            // The peer has sent its FIN, and our FIN tells it that the connection has ended.
+            // No reset is needed: the peer has sent its FIN, and our FIN informs it that the connection has
+            // ended.
             State::Closing | State::LastAck if self.sender.fresh.fin_sent() => {}
             _ => {
                 // The peer ignores a reset beyond its window, so the reset uses an offset within the window.

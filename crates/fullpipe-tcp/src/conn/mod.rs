@@ -169,7 +169,7 @@ impl Connection {
     }
 
     /// Returns whether the send buffer is full; only a partly filled skb then accepts more data. An
-    /// application learns this only from another write, which takes time.
+    /// application can detect a full buffer only by another write, which takes time.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.sender.queue.is_full(self.sender.snd_nxt())

@@ -42,8 +42,8 @@ impl Connection {
         }
     }
 
-    /// Restarts the sending half with what `memory` knows about the path to `client`, and deducts the octets
-    /// of the launch from the budgets.
+    /// Restarts the sending half with the values that `memory` has for the path to `client`, and deducts the
+    /// octets of the launch from the budgets.
     ///
     /// The owner of the connection calls this function once, at
     /// [`Event::Connected`](super::Event::Connected). After the first byte has been sent, the call has no
@@ -77,7 +77,7 @@ impl Connection {
 }
 
 impl Sender {
-    /// Restarts the sending half with what is `known` about the path. `grant` returns how many octets above
+    /// Restarts the sending half with the `known` values of the path. `grant` returns how many octets above
     /// ten segments the first flight may contain.
     fn recall(
         &mut self,

@@ -18,8 +18,8 @@ pub struct MemoryLimits {
 }
 
 impl MemoryLimits {
-    /// Default limits. These budgets are also the largest permitted ones, because a larger budget would take
-    /// capacity from others on the same path.
+    /// Default limits. These budgets are also the largest permitted budgets, because a larger budget would
+    /// take capacity from others on the same path.
     pub const DEFAULT: Self = Self {
         prefixes: 65_536,
         client: Bytes::from_kib(64),

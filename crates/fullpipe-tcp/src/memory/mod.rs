@@ -81,7 +81,7 @@ pub trait PathMemory: fmt::Debug + Send {
     /// forged SYN can cause it.
     fn rtt(&self, now: Instant, client: IpAddr) -> Option<Duration>;
 
-    /// Returns what is known about the path to `client`.
+    /// Returns the known values of the path to `client`.
     fn recall(&mut self, now: Instant, client: IpAddr) -> Recollection;
 
     /// Records the measurements of a connection to `client`; called when the connection ends.
@@ -182,8 +182,8 @@ pub struct Visit {
 
 impl Visit {
     /// Returns whether congestion in the first flight is a warning: it occurred although the capacity of the path was
-    /// known, or there is no measurement of the bottleneck with which the next launch could do better. One or two lost
-    /// segments are not a warning, because in a short queue random loss looks like congestion.
+    /// known, or no measurement of the bottleneck is available for a better launch. One or two lost segments are not a
+    /// warning, because in a short queue random loss looks like congestion.
     fn is_warning(&self) -> bool {
         let many = self.launch_lost == 0 || self.launch_lost >= LEAST_WARNING;
         self.congested
@@ -327,7 +327,8 @@ fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-/// Memory of a bounded number of prefixes and clients, in which new entries replace the least recently used ones.
+/// Memory of a bounded number of prefixes and clients, in which new entries replace the least recently used
+/// entries.
 #[derive(Debug)]
 pub struct Memory {
     key: u64,

@@ -103,7 +103,7 @@ pub struct Surge {
     first_flight: u64,
     /// Whether a part of the first flight has been lost since the last judgement.
     first_flight_lost: bool,
-    /// Whether the first flight met congestion.
+    /// Whether the first flight encountered congestion.
     launch_congested: bool,
     /// Rate of the train that ended Climb.
     bottleneck: Option<Rate>,
