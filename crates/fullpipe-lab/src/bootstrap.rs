@@ -156,7 +156,7 @@ fn resampled(samples: usize, seed: u64, estimate: impl Fn(&[usize]) -> f64) -> V
     let mut drawn = vec![0; samples];
     let resample = |number: u64| {
         for (index, ordinal) in drawn.iter_mut().zip(number * count..) {
-            // The upper half of the draw, scaled to 0..count.
+            // Scale the upper half of the draw to the range 0..count.
             *index = (((draws.at(ordinal) >> 32) * count) >> 32) as usize;
         }
         estimate(&drawn)

@@ -85,8 +85,8 @@ pub fn poisson_interval(events: u64) -> (f64, f64) {
     }
     let ln_factorial: f64 = (1..=events).map(|i| (i as f64).ln()).sum();
     let ln_point = |mean: f64| if events == 0 { -mean } else { n * mean.ln() - mean - ln_factorial };
-    // Both tails are summed from the counted value outwards, where the terms decrease. This avoids
-    // cancellation and any underflow that matters.
+    // Each tail is summed from the counted value outwards, in the direction in which the terms decrease. This
+    // avoids cancellation and any underflow that matters.
     let at_least = |mean: f64| ln_point(mean).exp() * falling_sum((events + 1..).map(|i| mean / i as f64));
     let at_most = |mean: f64| ln_point(mean).exp() * falling_sum((1..=events).rev().map(|i| i as f64 / mean));
     let low = if events == 0 { 0.0 } else { bisect(0.0, n, |mean| at_least(mean) < TAIL) };

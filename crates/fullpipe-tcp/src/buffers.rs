@@ -142,7 +142,7 @@ impl WindowRule {
         if let Self::ScalingRatio(ratio @ 1..) = self
             && window.get() >> 56 == 0
         {
-            // Every arriving segment calls this function, so it avoids a 128-bit division where 64 bits
+            // This function runs for every arriving segment, so it avoids a 128-bit division where 64 bits
             // suffice.
             return Bytes::new((window.get() << 8).div_ceil(ratio as u64));
         }

@@ -223,8 +223,8 @@ impl Design {
             let mut counting = Picker::counting(self.row(0));
             let resolved = self.scenario(tables, &mut counting);
             for column in self.rows.iter().flat_map(PointTable::names) {
-                // If the resolution failed, some fields were not picked, and the resolution error is more
-                // precise.
+                // If the resolution failed, some fields were not picked, so report the resolution error,
+                // which is more precise.
                 if resolved.is_ok() && counting.chosen.iter().all(|choice| choice.key != *column) {
                     return Err(unknown_column(column));
                 }

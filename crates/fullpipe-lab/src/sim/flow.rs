@@ -294,7 +294,7 @@ impl Flow {
     pub(super) fn grant(&mut self, now: Instant, bytes: u64) {
         self.starts_at = self.starts_at.min(now);
         self.writer.grant(bytes);
-        // A writer that waits for room in the socket is woken when there is room.
+        // Wake an idle writer if the socket has room; otherwise, an event wakes it later.
         if self.is_connected && self.is_idle && self.sender.wait_for_room() {
             self.writes_until = now;
         }

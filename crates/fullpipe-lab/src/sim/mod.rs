@@ -344,7 +344,8 @@ fn send(
         };
         for piece in transmit.segments(0) {
             let (len, continues) = (header_len + piece.payload(), piece.start() > 0);
-            // The path counts the verdict; the sender learns of a loss only from its own loss detection.
+            // The path has counted the verdict. The sender is not informed of a loss; it has to detect the
+            // loss.
             let packet = PacketInfo { len, flow, kind, continues, ecn };
             let verdict = path.push_with(now, packet, || piece.segment());
             seen(&piece.segment(), verdict);

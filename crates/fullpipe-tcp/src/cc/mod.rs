@@ -128,7 +128,7 @@ pub struct Context {
     /// The peer's receive window in bytes.
     pub rwnd: u64,
     /// Whether the connection is in fast recovery, or in the round trip in which PRR reduces the window for
-    /// an ECN mark. Slow start after a timeout does not count as fast recovery.
+    /// an ECN mark. Slow start after a timeout is not fast recovery.
     pub in_recovery: bool,
     /// Whether the connection is recovering from a retransmission timeout.
     pub in_loss: bool,

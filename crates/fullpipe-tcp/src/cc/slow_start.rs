@@ -155,9 +155,8 @@ impl HyStart {
         if self.found || !window.in_slow_start() {
             return;
         }
-        // Rounds also pass while the window is below the smallest window (Linux: `hystart_update`). Otherwise
-        // the first round to be evaluated would begin in the middle of a burst, and its train would look
-        // short.
+        // Count rounds even while the window is below `LOW_WINDOW` (Linux: `hystart_update`). Otherwise the
+        // first round to be evaluated would begin in the middle of a burst, and its train would look short.
         if cx.snd_una > self.round_end {
             self.begin_round(cx);
         }

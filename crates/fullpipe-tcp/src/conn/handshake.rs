@@ -99,8 +99,7 @@ impl Handshake {
         if let Some(early) = early.filter(|_| self.retries == 0) {
             return early;
         }
-        // The early retransmission does not double the timeout, and the timeout of one second starts when it
-        // leaves.
+        // The early retransmission does not double the timeout, but starts the timeout of one second.
         let linear = if answer { u32::from(early.is_some()) } else { SYN_LINEAR_TIMEOUTS };
         Duration::from_secs(1) * (1 << self.retries.saturating_sub(linear).min(7))
     }
@@ -346,8 +345,8 @@ impl Connection {
         let closed = self.sender.queue.is_closed();
         self.lifecycle.state = if closed { State::FinWait1 } else { State::Established };
         self.receiver.window.on_established(now);
-        // The window field of a SYN is never scaled. In SYN-RECEIVED, the segment is an ordinary one, and its
-        // window field is scaled.
+        // The window field of a SYN is never scaled. In SYN-RECEIVED, the segment has no SYN, and its window
+        // field is scaled.
         let shift = if segment.flags.has(Flags::SYN) { 0 } else { self.sender.peer.scale };
         let window = u64::from(segment.window) << shift;
         let echo = self.receiver.timestamps_of(segment).map(|timestamps| timestamps.echo);

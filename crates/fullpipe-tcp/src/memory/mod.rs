@@ -301,7 +301,7 @@ impl Entry {
             self.flagged_until = now + FLAGGED;
         }
         if visit.launched <= INITIAL_SEGMENTS && self.level > 0 {
-            // This first flight was no larger than the ten segments of any connection.
+            // This first flight was no larger than the usual initial window of ten segments.
             return;
         }
         let later = if visit.later >= LEAST_SAMPLE {

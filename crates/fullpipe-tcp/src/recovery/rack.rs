@@ -110,8 +110,8 @@ impl Rack {
         let end = run.last.end();
         let rtt = now.saturating_since(run.last.sent_at);
         if run.last.transmissions > 1 {
-            // An ACK with such a short RTT answers the original transmission. Attributed to the
-            // retransmission, the RTT would be too small.
+            // If the RTT is below the minimum, the ACK was sent for the original transmission, so the RTT of
+            // the retransmission is not known.
             if min_rtt.is_some_and(|min| rtt < min) {
                 return false;
             }

@@ -539,8 +539,8 @@ impl CongestionControl for Bbr1 {
                 self.update_policer(cx, true, false);
             }
             Signal::SpuriousRecovery | Signal::SpuriousTimeout => {
-                // The rounds without bandwidth growth did not measure the path, so the detection of growth
-                // restarts. The end of recovery restores the window itself.
+                // The recovery was spurious, so rounds without bandwidth growth do not show a full pipe.
+                // Growth detection restarts. The end of recovery restores the window itself.
                 self.full_pipe.forget_growth();
                 self.policer.reset(cx);
             }

@@ -365,7 +365,7 @@ impl Bbr3 {
             return true;
         }
         if cx.cwnd_limited && self.cwnd >= bound {
-            // In this case, the bound limits the flow, not the path.
+            // In this case, the bound limits the flow, and not the capacity of the path.
             self.full_pipe.reset(rs.delivery_rate);
             return false;
         }

@@ -164,7 +164,7 @@ impl Surge {
             State::Cruise => None,
         };
         if matches!(next, Some(State::Settle(_) | State::Cruise)) {
-            // Climb and Retreat end with the rate of a train.
+            // The train that ends Climb or Retreat shows the rate of the bottleneck.
             self.bottleneck = self.bottleneck.or(train.map(|train| train.rate));
         }
         match next {
@@ -212,7 +212,7 @@ impl CongestionControl for Surge {
             self.launch_congested |= congestion && of_launch;
             self.first_flight_lost = false;
             if congestion {
-                // RFC 9959 section 3.4: the remembered values do not hold.
+                // RFC 9959 section 3.4: the remembered values are not valid.
                 (self.remembered, self.known_bottleneck) = (Rate::ZERO, Rate::MAX);
             }
             self.path.set_conserves(congestion);

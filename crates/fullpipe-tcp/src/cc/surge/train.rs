@@ -116,7 +116,7 @@ impl Train {
             if now.sent_at < last.sent_at {
                 return None;
             }
-            // ACKs that arrive at the same time count as one ACK.
+            // ACKs that arrive at the same time are recorded as one ACK.
             self.count -= usize::from(now.acked_at == last.acked_at);
         }
         self.points[self.count % POINTS] = now;

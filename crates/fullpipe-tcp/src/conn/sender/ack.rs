@@ -63,7 +63,7 @@ impl Sender {
         let before = self.before();
         let mut delivery = Delivery::new(now, self.rtt.min_rtt());
         // Records are delivered in ascending offset order, which is also the order of transmission. If an ACK
-        // delivered a higher record before a lower one, RACK would take this for reordering.
+        // delivered a higher record before a lower one, RACK would interpret this as reordering.
         self.take_cumulative(ack, &mut delivery);
         let una_before = std::mem::replace(&mut self.snd_una, ack);
         let una_advanced = ack > una_before;

@@ -100,7 +100,8 @@ impl WindowUsage {
 }
 
 impl Sender {
-    /// Returns the congestion window in effect: that of PRR during a reduction, otherwise the controller's.
+    /// Returns the congestion window in effect: PRR's window during a reduction, otherwise the controller's
+    /// window.
     pub(in crate::conn) fn effective_cwnd(&self) -> u64 {
         if self.reduces_by_prr() { self.recovery.prr.cwnd() } else { self.decision.control.cwnd }
     }

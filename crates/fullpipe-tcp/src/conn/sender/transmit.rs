@@ -171,7 +171,7 @@ impl Sender {
             self.recovery.prr.on_send(sent.len);
         }
         let rate = if self.paced() { self.release().rate } else { None };
-        // Until the sender has caught up, pacing remains the reason why it has waited.
+        // Until the sender has caught up, its delay is attributed to pacing.
         let missed = match self.config.tunables.bursts {
             Bursts::Limited { missed, .. } if self.limits.current == SendLimit::Pacing => Some(missed),
             _ => None,
