@@ -1,8 +1,8 @@
 //! Loss, reordering and jitter of a UDP stream, computed from the headers of received datagrams.
 //!
 //! A gap in the sequence numbers is counted as loss. A datagram that arrives late fills a gap and is counted
-//! as out of order. A duplicate datagram cannot be distinguished from a late one, so duplicates hide losses,
-//! as in iperf3.
+//! as out of order. A duplicate datagram cannot be distinguished from a late datagram, so duplicates hide
+//! losses, as in iperf3.
 
 use fullpipe_units::{Duration, Instant};
 

@@ -322,7 +322,7 @@ impl Metric {
 
     /// Computes this metric for one run across `path`. An RTT is `None` if no data was acknowledged. A burst or
     /// a share of the first flow is `None` if no data arrived. The time of a response is `None` unless every
-    /// flow has completed one.
+    /// flow has completed its response.
     pub fn of(self, run: &RunFigures, path: &PathSpec) -> Option<f64> {
         let flows = &run.flows;
         let sum = |figure: fn(&FlowFigures) -> u64| flows.iter().map(figure).sum::<u64>() as f64;

@@ -8,8 +8,8 @@ use core::ops::RangeInclusive;
 
 use fullpipe_units::Duration;
 
-/// Shortest and longest time after which a SYN-ACK may be retransmitted early. A shorter time would retransmit to a client
-/// that answers within the RTT, but is busy.
+/// Shortest and longest time after which a SYN-ACK may be retransmitted early. A shorter time would cause retransmissions
+/// to clients that reply slightly late because they are busy.
 pub(crate) const SYN_ACK_EARLY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 
 /// Settings that differ between TCP stacks; the defaults are those of Linux

@@ -147,8 +147,8 @@ fn trimmed(text: &str, decimals: usize) -> &str {
     if decimals > 0 { text.trim_end_matches('0').trim_end_matches('.') } else { text }
 }
 
-/// Short ASCII string on the stack. The string needs no allocation, because sampling many sockets means
-/// writing thousands of numbers per second.
+/// Short ASCII string on the stack. It avoids an allocation per number, because sampling many sockets writes
+/// thousands of numbers per second.
 #[derive(Default)]
 struct Short {
     bytes: [u8; 32],

@@ -55,8 +55,8 @@ pub struct CellReport {
     /// and the request, plus the transmission time of the download at the link rate.
     pub link_floor_s: f64,
     /// Lower bound in seconds, set by the window of a Linux client, of the time from the SYN: the window
-    /// starts at 64 KiB and grows by at most two bytes per received byte, so it triples at most in each round
-    /// trip.
+    /// starts at 64 KiB and grows by at most two bytes per received byte, so the amount of data per round
+    /// trip at most triples.
     pub window_floor_s: f64,
     /// Results of each arm, in the order of the race.
     pub arms: Vec<ArmReport>,

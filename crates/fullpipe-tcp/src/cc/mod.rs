@@ -218,7 +218,7 @@ impl Hints {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Assessment {
     /// Rate of the bottleneck, if the controller has seen that the path limits the connection. A rate that
-    /// the application or the peer's window limited does not count.
+    /// the application or the peer's window limited is not included.
     pub bottleneck: Option<Rate>,
     /// Whether a loss or mark in the first flight was a sign of congestion.
     pub launch_congested: bool,

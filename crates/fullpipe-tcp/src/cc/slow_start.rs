@@ -68,7 +68,7 @@ impl Watch {
     }
 
     /// Handles an ACK before the window grows, and returns the number of segments by which slow start may
-    /// grow it. `min_rtt` is the minimum RTT, or `None` if this ACK's sample does not count.
+    /// grow it. `min_rtt` is the minimum RTT, or `None` if this ACK's sample is not used.
     pub(super) fn on_ack(
         &mut self,
         cx: &Context,

@@ -4,7 +4,7 @@ use std::fmt;
 
 use fullpipe_units::{Duration, Instant};
 
-/// Number of octets sent per octet needed, beyond 1 / (1 - loss), above which the switch acts: 0.1.
+/// Excess of the octets sent per octet needed over 1 / (1 - loss), above which the switch acts: 0.1.
 const OVERHEAD: f64 = 0.1;
 /// Time for which the overhead must last.
 const LASTING: Duration = Duration::from_secs(30);
@@ -13,7 +13,7 @@ const TIMEOUTS: f64 = 2.0;
 /// Minimum number of octets needed in an observation: 1000 full segments. With less data, a single spurious
 /// retransmission of a short response would count.
 const LEAST_OCTETS: u64 = 1_448_000;
-/// Minimum number of connections in an observation whose timeouts are compared.
+/// Minimum number of connections in an observation for a comparison of their timeouts.
 const LEAST_CONNECTIONS: u64 = 100;
 
 /// Sums over all connections of a sender since its start.

@@ -9,11 +9,11 @@ use crate::tunables::{TunableError, within};
 pub struct MemoryLimits {
     /// Number of prefixes that path memory stores, and of clients whose budget it stores.
     pub prefixes: usize,
-    /// Octets beyond ten segments per round trip to one client, for all its connections together.
+    /// Octets above ten segments per round trip to one client, for all its connections together.
     pub client: Bytes,
-    /// Octets beyond ten segments per round trip to one prefix, for all its clients together.
+    /// Octets above ten segments per round trip to one prefix, for all its clients together.
     pub prefix: Bytes,
-    /// Share of the device's rate that launches beyond ten segments may use, in thousandths.
+    /// Share of the device's rate that launches above ten segments may use, in thousandths.
     pub device_permille: u32,
 }
 
@@ -27,7 +27,7 @@ impl MemoryLimits {
         device_permille: 50,
     };
 
-    /// Returns the rate that launches beyond ten segments may use on a device with this rate.
+    /// Returns the rate that launches above ten segments may use on a device with this rate.
     pub(super) fn device_rate(self, rate: Rate) -> Rate {
         rate.mul_div(self.device_permille.into(), 1_000).max(Rate::from_bps(1))
     }

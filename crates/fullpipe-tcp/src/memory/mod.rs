@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   end of a connection ─► record ─► prefix: RTT, rate, window, loss, launch level (governor)
-//!   new connection ─► recall ─► launch window, loss ─► grant ─► octets beyond ten segments (budgets)
+//!   new connection ─► recall ─► launch window, loss ─► grant ─► octets above ten segments (budgets)
 //! ```
 //!
 //! Clients in one /24 (IPv4) or /48 (IPv6) share an entry, because they usually share the bottleneck. The table has a
@@ -15,8 +15,8 @@
 //! | rule | effect |
 //! |---|---|
 //! | governor | a prefix on which first flights lose more than later data launches with fewer segments |
-//! | budgets | octets beyond ten segments are limited per client, per prefix and for the device |
-//! | kill switch ([`KillSwitch`]) | no launch beyond ten segments while much more is sent than needed |
+//! | budgets | octets above ten segments are limited per client, per prefix and for the device |
+//! | kill switch ([`KillSwitch`]) | no launch above ten segments while much more is sent than needed |
 
 use core::fmt;
 use std::net::IpAddr;
@@ -39,10 +39,11 @@ const TAG_STREAM: u64 = 0x7461_6773;
 
 /// Launch windows of the governor in segments, from the smallest one. The last one is the default of surge.
 const LEVELS: [u32; 4] = [10, 20, 32, Launch::DEFAULT.window];
-/// Threshold for the loss of a first flight minus the later loss, above which the launch counts as too large: 2 %.
+/// Threshold for the loss of a first flight minus the later loss, above which the launch is considered too large:
+/// 2 %.
 const EXCESS: f64 = 0.02;
 /// Weight of the latest launch in the mean excess. For a step down, one launch must lose 16 % more than later data, or
-/// several launches must lose less than that in excess. With random loss of 3 %, the mean over launches of 44 segments
+/// several launches must each lose a smaller excess. With random loss of 3 %, the mean over launches of 44 segments
 /// exceeds 2 % once in a thousand launches.
 const EXCESS_WEIGHT: f64 = 0.125;
 /// Number of clean launches after which the governor takes a step up.

@@ -15,7 +15,7 @@
 use super::rack::DUP_THRESH;
 use super::scoreboard::{RecordNo, RecordState, Scoreboard, SentRecord};
 
-/// Upper limit to which reordering can raise `dup_thresh` (Linux: `tcp_max_reordering`).
+/// Maximum value to which reordering can raise `dup_thresh` (Linux: `tcp_max_reordering`).
 const MAX_REORDERING: u64 = 300;
 
 /// State of loss detection from duplicate ACKs (RFC 6582).

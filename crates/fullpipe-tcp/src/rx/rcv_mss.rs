@@ -57,9 +57,9 @@ impl RcvMss {
         self.mss
     }
 
-    /// Adjusts the estimate to an arriving segment with payload. A segment with more than `most` bytes counts
-    /// as a segment of `most` bytes, because it consists of several segments that were merged on arrival.
-    /// `timestamps` indicates whether both ends agreed on timestamps.
+    /// Adjusts the estimate to an arriving segment with payload. A segment with more than `most` bytes is
+    /// treated as a segment of `most` bytes, because it consists of several segments that were merged on
+    /// arrival. `timestamps` indicates whether both ends agreed on timestamps.
     #[inline(always)]
     pub(crate) fn measure(&mut self, segment: &Segment, most: u64, timestamps: bool) -> EndOfWrite {
         let last = std::mem::take(&mut self.last);

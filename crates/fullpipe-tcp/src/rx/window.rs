@@ -272,7 +272,7 @@ impl ReceiveWindow {
     }
 
     /// Takes an RTT sample at the receiver from an echoed timestamp. A smaller sample replaces the estimate, because
-    /// only a larger sample can include a pause of the sender. Since Linux 6.16, a larger sample does not count while
+    /// only a larger sample can include a pause of the sender. Since Linux 6.16, a larger sample is ignored while
     /// data is `unread`, because it may include a pause of this side's application.
     pub(crate) fn on_echo(&mut self, echo: u32, clock: u32, unread: u64) {
         self.drs.last_echo = echo;

@@ -291,7 +291,7 @@ impl Bbr1 {
             self.conserving = false;
         }
         self.update_policer(cx, sample.newly_lost > 0, sample.app_limited);
-        // An application-limited sample may be too low, but never too high, so it counts only if it is not
+        // An application-limited sample may be too low, but never too high, so it is used only if it is not
         // below the estimate.
         let bw = rate_of(sample.delivered, interval);
         if !sample.app_limited || bw >= self.bw.get() {

@@ -48,7 +48,7 @@ mod train;
 /// a quarter of the RTT, and a queue that overflows holds at least an eighth of a BDP in practice.
 const QUEUE_SHARE: u64 = 8;
 
-/// Queueing delay that counts as measurement noise at any RTT.
+/// Queueing delay that is considered measurement noise at any RTT.
 const LEAST_QUEUE: Duration = Duration::from_millis(1);
 
 /// State of the start of a connection, or the cruise that follows it.
@@ -94,7 +94,7 @@ pub struct Surge {
     collapse: Collapse,
     repair: RepairPolicy,
     /// Half of the rate that an earlier connection reached on this path, or zero. As with a resumed window (RFC 9959
-    /// section 3.3), only half of an earlier measurement counts before ACKs confirm it.
+    /// section 3.3), only half of an earlier measurement is used before ACKs confirm it.
     remembered: Rate,
     /// Rate of the bottleneck that an earlier connection measured; `Rate::MAX` if the rate is not known or has been
     /// disproved.

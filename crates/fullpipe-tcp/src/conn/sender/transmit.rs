@@ -72,9 +72,9 @@ impl Sender {
         Some(transmit)
     }
 
-    /// Sends a copy of a segment that is not marked lost. Copies are sent only if the controller asks for
-    /// them, one is due, and neither the congestion window nor the pacer is the `limit`. A copy never exceeds
-    /// the windows.
+    /// Sends a copy of a segment that is not marked lost. Copies are sent only if the controller requests
+    /// copies, a copy is due, and neither the congestion window nor the pacer is the `limit`. A copy never
+    /// exceeds the windows.
     #[cold]
     pub(in crate::conn) fn transmit_copy(&mut self, now: Instant, limit: SendLimit) -> Option<Transmit> {
         let copies = self.retransmission.copies();

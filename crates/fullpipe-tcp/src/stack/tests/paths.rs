@@ -56,7 +56,7 @@ fn launched_at_once(device: Rate, client: impl Fn(u32) -> SocketAddr) -> u64 {
     windows.map(|window| window.checked_sub(10 * MSS).expect("ten segments")).sum()
 }
 
-/// If 10 000 connections are established at once, they launch at most 64 KiB beyond ten segments to one client, 256 KiB
+/// If 10 000 connections are established at once, they launch at most 64 KiB above ten segments to one client, 256 KiB
 /// to one prefix, and in total 5 % of the device's rate for 100 ms. Because only whole segments are granted, part of
 /// each budget may be left.
 #[test]
