@@ -11,7 +11,7 @@ from packages.tree import DOCS, MAN, ZSH, File, compressed
 
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 # Debian's policy requires an address. The authors receive no mail, and no host has a name below `invalid`
-# (RFC 2606). The homepage is where users report problems.
+# (RFC 2606). Users report problems on the homepage.
 MAINTAINER = "The fullpipe authors <no-mail@fullpipe.invalid>"
 PROGRAMS = ("prerm", "postrm")
 

@@ -9,7 +9,8 @@ from packages.project import ROOT, Failure, output
 # In bytes. The sizes are those of the published packages, and of the command with the features of a clone's build.
 LIMITS = {"program": 13_500_000, "program, default features": 9_000_000, "library": 430_000, "guest": 1_250_000,
           "wheel": 9_000_000, "deb": 4_725_000}
-# A package warns before it reaches its limit, so that the next dependency is no surprise.
+# The check warns before a package reaches its limit, so that the limit is known before the next dependency is
+# added.
 ROOM = 0.05
 
 # Libraries that every Linux system with glibc has (PEP 599), as far as Rust links them.

@@ -57,7 +57,7 @@ class Built:
 
     program: pathlib.Path
     module: pathlib.Path  # the extension module of the Python package, which also contains the command
-    library: pathlib.Path | None = None  # gives a kernel virtual time
+    library: pathlib.Path | None = None  # provides virtual time for a kernel
     guest: pathlib.Path | None = None  # the init of the guests that an interpreter starts
 
     @property
@@ -70,7 +70,8 @@ class Project:
 
     def __init__(self, target, quick=False):
         self.target = target
-        # Levels of compression. The quickest ones take a tenth of the time and make files a fifth larger.
+        # Compression levels. The fastest levels take a tenth of the time and produce files that are a fifth
+        # larger.
         self.gzip, self.xz = (1, 0) if quick else (9, 6)
         metadata = json.loads(output(
             "cargo", "metadata", "--locked", "--format-version", "1", "--filter-platform", target))

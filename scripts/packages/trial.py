@@ -13,7 +13,7 @@ from packages.project import FEATURES, Failure, output
 from packages.tree import BASH, FISH, LIBRARY, MAN, UNITS, ZSH
 
 EXAMPLE = ("diagnose", "--example", "--brief")
-# Simulates a thousandth of what the example needs.
+# Simulates a thousandth of the example's work.
 QUICK = ("whatif", "--link", "10mbit", "--rtt", "20ms")
 
 
@@ -201,7 +201,7 @@ def try_removal(package, root):
     print(f"deb      installed, upgraded, removed ({lines[0]}), purged")
 
 
-# Each line is run by bash in the root, with what its output must contain.
+# Lines that bash runs in the root, each with the string that its output must contain.
 IN_ROOT = (
     ("dpkg --install /root/{package}", "Setting up fullpipe"),
     ("fullpipe --version", "fullpipe {version}"),

@@ -83,7 +83,7 @@ def wheel(files, built, project, glibc):
     content = sources(package)
     content[f"{package}/_{package}.abi3.so"] = File(built.module.read_bytes(), program=True)
     if built.library:
-        # The extension looks for both in its own folder.
+        # The extension searches its own folder for both files.
         content[f"{package}/{built.guest.name}"] = File(built.guest.read_bytes(), program=True)
         content[f"{package}/{built.library.name}"] = File(built.library.read_bytes())
     for path, file in files.items():

@@ -1,8 +1,8 @@
 //! Loss, reordering and jitter of a UDP stream, computed from the headers of received datagrams.
 //!
-//! A gap in the sequence numbers counts as loss. A datagram that arrives late fills a gap and counts as out
-//! of order. A duplicate datagram cannot be distinguished from a late one, so duplicates hide losses, as in
-//! iperf3.
+//! A gap in the sequence numbers is counted as loss. A datagram that arrives late fills a gap and is counted
+//! as out of order. A duplicate datagram cannot be distinguished from a late datagram, so duplicates hide
+//! losses, as in iperf3.
 
 use fullpipe_units::{Duration, Instant};
 
@@ -78,7 +78,7 @@ impl Arrivals {
     }
 
     /// Resets the jitter at the end of the omitted period. The counts are not reset; the caller subtracts
-    /// their present values with [`Counts::since`].
+    /// their current values with [`Counts::since`].
     pub fn omitted(&mut self) {
         self.jitter = 0.0;
     }
@@ -103,7 +103,7 @@ mod tests {
         assert_eq!(after(&[1, 4, 5]), counts(5, 2, 0));
         assert_eq!(after(&[1, 3, 2, 4]), counts(4, 0, 1));
         assert_eq!(after(&[3]), counts(3, 2, 0));
-        // A duplicate counts as a late datagram, although it fills no gap.
+        // A duplicate is counted as a late datagram, although it fills no gap.
         assert_eq!(after(&[1, 1, 1]), counts(1, 0, 2));
     }
 

@@ -32,7 +32,7 @@ impl Cookie {
     ///
     /// # Errors
     /// Returns an error unless `wire` consists of 36 printable characters and a zero; a peer that sends
-    /// anything else does not speak iperf3.
+    /// anything else does not use the iperf3 protocol.
     pub fn from_wire(wire: &[u8; LENGTH]) -> Result<Self, WireError> {
         let mut letters = [0; LENGTH - 1];
         letters.copy_from_slice(&wire[..LENGTH - 1]);

@@ -6,24 +6,24 @@
 //!
 //! All fields of the header are big-endian. The send time is taken from the sender's clock, so the one-way
 //! delay is not observable. Sequence numbers start at 1. Before the first datagram, the client sends a hello
-//! on each of its sockets and waits for the answer.
+//! on each of its sockets and waits for the reply.
 
 use fullpipe_units::Instant;
 
 /// Hello that a client sends on each new UDP socket. iperf3 sends an integer in the machine's byte order,
 /// which is little-endian on nearly all machines.
 pub const HELLO: [u8; 4] = *b"9876";
-/// Answer of the server to [`HELLO`].
+/// Reply of the server to [`HELLO`].
 pub const ANSWER: [u8; 4] = *b"6789";
 /// Hello of a client with an iperf3 version before 3.11.
 pub const OLD_HELLO: [u8; 4] = 123_456_789_u32.to_le_bytes();
-/// Answer of the server in iperf3 versions before 3.11.
+/// Reply of the server in iperf3 versions before 3.11.
 pub const OLD_ANSWER: [u8; 4] = 987_654_321_u32.to_le_bytes();
 
 /// Length in bytes of the longest datagram header.
 pub const LONGEST: usize = 16;
 
-/// Returns the server's answer to `hello`; returns `None` if `hello` is not a known hello.
+/// Returns the server's reply to `hello`; returns `None` if `hello` is not a known hello.
 pub fn answer(hello: &[u8]) -> Option<[u8; 4]> {
     match hello {
         _ if hello == HELLO => Some(ANSWER),
@@ -32,7 +32,7 @@ pub fn answer(hello: &[u8]) -> Option<[u8; 4]> {
     }
 }
 
-/// Returns whether `bytes` is the answer of a server to a hello.
+/// Returns whether `bytes` is a server's reply to a hello.
 pub fn is_answer(bytes: &[u8]) -> bool {
     bytes == ANSWER || bytes == OLD_ANSWER
 }

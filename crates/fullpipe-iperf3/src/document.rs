@@ -291,7 +291,7 @@ pub struct TcpInterval {
 /// Datagram counts of a UDP stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Datagrams {
-    /// Values that only the receiving end knows; omitted in the sender's intervals.
+    /// Values that only the receiving end can measure; omitted in the sender's intervals.
     pub heard: Option<Heard>,
     /// Number of datagrams sent; at the receiver, the highest sequence number received.
     pub packets: u64,

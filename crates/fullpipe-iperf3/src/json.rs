@@ -1,4 +1,4 @@
-//! Typed access to JSON values. A value of the wrong type counts as absent, as in iperf3 since 3.18.
+//! Typed access to JSON values. A value of the wrong type is treated as absent, as in iperf3 since 3.18.
 
 use fullpipe_units::Duration;
 use serde_json::Value;

@@ -1,8 +1,8 @@
-//! Reads JSON of any iperf3 version without storing it: a value of the wrong type counts as absent, and
+//! Reads JSON of any iperf3 version without storing it: a value of the wrong type is treated as absent, and
 //! unknown keys are skipped.
 //!
-//! A JSON tree can take a hundred times as much memory as its text. These readers extract the wanted values
-//! directly from the text, whatever else the text contains.
+//! A JSON tree can take a hundred times as much memory as its text. These readers extract only the wanted
+//! values, directly from the text.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,7 +13,7 @@ use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAcce
 /// Bound close to 2^63: versions before 3.13 print negative numbers as unsigned numbers above this bound.
 const BEYOND: f64 = 9.2e18;
 
-/// A JSON value of any type; only numbers, Booleans and texts keep their content.
+/// A JSON value of any type; only numbers, Booleans and strings keep their content.
 enum Scalar<'de> {
     Bool(bool),
     Number(f64),
@@ -118,7 +118,7 @@ pub(crate) fn switch<'de, A: MapAccess<'de>>(map: &mut A) -> Result<Option<bool>
     })
 }
 
-/// Reads a text.
+/// Reads a string.
 pub(crate) fn text<'de, A: MapAccess<'de>>(map: &mut A) -> Result<Option<String>, A::Error> {
     Ok(match map.next_value()? {
         Scalar::Text(value) => Some(value.into_owned()),
@@ -126,7 +126,7 @@ pub(crate) fn text<'de, A: MapAccess<'de>>(map: &mut A) -> Result<Option<String>
     })
 }
 
-/// Reads a value of any type as a text; `None` for null. Arrays and objects become `[...]` and `{...}`.
+/// Reads a value of any type as a string; `None` for null. Arrays and objects become `[...]` and `{...}`.
 pub(crate) fn present<'de, A: MapAccess<'de>>(map: &mut A) -> Result<Option<String>, A::Error> {
     Ok(match map.next_value()? {
         Scalar::Text(value) => Some(value.into_owned()),
@@ -148,7 +148,7 @@ pub(crate) fn maybe<'de, A: MapAccess<'de>, T: Object<'de>>(map: &mut A) -> Resu
     map.next_value::<Maybe<T>>().map(|read| read.0)
 }
 
-/// Reads the items of an array one by one; any other value counts as an empty array.
+/// Reads the items of an array one by one; any other value is treated as an empty array.
 pub(crate) fn array<'de, A, C>(map: &mut A) -> Result<C, A::Error>
 where
     A: MapAccess<'de>,

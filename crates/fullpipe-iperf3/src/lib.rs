@@ -6,7 +6,7 @@
 //!          ◄───── PARAM_EXCHANGE             or ACCESS_DENIED at once, from a server that is full
 //!   Params ─────────────────────►            or SERVER_ERROR from here on
 //!          ◄────── CREATE_STREAMS
-//!   cookie ═════════════════════►            on each data connection, to the same port; over UDP a hello and its answer
+//!   cookie ═════════════════════►            on each data connection, to the same port; over UDP a hello and its reply
 //!          ◄─ TEST_START, TEST_RUNNING
 //!          ◄════════ data ═════►
 //!   TEST_END ───────────────────►            the client ends every test
@@ -33,9 +33,9 @@
 //! | [`datagram`] | the header of each UDP datagram, and the hello that precedes the datagrams |
 //! | [`arrivals`] | loss, reordering and jitter, computed from the datagram headers |
 //! | [`document`] | the report of a test: the structure of `-J` and `--json-stream` |
-//! | [`mod@report`] | the report of one stream, with iperf3's keys: what documents are written and read as |
-//! | [`log`] | a document of any iperf3 version, as a reader gets it |
-//! | [`text`] | the report of a test as lines for people, in iperf3's columns |
+//! | [`mod@report`] | the report of one stream, with iperf3's keys: the form in which documents are written and read |
+//! | [`log`] | reader for a document of any iperf3 version |
+//! | [`text`] | the report of a test as text lines, in iperf3's columns |
 //! | [`mod@unit`] | amounts and rates in iperf3's notation |
 #![forbid(unsafe_code)]
 

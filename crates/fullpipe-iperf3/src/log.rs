@@ -1,7 +1,7 @@
 //! Reads a document of any iperf3 version: the values that explain a test, without the rest.
 //!
-//! Interval reports are passed on one by one, so that the reader can decide which values to keep. A document
-//! therefore takes only the memory of the kept values, whatever else it contains.
+//! Interval reports are passed on one by one, so that the reader can decide which values to keep. Only the
+//! values that the reader keeps take memory, regardless of the size of the document.
 
 use serde::Deserialize;
 

@@ -230,8 +230,8 @@ impl Params {
         Value::Object(of)
     }
 
-    /// Parses the parameters that a client requests. A value of the wrong type counts as absent, and unknown
-    /// keys are ignored.
+    /// Parses the parameters that a client requests. A value of the wrong type is treated as absent, and
+    /// unknown keys are ignored.
     ///
     /// Returns the refusal that the server sends to the client if a value is out of range or the protocol is
     /// not supported.
@@ -313,7 +313,7 @@ fn whole_seconds(span: Duration) -> u64 {
     span.as_millis() / 1_000
 }
 
-/// Parses a number of whole seconds from zero to `most`; an absent value counts as zero.
+/// Parses a number of whole seconds from zero to `most`; an absent value is treated as zero.
 fn span(of: &Value, key: &str, most: Duration) -> Option<Duration> {
     let seconds = within(json::integer(of, key), 0, whole_seconds(most) as i64)?.unwrap_or(0);
     Some(Duration::from_secs(seconds.unsigned_abs()))

@@ -7,7 +7,7 @@
 //!   EndUdp, Sum                 ──┘                    └─── JSON of any iperf3 version
 //! ```
 //!
-//! Writers build the types of [`crate::document`], which know what a report contains. Readers get a
+//! Writers build the types of [`crate::document`], which define the content of each report. Readers get a
 //! [`Report`], because no iperf3 version prints all keys: a missing key only means that the value is unknown.
 
 use serde::{Serialize, Serializer};

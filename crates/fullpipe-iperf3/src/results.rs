@@ -173,7 +173,7 @@ impl StreamResult {
     }
 
     fn from_json(of: &Value) -> Option<Self> {
-        // Duplicate datagrams can make the reported loss negative; a negative loss counts as zero.
+        // Duplicate datagrams can make the reported loss negative; a negative loss is treated as zero.
         let errors = |key| json::integer(of, key).map(|errors| errors.max(0).unsigned_abs());
         let omitted = (errors("omitted_errors"), json::count(of, "omitted_packets"));
         Some(Self {

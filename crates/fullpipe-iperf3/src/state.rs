@@ -57,7 +57,8 @@ impl State {
     /// Returns the test state that `byte` signals.
     ///
     /// # Errors
-    /// Returns an error for a byte that no iperf3 version sends; a peer that sends one does not speak iperf3.
+    /// Returns an error for a byte that no iperf3 version sends; a peer that sends such a byte does not use
+    /// the iperf3 protocol.
     pub fn from_byte(byte: u8) -> Result<Self, WireError> {
         let value = byte.cast_signed();
         let known = Self::VALUES.iter().find(|&&(_, known)| known == value);

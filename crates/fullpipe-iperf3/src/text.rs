@@ -507,7 +507,7 @@ mod tests {
         assert!(rest.contains("210.0 ms") && rest.ends_with("rwnd\n"), "{rest}");
     }
 
-    /// The limit of the sum is in the column of the limits of its streams.
+    /// The sum's limit is in the same column as the streams' limits.
     #[test]
     fn the_sum_has_a_limit() {
         let told = SocketReading { limit: Some("link".into()), ..SocketReading::default() };

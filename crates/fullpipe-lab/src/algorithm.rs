@@ -1,4 +1,5 @@
-//! Congestion controls by their names in experiments: those of fullpipe's TCP, and those of Linux alone.
+//! Congestion controls by their names in experiments: those that fullpipe's TCP implements, and those that
+//! only Linux implements.
 
 use std::fmt;
 use std::str::FromStr;
@@ -72,7 +73,7 @@ impl PartialEq<Algorithm> for FlowAlgorithm {
     }
 }
 
-/// The text of the algorithm alone, so that stored runs keep their identity
+/// Formats only the algorithm, without the name of the variant, so that stored runs keep their identity
 /// ([`Scenario::identity`](crate::scenario::Scenario::identity)).
 impl fmt::Debug for FlowAlgorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -196,7 +197,7 @@ mod tests {
         assert_eq!(unknown.to_string(), "unknown congestion control 'westwod'");
     }
 
-    /// A stored run has its algorithm in its identity, without the name of the variant.
+    /// The identity of a stored run contains its algorithm, without the name of the variant.
     #[test]
     fn the_debug_text_is_that_of_the_algorithm() {
         assert_eq!(format!("{:?}", FlowAlgorithm::from(Algorithm::Cubic)), "Cubic");

@@ -15,7 +15,7 @@ use fullpipe_tcp::cc::{Algorithm, Launch};
 use crate::profile::{Profile, ProfileName};
 use crate::scenario::{FlowSpec, Scenario};
 
-/// Launch window of `NAME+iw`, in segments: that of surge.
+/// Launch window of `NAME+iw` in segments, which is the launch window of surge.
 pub const LAUNCH_WINDOW: u32 = Launch::DEFAULT.window;
 
 /// Suffix of the name of an arm that starts with [`LAUNCH_WINDOW`].

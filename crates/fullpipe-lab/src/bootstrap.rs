@@ -58,8 +58,8 @@ impl MeanRatio {
 }
 
 /// Median of the ratios of paired samples, with its 95 % confidence interval. Each pair has the same weight,
-/// whatever the size of its values: with pairs from several paths, a ratio of means is mostly that of the fastest
-/// path.
+/// regardless of the size of its values. In a ratio of means, by contrast, the pairs with the largest values
+/// dominate, such as those from the fastest of several paths.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MedianRatio {
     /// Median of the first value of a pair divided by its second value; infinite if half of the second values are
@@ -156,7 +156,7 @@ fn resampled(samples: usize, seed: u64, estimate: impl Fn(&[usize]) -> f64) -> V
     let mut drawn = vec![0; samples];
     let resample = |number: u64| {
         for (index, ordinal) in drawn.iter_mut().zip(number * count..) {
-            // The upper half of the draw, scaled to 0..count.
+            // Scale the upper half of the draw to the range 0..count.
             *index = (((draws.at(ordinal) >> 32) * count) >> 32) as usize;
         }
         estimate(&drawn)
@@ -320,7 +320,8 @@ mod tests {
         assert_eq!(of(&[(1.0, 2.0), (9.0, 3.0), (2.0, 2.0), (4.0, 2.0)]).median, 1.5);
         let same = of(&[(0.4, 0.2); 10]);
         assert_eq!((same.median, same.low, same.high), (2.0, 2.0, 2.0));
-        // A sender that gets nothing has the ratio 0, and one against nothing has an infinite ratio.
+        // A pair whose first value is zero has the ratio 0, and a pair whose second value is zero has an
+        // infinite ratio.
         let without = of(&[(0.0, 1.0), (1.0, 0.0), (3.0, 1.0)]);
         assert_eq!((without.median, without.low, without.high), (3.0, 0.0, f64::INFINITY));
         for pairs in
@@ -330,7 +331,7 @@ mod tests {
         }
     }
 
-    /// A few pairs with huge values decide a ratio of means, but not a median.
+    /// A few pairs with huge values dominate a ratio of means, but not a median.
     #[test]
     fn outliers_do_not_move_a_median() {
         let mut pairs: Vec<_> = skewed(0.1, 5).iter().map(|(a, b)| (2.0 * a, *b)).collect();
@@ -347,7 +348,8 @@ mod tests {
         assert!(MeanRatio::of(&pairs, 7).expect("an interval").ratio > 1e6);
     }
 
-    /// The long tail of the numerators is above the mean, so the interval reaches farther up than down.
+    /// The long tail of the numerators is above the mean, so the interval extends farther above the ratio
+    /// than below it.
     #[test]
     fn the_interval_of_skewed_values_is_not_symmetric() {
         let found = MeanRatio::of(&skewed(0.3, 3), 7).expect("an interval");

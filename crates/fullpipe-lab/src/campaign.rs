@@ -151,7 +151,7 @@ pub fn run_in_order<T: Send>(
     let finished = |at, run: &_| watch.finished(at, run);
     let runs = execute(threads, grid.runs(), name, run, ends, finished, keep);
     let mut queue = queue.into_inner().unwrap_or_else(PoisonError::into_inner);
-    // A run that was abandoned leaves a gap.
+    // An abandoned run leaves a gap in the order.
     queue.pass_on(true);
     queue.panicked.map_or(Ok(runs), Err)
 }
@@ -169,7 +169,7 @@ struct InOrder<'a, T, F> {
 }
 
 impl<T, F: FnMut(RunResult<T>) -> ControlFlow<()>> InOrder<'_, T, F> {
-    /// Passes on the results whose turn it is. With `skips`, missing runs are skipped.
+    /// Passes on the results that are next in order. With `skips`, missing runs are skipped.
     fn pass_on(&mut self, skips: bool) {
         while let Some((&index, _)) = self.waiting.first_key_value()
             && (skips || index == self.next)
@@ -417,7 +417,8 @@ mod tests {
         }
     }
 
-    /// Results that are not kept come in the same order, also behind an abandoned run, and end when they are refused.
+    /// Results that are not kept arrive in the same order, even after an abandoned run. After `take` has refused one,
+    /// no more results arrive.
     #[test]
     fn results_that_are_not_kept_come_in_order() {
         let (points, seeds) = (points(), [7, 8, 9]);
@@ -516,7 +517,7 @@ mod tests {
         assert_eq!(order, [(0, 5), (0, 6)]);
     }
 
-    /// Abandoned jobs have no results: the jobs in progress end within milliseconds, and no further one starts.
+    /// Abandoned jobs have no results: the jobs in progress end within milliseconds, and no further job starts.
     #[test]
     fn abandoned_jobs_end_at_once() {
         struct Abandoning {
@@ -533,7 +534,7 @@ mod tests {
         }
         let text = "name = 'x'\nduration = '1s'\n[path]\nrate = '1mbit'\nrtt = '1ms'\n[[flow]]\ncc = 'reno'";
         let short = Experiment::from_toml(text).expect("valid").points()[0].scenario.clone();
-        // Its packets take hours of computing time.
+        // The simulation of this run would take hours.
         let long = text.replace("'1s'", "'60min'").replace("1mbit", "100gbit");
         let long = Experiment::from_toml(&long).expect("valid").points()[0].scenario.clone();
         let job = |scenario: &Scenario| Job { label: "a job".into(), scenario: scenario.clone() };

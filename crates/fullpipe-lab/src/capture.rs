@@ -68,8 +68,8 @@ pub trait Tap {
     /// Called when a segment of `flow` has arrived at the receiving host.
     fn reaches(&mut self, _at: Instant, _flow: u32, _segment: &Segment) {}
 
-    /// Called when the receiving host has sent a segment of `flow`; `_verdict` says whether the path dropped
-    /// the segment.
+    /// Called when the receiving host has sent a segment of `flow`; `_verdict` indicates whether the path
+    /// dropped the segment.
     fn answers(&mut self, _at: Instant, _flow: u32, _segment: &Segment, _verdict: Verdict) {}
 }
 

@@ -1,5 +1,5 @@
-//! Tables of columns: the one definition from which the writer, the reader and the reference page of a table
-//! come.
+//! Tables of columns: one definition, from which the writer, the reader and the reference page of a table are
+//! derived.
 //!
 //! ```text
 //!   source value ──columns!──► record ──cells──► a row of any format
@@ -11,7 +11,7 @@
 
 use std::borrow::Cow;
 
-/// Text value of a column, which a writer borrows without allocating.
+/// String value of a column, which a writer borrows without allocating.
 pub type Text = Cow<'static, str>;
 
 /// Description of one column of a table.
@@ -42,7 +42,7 @@ pub enum Kind {
     F64,
     /// Boolean value, written as `true` or `false`.
     Bool,
-    /// Text, usually one word.
+    /// String, usually one word.
     Text,
 }
 

@@ -19,9 +19,9 @@ const ROW: f64 = 1.5;
 const KEPT_ROW: f64 = 25.0;
 /// Cost of the handshake, the initial window, the buffers and the outcome of a flow, in data packets.
 const FLOW: f64 = 50.0;
-/// Number of additional flows that doubles the cost of each data packet. With ten flows a packet costs as
-/// much as with one (`BENCHMARKS.md`); with a thousand, the connections no longer fit into the caches. The
-/// number is chosen, not measured. Beyond this number, more flows do not raise the cost further, because
+/// Number of additional flows that doubles the cost of each data packet. With ten flows, a packet costs as
+/// much as with one flow (`BENCHMARKS.md`); with a thousand, the connections no longer fit into the caches.
+/// The number is chosen, not measured. Beyond this number, more flows do not raise the cost further, because
 /// every packet already misses the caches.
 const MANY_FLOWS: f64 = 1_000.0;
 

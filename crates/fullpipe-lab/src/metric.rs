@@ -141,7 +141,7 @@ pub enum Metric {
     Share(SendLimit),
 }
 
-/// Error for a text that is not a valid metric, bound or aggregation.
+/// Error for a string that is not a valid metric, bound or aggregation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetricError {
     /// Error message; one line without a final period.
@@ -257,11 +257,11 @@ impl Metric {
         }
     }
 
-    /// Parses a bound: a plain number in the metric's own unit, or a text with a unit (`"95mbit"`, `"145ms"`,
-    /// `"90%"`).
+    /// Parses a bound: a plain number in the metric's own unit, or a string with a unit (`"95mbit"`,
+    /// `"145ms"`, `"90%"`).
     ///
     /// # Errors
-    /// Returns an error if the text is not a valid bound of this metric.
+    /// Returns an error if the string is not a valid bound of this metric.
     pub fn read_bound(self, text: &str) -> Result<f64, MetricError> {
         if let Ok(number) = text.parse::<f64>() {
             return if number.is_finite() && number >= 0.0 {
@@ -322,7 +322,7 @@ impl Metric {
 
     /// Computes this metric for one run across `path`. An RTT is `None` if no data was acknowledged. A burst or
     /// a share of the first flow is `None` if no data arrived. The time of a response is `None` unless every
-    /// flow has completed one.
+    /// flow has completed its response.
     pub fn of(self, run: &RunFigures, path: &PathSpec) -> Option<f64> {
         let flows = &run.flows;
         let sum = |figure: fn(&FlowFigures) -> u64| flows.iter().map(figure).sum::<u64>() as f64;
@@ -405,7 +405,7 @@ impl FromStr for Metric {
     }
 }
 
-/// How the values of a point's repeated runs are aggregated into one value.
+/// Aggregation of the values of a point's repeated runs into one value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Over {
     /// Mean of the values of all repeated runs.

@@ -5,6 +5,7 @@
 pub fn nearest_name<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     // Missing, additional and replaced letters count as errors, and so do swapped neighbours.
     let (errors, name) = names.map(|name| (strsim::osa_distance(typed, name), name)).min()?;
-    // A third of the letters may be wrong, but at least one letter of a short word must be right.
+    // At most a third of the letters may be wrong, or one letter of a short name. At least one typed letter
+    // must be right.
     (errors <= (name.len() / 3).max(1) && errors < typed.len()).then_some(name)
 }

@@ -10,7 +10,7 @@
 //!
 //! The packets of each flow and direction are compared by number: data packets by their bytes, and
 //! acknowledgements without data by their acknowledgement number. Packets that differ only in their flags or
-//! windows count as equal.
+//! windows are considered equal.
 
 use std::collections::BTreeMap;
 
@@ -130,12 +130,12 @@ fn content(packet: &PacketRecord) -> (u32, u32) {
     if packet.len > 0 { (packet.seq, packet.len) } else { (packet.ack, 0) }
 }
 
-/// Returns the earliest packet that differs between two runs. Times count as equal if they differ by at most
-/// `tolerance`.
+/// Returns the earliest packet that differs between two runs. Times are considered equal if they differ by at
+/// most `tolerance`.
 ///
 /// Packets without data from the sending host are not compared, because they only acknowledge requests and
-/// the end of a connection. A packet that occurs in only one run counts as different if the record of the
-/// other run extends beyond its time.
+/// the end of a connection. A packet that occurs in only one run is considered different if the record of the
+/// other run extends beyond the time of the packet.
 pub fn parting(left: &[PacketRecord], right: &[PacketRecord], tolerance: Duration) -> Option<Parting> {
     type Sequences<'r> = BTreeMap<(u32, bool, bool), [Vec<&'r PacketRecord>; 2]>;
     let mut sequences: Sequences<'_> = BTreeMap::new();

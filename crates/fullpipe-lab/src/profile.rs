@@ -7,7 +7,7 @@
 //!
 //! A faster start takes capacity from other flows, so the permitted ranges are narrow. A profile with `lab =
 //! true` has wider ranges, for comparisons in the simulator and in the emulator's namespaces. [`KEYS`]
-//! contains only keys whose mechanism exists.
+//! contains only keys that have an effect.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -72,11 +72,11 @@ pub struct Key {
     pub name: &'static str,
     /// Meaning of the key, in one sentence.
     pub meaning: &'static str,
-    /// Default value, as text.
+    /// Default value, as a string.
     pub default: &'static str,
-    /// Smallest and largest value, as text.
+    /// Smallest and largest value, as strings.
     pub range: [&'static str; 2],
-    /// Smallest and largest value with `lab = true`, as text.
+    /// Smallest and largest value with `lab = true`, as strings.
     pub lab: [&'static str; 2],
     /// Names under which TCPA has the same setting.
     pub tcpa: &'static [&'static str],
@@ -354,7 +354,7 @@ fn unknown(name: ProfileName, key: &str) -> ProfileError {
 }
 
 impl Key {
-    /// Returns the type of the value, as text.
+    /// Returns the type of the value, as a string.
     pub const fn kind(&self) -> &'static str {
         match self.quantity {
             Quantity::Whole => "whole number",
@@ -378,7 +378,7 @@ impl Key {
         format!("write {} = {}", self.name, self.example())
     }
 
-    /// Returns the normal range and the wider range, as text.
+    /// Returns the normal range and the wider range, as a string.
     pub fn ranges(&self) -> String {
         let ([least, most], [lab_least, lab_most]) = (self.range, self.lab);
         if self.range == self.lab {
@@ -498,7 +498,7 @@ pub struct ProfileName {
 }
 
 impl ProfileName {
-    /// Returns the name as text.
+    /// Returns the name as a string.
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.octets[..usize::from(self.len)]).unwrap_or_default()
     }

@@ -92,7 +92,7 @@ pub struct RunValidity {
     pub valid: bool,
     /// Reasons why the run is invalid, as sentences; empty for a valid run.
     pub problems: Vec<String>,
-    /// How late packets were written in comparison with their due times, in milliseconds.
+    /// Lateness of packets, which is the time of writing minus the due time, in milliseconds.
     pub lateness_ms: LatenessMs,
     /// Number of packets dropped between the kernel and the emulated path.
     pub tun_drops: u64,
@@ -110,8 +110,8 @@ pub struct RunValidity {
     /// fullpipe measured it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub woken_ms: Option<LatenessMs>,
-    /// Time that the receiver's kernel took to answer a data packet, in milliseconds; absent from results
-    /// stored before fullpipe measured it.
+    /// Time until the receiver's kernel replied to a data packet, in milliseconds; absent from results stored
+    /// before fullpipe measured it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answered_ms: Option<LatenessMs>,
 }
@@ -598,7 +598,7 @@ mod tests {
         assert_eq!(report.failed(), 0);
     }
 
-    /// Stored runs are judged by their metrics, so storing and reading a run must not change any metric.
+    /// Stored runs are evaluated by their metrics, so storing and reading a run must not change any metric.
     #[test]
     fn a_kept_run_has_the_figures_of_its_outcome() {
         for run in runs() {

@@ -30,7 +30,7 @@ pub struct Scenario {
     pub sample_every: Duration,
 }
 
-/// Text forms of newer fields with their default values; [`Scenario::identity`] removes these texts.
+/// Strings for newer fields with their default values; [`Scenario::identity`] removes these strings.
 const UNSET: [&str; 9] = [
     ", sack: true",
     ", initcwnd: None",
@@ -44,16 +44,16 @@ const UNSET: [&str; 9] = [
 ];
 
 impl Scenario {
-    /// Returns the scenario as text, which identifies a stored run. A newer field appears only if it is set,
-    /// so that runs stored by earlier versions keep their identity.
+    /// Returns the scenario as a string, which identifies a stored run. A newer field appears only if it is
+    /// set, so that runs stored by earlier versions keep their identity.
     pub fn identity(&self) -> String {
         let linux = format!(", tunables: {:?}", Tunables::LINUX);
         let text = format!("{self:?}").replace(&linux, "");
         UNSET.iter().fold(text, |text, unset| text.replace(unset, ""))
     }
 
-    /// Returns the two-way propagation delay of `flow`: that of the path, and that between the path and the hosts
-    /// of the flow.
+    /// Returns the two-way propagation delay of `flow`: the sum of the path's delay and the delay between the
+    /// path and the hosts of the flow.
     pub fn rtt_of(&self, flow: &FlowSpec) -> Duration {
         self.path.rtt() + flow.access_rtt
     }
@@ -281,8 +281,8 @@ pub struct FlowSpec {
     pub cc: FlowAlgorithm,
     /// Slow-start variant of the flow; `None` for the default of the congestion control.
     pub slow_start: Option<SlowStart>,
-    /// Propagation delay of both directions together between the path and the hosts of the flow. Half of it is added
-    /// behind the link, in each direction.
+    /// Propagation delay between the path and the hosts of the flow, both directions together. In each direction,
+    /// half of it is added behind the link.
     pub access_rtt: Duration,
     /// Time at which the flow opens its connection.
     pub start: Duration,
@@ -355,7 +355,7 @@ mod tests {
     use crate::experiment::Experiment;
 
     /// A new field of the scenario does not change the identity of stored runs. A run that sets the new field
-    /// has another identity.
+    /// has a different identity.
     #[test]
     fn a_field_that_came_later_is_named_where_it_is_set() {
         let identity = |host: &str| {

@@ -49,8 +49,8 @@ pub fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
     Some(below + (above - below) * at.fract())
 }
 
-/// Returns the one of the `sorted` values that is nearest to the quantile at `share`, from 0 to 1, or `None`
-/// for no values. If the quantile is halfway between two values, the function returns the upper one.
+/// Returns the value among `sorted` that is nearest to the quantile at `share`, from 0 to 1, or `None` for no
+/// values. If the quantile is halfway between two values, the function returns the upper one.
 pub fn nearest(sorted: &[f64], share: f64) -> Option<f64> {
     let at = share * sorted.len().checked_sub(1)? as f64;
     sorted.get(at.round() as usize).copied()
@@ -72,8 +72,8 @@ const DEVIATIONS: f64 = 1.96;
 const MANY: u64 = 100_000;
 
 /// Returns the exact (Garwood) 95 % confidence interval of a Poisson mean for a count of `events`. If the
-/// mean is the lower bound, a count at least this high has a probability of 2.5 %; if it is the upper bound,
-/// a count at most this high has.
+/// mean equals the lower bound, a count of at least `events` has a probability of 2.5 %. If the mean equals
+/// the upper bound, a count of at most `events` has a probability of 2.5 %.
 ///
 /// The bounds are halves of chi-squared quantiles. No library is used: `statrs` 0.19 requires a newer Rust
 /// than this workspace, and adds several crates for this one function.
@@ -85,8 +85,8 @@ pub fn poisson_interval(events: u64) -> (f64, f64) {
     }
     let ln_factorial: f64 = (1..=events).map(|i| (i as f64).ln()).sum();
     let ln_point = |mean: f64| if events == 0 { -mean } else { n * mean.ln() - mean - ln_factorial };
-    // Both tails are summed from the counted value outwards, where the terms decrease. This avoids
-    // cancellation and any underflow that matters.
+    // Each tail is summed from the counted value outwards, in the direction in which the terms decrease. This
+    // avoids cancellation and any underflow that matters.
     let at_least = |mean: f64| ln_point(mean).exp() * falling_sum((events + 1..).map(|i| mean / i as f64));
     let at_most = |mean: f64| ln_point(mean).exp() * falling_sum((1..=events).rev().map(|i| i as f64 / mean));
     let low = if events == 0 { 0.0 } else { bisect(0.0, n, |mean| at_least(mean) < TAIL) };

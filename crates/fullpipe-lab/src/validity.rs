@@ -11,9 +11,9 @@
 //! | retransmitted segments minus data packets dropped on the path | within 5 segments or 3 %, plus segments that arrived twice |
 //!
 //! The maximum lateness is reported, but it has no bound, because a single pause of the machine within a minute does
-//! not make a run invalid. The stalls of the hosts ([`Stalls`]) have no bound either. A receiver can answer late for
-//! other reasons: a closed window, a slow application, or SACKs that it coalesces. The answer times of a receiver
-//! therefore do not show which answers were delayed by a busy machine.
+//! not make a run invalid. The stalls of the hosts ([`Stalls`]) have no bound either. A receiver can reply late for
+//! other reasons: a closed window, a slow application, or SACKs that it coalesces. The reply times of a receiver
+//! therefore do not show which replies a busy machine delayed.
 
 use std::fmt;
 
@@ -30,7 +30,7 @@ const RECONCILED_FLOOR: u64 = 5;
 /// Allowed difference between retransmits and drops, in percent of the drops.
 const RECONCILED_PERCENT: u64 = 3;
 
-/// Distribution of lateness: how much later than their due times packets were written.
+/// Distribution of lateness: the time at which a packet was written minus the time at which it was due.
 #[derive(Clone, Debug, Default)]
 pub struct Lateness {
     histogram: RttHistogram,
@@ -79,10 +79,10 @@ pub struct LatenessQuantiles {
 pub struct Stalls {
     /// Wake-up latency of a thread of ordinary priority: the time for which an application waits for a CPU.
     pub woken: LatenessQuantiles,
-    /// Time that the receiver's kernel takes to answer, measured from the second unanswered data packet
-    /// written to its device to the next packet read from that device. The answer time includes delayed ACKs
-    /// and SACKs, which Linux coalesces for 1 ms (`tcp_comp_sack_delay_ns`): at 2 % loss, half of the
-    /// receiver's answers to a BBR sender take that long.
+    /// Time until the receiver's kernel replies, measured from the second unanswered data packet written to
+    /// its device to the next packet read from that device. The reply time includes the delay of ACKs and
+    /// SACKs, which Linux coalesces for 1 ms (`tcp_comp_sack_delay_ns`): at 2 % loss, half of the receiver's
+    /// replies to a BBR sender take 1 ms.
     pub answered: LatenessQuantiles,
 }
 
@@ -117,7 +117,8 @@ pub enum Problem {
     Late(Duration, Duration),
     /// Number of packets dropped outside the emulated path.
     TunDrops(u64),
-    /// Number of retransmitted segments that does not match the numbers of drops and duplicates, followed by these.
+    /// Number of retransmitted segments that the drops and duplicates do not explain, followed by the number of
+    /// drops and the number of duplicates.
     Unexplained(u64, u64, u64),
 }
 
@@ -134,8 +135,8 @@ impl Validity {
         }
         if let Some(retransmits) = self.retransmits {
             let allowed = RECONCILED_FLOOR.max(self.drops * RECONCILED_PERCENT / 100);
-            // If a retransmission is lost, it counts as a drop but not as a duplicate; the ACK that reports a
-            // duplicate may be lost too. Duplicates therefore raise only the upper bound.
+            // If a retransmission is lost, it is counted as a drop but not as a duplicate; the ACK that
+            // reports a duplicate may be lost too. Duplicates therefore raise only the upper bound.
             let explained = self.drops.saturating_sub(allowed)..=self.drops + self.duplicates + allowed;
             if !explained.contains(&retransmits) {
                 problems.push(Problem::Unexplained(retransmits, self.drops, self.duplicates));

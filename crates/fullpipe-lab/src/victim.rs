@@ -14,7 +14,8 @@ use crate::workload::{Workload, Writing};
 /// Number of the random stream for the start times.
 const STARTS: u64 = 0x7669_6374;
 
-/// Divisor of the run's duration that gives the period in which long flows start: an eighth of the run.
+/// Divisor of the run's duration; the quotient, an eighth of the run, is the period in which long flows
+/// start.
 pub(crate) const STARTS_SHARE: u64 = 8;
 
 /// Number of downloads of the web mix, and their sizes in turn: HTML, a script, a picture, a larger picture.
@@ -107,7 +108,7 @@ impl Victim {
             Self::Cubic | Self::Reno | Self::Bbr1 => Some(flows.first()?.goodput.as_bps() as f64),
             Self::Stream => Some(flows.first()?.delay_p99?.as_secs_f64()),
             Self::Web => {
-                // An incomplete download counts with the time that it has taken so far.
+                // For an incomplete download, the metric uses the time that it has taken so far.
                 let time = |(spec, flow): (&FlowSpec, &FlowOutcome)| {
                     let response = flow.response.map(|response| response.from_syn);
                     response.unwrap_or(duration.saturating_sub(spec.start)).as_secs_f64()

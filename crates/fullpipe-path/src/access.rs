@@ -6,7 +6,7 @@
 //!             └──► flow 2 ────────────────► its host
 //! ```
 //!
-//! An access link has no rate and no queue, so packets of a flow keep their order and their distances. Packets
+//! An access link has no rate and no queue, so packets of a flow keep their order and their spacing. Packets
 //! of other flows may overtake them.
 
 use fullpipe_units::{Duration, Instant};

@@ -53,7 +53,7 @@ impl TokenBucket {
         }
         let wait = (needed - self.tokens).div_ceil(u128::from(self.rate.as_bps()));
         let ready = at + Duration::from_nanos(u64::try_from(wait).unwrap_or(u64::MAX));
-        // Tokens of the last nanosecond that the packet does not need stay in the bucket.
+        // The wait is rounded up to a nanosecond, so tokens beyond the packet's need stay in the bucket.
         self.tokens = self.tokens.saturating_add(wait * u128::from(self.rate.as_bps())) - needed;
         self.at = ready;
         ready

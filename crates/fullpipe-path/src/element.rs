@@ -35,7 +35,7 @@ pub enum Element<T> {
     Detour(Detour<T>),
     /// Holder: adds a random delay (jitter).
     Jitter(Box<Jitter<T>>),
-    /// Holder: adds a constant delay to each flow (the distances of the hosts).
+    /// Holder: adds a constant delay to each flow (different distances of the hosts).
     Access(AccessLinks<T>),
 }
 
@@ -160,8 +160,8 @@ impl<T> Element<T> {
         }
     }
 
-    /// Returns the number of bytes waiting for a link or for tokens at `now`; bytes that are only delayed do
-    /// not count.
+    /// Returns the number of bytes waiting for a link or for tokens at `now`; bytes that are only delayed are
+    /// not counted.
     pub(crate) fn backlog(&mut self, now: Instant, ledger: &mut Ledger<T>) -> Bytes {
         match self {
             Self::Hop(hop) => hop.backlog(now),

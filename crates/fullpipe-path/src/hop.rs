@@ -191,7 +191,7 @@ impl<T> Hop<T> {
         }
     }
 
-    /// Moves the first waiting packet into service, so that it no longer counts as waiting.
+    /// Moves the first waiting packet into service.
     #[inline]
     fn begin_next(&mut self) {
         if let Some(ServiceSlot { served, len }) = self.waiting.pop_front() {

@@ -183,8 +183,8 @@ impl<T> Ord for DelayedPacket<T> {
     }
 }
 
-/// Offset between the random streams that select packets and those of the delays; element numbers are smaller
-/// than this offset.
+/// Offset between the random streams that select packets and the random streams of the delays; element
+/// numbers are smaller than this offset.
 const CHOICE: u64 = 1 << 20;
 
 /// Lower half of the quantile function of the normal distribution, truncated at three standard deviations:

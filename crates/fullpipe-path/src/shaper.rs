@@ -98,7 +98,7 @@ impl<T> Shaper<T> {
     }
 
     /// Returns the total time up to `now` for which packets of `flow` have waited. If all flows share a
-    /// bucket, packets of all flows count.
+    /// bucket, the time includes the packets of all flows.
     pub fn busy(&self, now: Instant, flow: u32) -> Duration {
         let index = if self.config.scope == Scope::Aggregate { 0 } else { flow as usize };
         let lane = self.lanes.get(index);

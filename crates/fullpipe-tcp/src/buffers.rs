@@ -113,8 +113,8 @@ impl WindowRule {
         }
     }
 
-    /// Returns the rule that applies before the first segment has been measured, in which the window is at
-    /// most half of the memory.
+    /// Returns the rule that applies before the first segment has been measured. Under this rule, the window
+    /// is at most half of the memory.
     pub const fn unmeasured(self) -> Self {
         match self {
             Self::ScalingRatio(ratio) if ratio > UNMEASURED_RATIO => Self::ScalingRatio(UNMEASURED_RATIO),
@@ -142,7 +142,7 @@ impl WindowRule {
         if let Self::ScalingRatio(ratio @ 1..) = self
             && window.get() >> 56 == 0
         {
-            // Every arriving segment calls this function, so it avoids a 128-bit division where 64 bits
+            // This function runs for every arriving segment, so it avoids a 128-bit division where 64 bits
             // suffice.
             return Bytes::new((window.get() << 8).div_ceil(ratio as u64));
         }

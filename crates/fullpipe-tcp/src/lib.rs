@@ -14,7 +14,7 @@
 //! | [`cc`] | congestion control |
 //! | [`estimate`] | round-trip time and delivery rate |
 //! | [`stack`] | many connections behind addresses; packets in, packets out |
-//! | [`memory`] | what earlier connections have learnt about paths, and limits of larger first flights |
+//! | [`memory`] | measurements that earlier connections made on paths, and limits of larger first flights |
 //! | [`buffers`] | conversion between socket buffer sizes and windows |
 //!
 //! Where the RFCs leave a choice, the crate follows Linux 6.18. Comments name each deviation.

@@ -8,8 +8,8 @@ use core::ops::RangeInclusive;
 
 use fullpipe_units::Duration;
 
-/// Shortest and longest time after which a SYN-ACK may be retransmitted early. A shorter time would retransmit to a client
-/// that answers within the RTT, but is busy.
+/// Shortest and longest time after which a SYN-ACK may be retransmitted early. A shorter time would cause retransmissions
+/// to clients that reply slightly late because they are busy.
 pub(crate) const SYN_ACK_EARLY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 
 /// Settings that differ between TCP stacks; the defaults are those of Linux
@@ -60,8 +60,8 @@ pub enum Bursts {
     /// Linux's rule: a transmission contains about 1 ms of data at the pacing rate, and more on short paths (TSO
     /// autosizing). A late sender catches up by at most half the time of a transmission.
     Linux,
-    /// A transmission contains a limited amount of data. A sender that could not send on time sends what it has
-    /// missed.
+    /// A transmission contains a limited amount of data. A sender that could not send on time sends the data
+    /// that it has missed.
     Limited {
         /// Time that a transmission takes at the pacing rate, at most, unless it contains at most two segments.
         length: Duration,
@@ -189,7 +189,7 @@ impl Tunables {
     }
 }
 
-/// Checks that a setting is in its range; `allowed` is the range as text.
+/// Checks that a setting is in its range; `allowed` is the range as a string.
 pub(crate) fn within<T: PartialOrd + fmt::Display>(
     key: &'static str,
     value: T,
@@ -211,7 +211,7 @@ pub struct TunableError {
 }
 
 impl TunableError {
-    /// Returns the range of the setting, as text.
+    /// Returns the range of the setting, as a string.
     pub const fn allowed(&self) -> &'static str {
         self.allowed
     }

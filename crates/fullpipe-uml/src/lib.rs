@@ -1,20 +1,20 @@
 //! The library that `fullpipe run --world uml` preloads into a User-Mode Linux kernel.
 //!
 //! The kernel is an ordinary program, and the functions of this library replace those of libc with the same names. The
-//! functions take their answers from a [`Machine`], which represents the host of the guest:
+//! functions use a [`Machine`], which represents the host of the guest:
 //!
-//! | the kernel calls | the library answers |
+//! | the kernel calls | the library returns or does |
 //! |---|---|
 //! | `clock_gettime`, `gettimeofday` | the machine's clock, which stands still while the kernel runs |
 //! | `timer_create`, `timer_settime`, `timer_gettime` | the machine's only timer |
 //! | `sigsuspend`, to sleep | moves the clock to the next event, and raises `SIGIO` or `SIGALRM` |
-//! | `sigprocmask` of `SIGALRM`, around `sigsuspend` | remembers it: only this library raises the signal |
+//! | `sigprocmask` of `SIGALRM`, around `sigsuspend` | records whether the signal is blocked, because only this library raises it |
 //! | `epoll_ctl`, `epoll_wait` | the device at which a frame has arrived; as libc for other descriptors |
 //! | `readv` on the descriptor of a device | copies the frame |
 //! | `writev` on the descriptor of a device | passes a frame to the path |
-//! | `getrandom` | random numbers from the seed of the run |
+//! | `getrandom` | random numbers that derive from the seed of the run |
 //! | `mkstemp64` for the guest's memory | memory without a file system, whose size no mount limits |
-//! | `clone`, `ptrace` | as libc, but the guest's processes end with the kernel, and have the host's processor state |
+//! | `clone`, `ptrace` | as libc, but the guest's processes are killed when the kernel exits, and use the host's processor state |
 //!
 //! When a function of this library raises a signal, the guest's interrupt handler runs before the function returns. The
 //! handler may call any function of this library again, so no reference to the machine is held during a system call.
@@ -51,7 +51,7 @@ unsafe impl Sync for Shared {}
 
 static MACHINE: Shared = Shared(UnsafeCell::new(None));
 
-/// Number of this process, to which the library sends signals.
+/// ID of this process, to which the library sends signals.
 static PROCESS: AtomicI32 = AtomicI32::new(0);
 
 /// Runs `work` on the machine. `work` makes no system calls.
@@ -97,7 +97,7 @@ fn now(calendar: bool) -> u64 {
     now
 }
 
-/// Raises `SIGALRM`, or remembers it if the kernel has blocked it.
+/// Raises `SIGALRM`, or keeps it pending if the kernel has blocked it.
 fn raise_alarm() {
     if machine(Machine::alarm) {
         raise(libc::SIGALRM);
@@ -108,7 +108,7 @@ fn raise_alarm() {
 fn raise(signal: c_int) {
     let process = PROCESS.load(Ordering::Relaxed);
     // SAFETY: the system call has the arguments that it requires. The kernel calls libc from its first thread,
-    // which has the number of the process.
+    // whose thread ID equals the process ID.
     unsafe { libc::syscall(libc::SYS_tgkill, process, process, signal) };
 }
 
@@ -393,8 +393,8 @@ fn of_libc(name: &CStr) -> *mut c_void {
 /// libc's `ptrace(2)`.
 type Ptrace = unsafe extern "C" fn(c_uint, ...) -> c_long;
 
-/// `ptrace(2)`: if the kernel ends, the processes that it traces are killed. Their processor state may be larger than
-/// the state that the kernel knows.
+/// `ptrace(2)`: when the kernel exits, the processes that it traces are killed. Their processor state may be larger
+/// than the state that the kernel knows.
 ///
 /// # Safety
 /// The requirements are those of `ptrace`.
@@ -428,7 +428,7 @@ pub unsafe extern "C" fn ptrace(
     }
 }
 
-/// Number of the processor state among the sets of registers.
+/// Number of the register set that contains the processor state.
 #[cfg(target_arch = "x86_64")]
 const NT_X86_XSTATE: usize = 0x202;
 
@@ -484,13 +484,13 @@ struct Start {
     argument: *mut c_void,
 }
 
-/// Makes the calling process end with the process `kernel` that has created it.
+/// Arranges that the calling process is killed when the process `kernel`, which has created it, exits.
 fn end_with(kernel: libc::pid_t) {
     // SAFETY: prctl has the arguments that it requires; the other functions have no requirements.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-        // If the kernel ended before the call above, no signal is sent. This process would then ask its new parent to
-        // trace it, and stop forever.
+        // If the kernel exited before the call above, no signal is sent. This process would then ask its new parent
+        // to trace it, and stop forever.
         if libc::getppid() != kernel {
             libc::_exit(1);
         }
@@ -505,8 +505,8 @@ extern "C" fn ends_with_kernel(start: *mut c_void) -> c_int {
     (start.function)(start.argument)
 }
 
-/// `fork(2)`: the new process is killed if the kernel ends. The kernel forks at its start to check whether it may trace
-/// processes.
+/// `fork(2)`: the new process is killed when the kernel exits. The kernel forks at its start to check whether it may
+/// trace processes.
 #[unsafe(no_mangle)]
 pub extern "C" fn fork() -> libc::pid_t {
     type Fork = unsafe extern "C" fn() -> libc::pid_t;
@@ -521,7 +521,7 @@ pub extern "C" fn fork() -> libc::pid_t {
     child
 }
 
-/// `clone(2)`: the new process is killed if the kernel ends.
+/// `clone(2)`: the new process is killed when the kernel exits.
 ///
 /// # Safety
 /// The requirements are those of `clone`.

@@ -2,8 +2,8 @@
 
 use core::fmt;
 
-/// Error for text that is not a valid rate, time, size or probability, with a hint that says what to write
-/// instead.
+/// Error for a string that is not a valid rate, time, size or probability, with a hint that shows what to
+/// write instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseUnitError {
     quantity: &'static str,
@@ -37,7 +37,7 @@ impl ParseUnitError {
         Self { quantity, text: text.into(), problem, hint }
     }
 
-    /// Returns a hint that says what to write instead; empty if there is no suggestion.
+    /// Returns a hint that shows what to write instead; empty if there is no suggestion.
     pub fn hint(&self) -> &str {
         &self.hint
     }
@@ -83,7 +83,7 @@ impl Decimal {
     }
 }
 
-/// Splits the text of a quantity into its number and its unit.
+/// Splits the string of a quantity into its number and its unit.
 pub(crate) fn split<'t>(quantity: &'static str, text: &'t str) -> Result<(Decimal, &'t str), ParseUnitError> {
     let trimmed = text.trim();
     let end = trimmed.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(trimmed.len());
@@ -147,8 +147,8 @@ fn trimmed(text: &str, decimals: usize) -> &str {
     if decimals > 0 { text.trim_end_matches('0').trim_end_matches('.') } else { text }
 }
 
-/// Short ASCII text on the stack. The text is stored without allocation because sampling many sockets means
-/// writing thousands of numbers per second.
+/// Short ASCII string on the stack. It avoids an allocation per number, because sampling many sockets writes
+/// thousands of numbers per second.
 #[derive(Default)]
 struct Short {
     bytes: [u8; 32],
@@ -199,7 +199,7 @@ impl Short {
         true
     }
 
-    /// Appends as many of `bytes` as fit into the text.
+    /// Appends as many of `bytes` as fit into the string.
     fn push(&mut self, bytes: &[u8]) {
         let room = &mut self.bytes[self.len..];
         let taken = bytes.len().min(room.len());

@@ -4,9 +4,9 @@
 //!   [[point]] tables x rows of a table of points x combinations of lists and ranges ─► points ─► x seeds ─► runs
 //! ```
 //!
-//! [`Experiment`] keeps all of its points; a design does not, so its memory does not grow with the number of
-//! runs. Points are numbered from zero: `[[point]]` tables first, then rows, then combinations, in which the
-//! last field varies fastest. Runs are numbered by point, then by seed.
+//! [`Experiment`] keeps all of its points in memory. A design computes them, so its memory use does not grow
+//! with the number of runs. Points are numbered from zero: `[[point]]` tables first, then rows, then
+//! combinations, in which the last field varies fastest. Runs are numbered by point, then by seed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -150,8 +150,8 @@ impl Design {
     /// is combined with all lists of the other fields.
     ///
     /// # Errors
-    /// Returns an error if the experiment is invalid, if `rows` has a column that is no field of a point, or
-    /// if the design has too many points. If values contradict each other only at some points,
+    /// Returns an error if the experiment is invalid, if `rows` has a column that is not a field of a point,
+    /// or if the design has too many points. If values contradict each other only at some points,
     /// [`point`](Self::point) returns the error.
     pub fn from_toml_with(
         text: &str,
@@ -223,8 +223,8 @@ impl Design {
             let mut counting = Picker::counting(self.row(0));
             let resolved = self.scenario(tables, &mut counting);
             for column in self.rows.iter().flat_map(PointTable::names) {
-                // If the resolution failed, some fields were not picked, and the error of the resolution says
-                // more.
+                // If the resolution failed, some fields were not picked, so report the resolution error,
+                // which is more precise.
                 if resolved.is_ok() && counting.chosen.iter().all(|choice| choice.key != *column) {
                     return Err(unknown_column(column));
                 }
@@ -458,7 +458,7 @@ fn named(name: Option<&str>, chosen: Vec<Choice>) -> (String, Vec<Setting>) {
 /// Columns for the fields of a design that differ between its points, collected from its points.
 ///
 /// A field is a column of numbers if all of its values are numbers with the same unit; its name then ends in
-/// that unit: `rtt_ms`. Otherwise it is a column of texts, as written in the file: `queue`.
+/// that unit: `rtt_ms`. Otherwise it is a column of strings, as written in the file: `queue`.
 #[derive(Clone, Debug, Default)]
 pub struct FieldColumns {
     columns: Vec<FieldColumn>,
@@ -470,7 +470,7 @@ pub struct FieldColumns {
 pub struct FieldColumn {
     /// Name of the field, such as `flow2.cc`.
     pub key: String,
-    /// Unit of the numbers, as the end of the column's name; empty for texts and plain numbers.
+    /// Unit of the numbers, as the end of the column's name; empty for strings and plain numbers.
     pub unit: &'static str,
     /// Type of the values.
     pub kind: Kind,
@@ -575,7 +575,7 @@ mod tests {
     }
 
     /// Each row sets its fields, and the lists of the other fields are combined with every row. A number in a
-    /// column with a unit and a text with that unit are the same value.
+    /// column with a unit is the same value as a string with that unit.
     #[test]
     fn rows_replace_values_and_keep_the_other_lists() {
         let rows = design("rtt_ms,loss,forward.queue\n12.5,2%,1bdp\n80,0%,64KiB\n").expect("valid");

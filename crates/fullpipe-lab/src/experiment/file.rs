@@ -1,7 +1,7 @@
 //! Types for deserializing an experiment file: one field per key.
 //!
 //! A test (`tests/it/reference.rs`) writes the tables of `docs/reference/experiment-file.md` from the comments
-//! of these fields. The lines that begin with `Type:` and `Range:` of a field replace those of its type, which
+//! of these fields. The lines of a field that begin with `Type:` and `Range:` replace those of its type, which
 //! are above `impl Value for`. A value in backticks after `Default:` is checked: an experiment with this value
 //! has the same scenarios as one without it.
 
@@ -35,7 +35,7 @@ pub(super) struct ExperimentFile {
     /// Range: not empty
     /// Default: required
     pub(super) name: String,
-    /// What the experiment shows.
+    /// One-line description of the experiment.
     /// Type: text
     /// Default: empty
     #[serde(default)]
@@ -157,7 +157,7 @@ swept_table! {
         /// Probability that a packet is duplicated.
         /// Default: `"0%"`
         duplicate: Share,
-        /// Additional delay from one time to another, such as after a change of the route.
+        /// Additional delay from one time to another, such as after a route change.
         /// Default: none
         detour: Detour,
         /// Random additional delay of each packet.
@@ -238,7 +238,8 @@ swept_table! {
         /// Size of the bucket. A smaller value than the default has no effect.
         /// Default: `"3000B"`
         burst: Amount,
-        /// Size of the shaper's queue; its BDP is that of the smaller rate. A policer has no queue.
+        /// Size of the shaper's queue. A multiple of the BDP uses the smaller of the shaper's rate and the
+        /// link's rate. A policer has no queue.
         /// Default: one BDP, for a shaper
         queue: Amount,
         /// Whether each flow has a bucket, instead of one bucket for all flows.
@@ -252,8 +253,8 @@ swept_table! {
         /// Linux release whose behaviour is modelled: windows, autotuning and defaults.
         /// Default: `"6.18"`
         kernel: KernelVersion,
-        /// `tcp_adv_win_scale`: which share of the receive buffer is advertised as window. Only for kernels
-        /// before 6.6.
+        /// `tcp_adv_win_scale`, which sets the share of the receive buffer that is advertised as window. Only
+        /// for kernels before 6.6.
         /// Default: 1
         adv_win_scale: WinScale,
         /// Share of the receive buffer that is advertised as window. Only for kernels since 6.6.
@@ -312,7 +313,7 @@ swept_table! {
         /// Range: `1s` to `120s`
         /// Default: `"120s"`
         rto_max: Duration,
-        /// Number of timeouts in a row after which the timeout does not double yet.
+        /// Number of consecutive timeouts before the timeout starts to double.
         /// Range: 0 to 2
         /// Default: `0`
         rto_linear: Tries,
@@ -339,7 +340,7 @@ swept_table! {
         /// Initial reordering window of RACK, as a share of the minimum RTT.
         /// Default: `0.25`
         reo_wnd: RttShare,
-        /// Whether the reordering window is zero until reordering or a D-SACK was seen.
+        /// Whether the reordering window is zero until the sender has seen reordering or a D-SACK.
         /// Default: `false`
         reo_wnd_on_evidence: bool,
         /// Time after which an unanswered SYN-ACK is retransmitted early, once. If path memory knows the RTT of the client,
@@ -355,11 +356,11 @@ swept_table! {
         /// Range: 1 to 10
         /// Default: `5`
         syn_ack_retries: Tries,
-        /// Number of timeouts in a row after which a connection gives up (`tcp_retries2`).
+        /// Number of consecutive timeouts after which a connection gives up (`tcp_retries2`).
         /// Range: 3 to 15
         /// Default: `15`
         retries: Tries,
-        /// Number of timeouts in a row after which a closed socket gives up (`tcp_orphan_retries`).
+        /// Number of consecutive timeouts after which a closed socket gives up (`tcp_orphan_retries`).
         /// Range: 1 to 15
         /// Default: `8`
         orphan_retries: Tries,
@@ -371,7 +372,7 @@ swept_table! {
         /// Congestion control of the sender. `bbr` is `bbr1`.
         /// Default: required
         cc: FlowAlgorithm,
-        /// How a flow leaves slow start. Only Reno and CUBIC have a choice.
+        /// Rule by which a flow leaves slow start. Only Reno and CUBIC have a choice.
         /// Default: `standard` for Reno, `hystart` for CUBIC
         slow_start: SlowStart,
         /// Number of identical flows.
@@ -380,8 +381,8 @@ swept_table! {
         /// Time from the start of one of these flows to the start of the next one.
         /// Default: `"0s"`
         every: Duration,
-        /// Propagation delay of both directions together that is added to `rtt` for these flows: [hosts at other
-        /// distances](#hosts-at-other-distances).
+        /// Additional propagation delay of these flows, both directions together, on top of `rtt`: [hosts at
+        /// other distances](#hosts-at-other-distances).
         /// Default: `"0s"`
         access_rtt: Delay,
         /// Amount of data to transfer.
@@ -475,16 +476,16 @@ pub(super) struct ExpectFile {
     /// Type: number or text
     /// Default: none, if there is `min`
     pub(super) max: Option<Scalar>,
-    /// How the results of the seeds are aggregated.
+    /// Aggregation of the results of all seeds.
     /// Type: `mean`, `median`, `min` or `max`
     /// Default: `mean`
     #[serde(default)]
     pub(super) over: Keyword<Over>,
-    /// Value that was measured with a kernel; reports show it beside the result.
+    /// Value measured with a kernel; reports show it next to the result.
     /// Type: number or text
     /// Default: none
     pub(super) kernel: Option<Scalar>,
-    /// Published value; reports show it beside the result.
+    /// Published value; reports show it next to the result.
     /// Type: number or text
     /// Default: none
     pub(super) published: Option<Scalar>,
@@ -521,7 +522,7 @@ pub(super) struct HarmFile {
     /// Default: all points
     #[serde(default, rename = "where")]
     pub(super) conditions: BTreeMap<String, Scalar>,
-    /// Flow that is harmed.
+    /// Victim that the bound applies to.
     /// Default: all victims
     pub(super) victim: Option<Single<Victim>>,
     /// Arm that the bound applies to.

@@ -28,10 +28,10 @@
 //! | `{ read = "8mbit" }` | reads payload at the given rate, evenly |
 //! | `{ read = "200kB/s", rule = "curl" }` | reads like `curl --limit-rate`: fills one buffer, then pauses |
 //! | `{ read_buffer = "1KiB", reads_per_second = 20 }` | repeats: read 1 KiB, then sleep 50 ms |
-//! | `{ request = "200B" }` | the receiver connects and sends 200 bytes; the sender answers with `bytes` |
+//! | `{ request = "200B" }` | the receiver connects and sends 200 bytes; the sender replies with `bytes` |
 //!
 //! A table may combine keys for writing, for reading and for the request. In labels and in `where`, the value
-//! is written as text without spaces: `where = { app = "write=20mbit,chunk=64KiB" }`.
+//! is written as a string without spaces: `where = { app = "write=20mbit,chunk=64KiB" }`.
 //!
 //! A `queue` is a size, or a table that selects the AQM. Sizes may be multiples of the BDP. Omitted AQM keys
 //! have the default of the RFC; for RED, they have the default of `tc-red`:
@@ -183,9 +183,9 @@ pub struct Expectation {
     pub max: Option<f64>,
     /// How the values of a point's runs are aggregated into one value.
     pub over: Over,
-    /// Value measured with a real kernel, as text that is shown next to the result.
+    /// Value measured with a real kernel, as a string that is shown next to the result.
     pub kernel: Option<String>,
-    /// Published value, as text that is shown next to the result.
+    /// Published value, as a string that is shown next to the result.
     pub published: Option<String>,
     /// Indices of the points that meet the conditions; there is always at least one.
     pub points: Vec<usize>,
@@ -213,7 +213,7 @@ pub struct RatioBound {
 pub struct HarmBound {
     /// Field values that select points, from the key `where` of the file.
     pub conditions: BTreeMap<String, String>,
-    /// Flow that is harmed; `None` for all of them.
+    /// Victim that the bound applies to; `None` for all victims.
     pub victim: Option<Victim>,
     /// Arm whose harm is bounded.
     pub arm: Arm,
@@ -476,7 +476,7 @@ fn harm_bound(file: HarmFile, points: &[Point]) -> Result<HarmBound, ExperimentE
     Ok(HarmBound { conditions, victim: file.victim.map(|victim| victim.0), arm, against, max, points })
 }
 
-/// Returns the conditions as texts, and the indices of the points that meet all of them.
+/// Returns the conditions as strings, and the indices of the points that meet all of them.
 ///
 /// # Errors
 /// Returns an error if a condition is invalid, or if no point meets the conditions.
@@ -502,8 +502,8 @@ fn selected(
     Ok((conditions, matching))
 }
 
-/// Returns whether `point` meets all of `conditions`. Values are compared as quantities rather than as texts:
-/// `"0.015 %"` equals `"150ppm"`.
+/// Returns whether `point` meets all of `conditions`. Values are compared as quantities rather than as
+/// strings: `"0.015 %"` equals `"150ppm"`.
 fn meets(point: &Point, conditions: &BTreeMap<String, String>) -> Result<bool, ExperimentError> {
     for (key, wanted) in conditions {
         // The condition is parsed first, so an invalid condition is reported even if the point lacks the field.

@@ -65,7 +65,7 @@ impl PointTable {
     /// Adds a row.
     ///
     /// # Errors
-    /// Returns an error if the row has another number of cells than the header, if a cell is empty or, in a
+    /// Returns an error if the number of cells differs from that of the header, if a cell is empty or, in a
     /// column with a unit, not a finite number, or if the table has too many rows.
     pub fn push<'c>(&mut self, cells: impl Iterator<Item = &'c str>) -> Result<(), ExperimentError> {
         let row = self.rows() + 1;

@@ -2,7 +2,7 @@
 
 use super::{ExperimentError, MOST_REPEATS};
 
-/// Random seeds with which every point of an experiment is run: the first one, and consecutive numbers for
+/// Random seeds with which every point of an experiment is run: the first seed, and consecutive numbers for
 /// the repeats. Runs are numbered point by point, and all runs of a point are consecutive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seeds {
@@ -39,7 +39,7 @@ impl Seeds {
         Self { first, ..self }
     }
 
-    /// Replaces the number of seeds; it is limited to the allowed range.
+    /// Replaces the number of seeds, clamped to the allowed range.
     pub(super) fn with_count(self, count: u64) -> Self {
         Self { count: count.clamp(1, MOST_REPEATS), ..self }
     }

@@ -10,7 +10,7 @@ use super::ExperimentError;
 use super::number::Number;
 use super::value::Value;
 
-/// Separator between error message and hint in the single text that a `serde` error carries.
+/// Separator between error message and hint in the single string that a `serde` error carries.
 pub(super) const HINT: &str = "\nhint: ";
 
 /// Converts `problem` into a deserializer error; the deserializer adds the position in the file.
@@ -70,7 +70,7 @@ pub(super) struct Choice {
     pub(super) varied: bool,
 }
 
-/// Row of a table of points: the names of the fields, and their values as texts.
+/// Row of a table of points: the names of the fields, and their values as strings.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Row<'r> {
     pub(super) names: &'r [String],
@@ -139,7 +139,7 @@ impl<'r> Picker<'r> {
     }
 }
 
-/// A scalar value of any TOML type, kept as the text in which it was written.
+/// A scalar value of any TOML type, kept as written.
 #[derive(Clone, Debug)]
 pub(super) struct Scalar {
     pub(super) text: String,

@@ -292,8 +292,8 @@ fn where_compares_values_not_words() {
     assert_eq!((second.max, second.kernel.as_deref()), (Some(0.05), Some("0.02")));
 }
 
-/// Every kind of mistake leads to a one-line message that says what is wrong, and a one-line hint that says
-/// what to write.
+/// Every kind of mistake leads to a one-line message that describes the mistake, and a one-line hint that
+/// shows what to write.
 #[test]
 fn mistakes_are_named_in_one_line() {
     let f = file;
@@ -677,7 +677,7 @@ fn a_kernels_tcp_is_not_simulated() {
     );
 }
 
-/// An experiment may have congestion controls that only Linux has. The simulator refuses it before the first run.
+/// An experiment may have congestion controls that only Linux has. The simulator rejects it before the first run.
 #[test]
 fn a_control_of_linux_alone_is_not_simulated() {
     let of = |flow| read("rate = '1gbit'\nrtt = '10ms'", "", flow, "");
@@ -696,7 +696,7 @@ fn a_control_of_linux_alone_is_not_simulated() {
     );
 }
 
-/// Each flow may be at another distance, which its delay in both directions adds up to. Flows at one distance share
+/// Each flow may have its own distance, the sum of its delays in both directions. Flows at the same distance share
 /// their hosts.
 #[test]
 fn flows_may_be_at_other_distances() {

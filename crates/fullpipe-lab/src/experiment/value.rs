@@ -26,21 +26,21 @@ use crate::workload::{Reading, Workload, Writing};
 pub(super) trait Value: Sized + Clone + PartialEq {
     /// Example value for the hint of an error that has no better hint.
     const EXAMPLE: &'static str;
-    /// Whether the value must be written as text because a TOML number would lose information.
+    /// Whether the value must be written as a string because a TOML number would lose information.
     const TEXT_ONLY: bool = false;
     /// Whether the notation `{ fixed = … }` is accepted.
     const FIXED: bool = false;
     /// Possible second keys of the two-key table notation, such as `burst` in `{ rate = "1%", burst = 5 }`;
     /// `None` if this notation is not accepted.
     const TABLE: Option<[&'static str; 2]> = None;
-    /// Keys of the table notation. As text, the table is written as `key=value` for each key, in this order,
-    /// separated by commas.
+    /// Keys of the table notation. As a string, the table is written as `key=value` for each key, in this
+    /// order, separated by commas.
     const KEYS: &'static [&'static str] = &[];
 
     /// Parses and validates one value.
     fn read(text: &str) -> Result<Self, ExperimentError>;
 
-    /// Returns, as text, the value at step `step` of `last` when interpolating between two values; returns
+    /// Interpolates between two values and returns the value at step `step` of `last` as a string; returns
     /// `None` for types without intermediate values.
     fn between(_from: &Self, _to: &Self, _step: u64, _last: u64) -> Option<String> {
         None
@@ -65,7 +65,7 @@ fn lerp(from: u64, to: u64, step: u64, last: u64) -> u64 {
     (from + (to - from) * step / last) as u64
 }
 
-/// Formats `n` in the largest unit that divides it, so that parsing the text returns exactly `n`.
+/// Formats `n` in the largest unit that divides it, so that parsing the string returns exactly `n`.
 fn exact(n: u64, units: &[(u64, &str)]) -> String {
     let (factor, unit) = units.iter().find(|(factor, _)| n.is_multiple_of(*factor)).unwrap_or(&(1, ""));
     format!("{}{unit}", n / factor)
@@ -93,7 +93,7 @@ pub(super) fn whole_number(what: &str, text: &str, least: u64, most: u64) -> Res
     }
 }
 
-/// Splits a text of the form `key=value,key=value`; each key of `T` may appear at most once.
+/// Splits a string of the form `key=value,key=value`; each key of `T` may appear at most once.
 pub(super) fn fields<'t, T: Value>(
     what: &str,
     text: &'t str,
@@ -744,10 +744,10 @@ impl Value for bool {
     }
 }
 
-/// Returns whether two texts denote the same value of the field `key`.
+/// Returns whether two strings denote the same value of the field `key`.
 ///
 /// # Errors
-/// Returns an error if the field does not exist, or if one of the texts is not a valid value of the field.
+/// Returns an error if the field does not exist, or if one of the strings is not a valid value of the field.
 pub(super) fn same(key: &str, a: &str, b: &str) -> Result<bool, ExperimentError> {
     fn equal<T: Value>(a: &str, b: &str) -> Result<bool, ExperimentError> {
         Ok(T::read(a)? == T::read(b)?)

@@ -8,8 +8,9 @@
 //!
 //! The harm is the share of its performance that the victim loses (R. Ware and others, "Beyond Jain's
 //! Fairness Index: Setting the Bar For The Deployment of Congestion Control Algorithms", HotNets 2019). If x
-//! is the performance alone and y is the performance beside the sender, the harm is (x - y) / x if more is
-//! better, and (y - x) / y if less is better. Unlike a fairness index, the harm shows which flow lost.
+//! is the performance alone and y is the performance beside the sender, the harm is (x - y) / x if higher
+//! values are better, and (y - x) / y if lower values are better. Unlike a fairness index, the harm shows
+//! which flow lost.
 //!
 //! A cell is one point of an experiment and one victim. The flows of the experiment are the senders under
 //! test; the arms replace their congestion control. Each seed draws different start times for all flows,

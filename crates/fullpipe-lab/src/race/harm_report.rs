@@ -57,12 +57,12 @@ pub struct HarmCellReport {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum VictimMetric {
-    /// Goodput in bit/s; more is better.
+    /// Goodput in bit/s; higher is better.
     Goodput,
     /// 99th percentile of the time from the production of data until the client's application has read it, in
-    /// seconds; less is better.
+    /// seconds; lower is better.
     DelayP99,
-    /// Mean time of the downloads from the SYN, in seconds; less is better.
+    /// Mean time of the downloads from the SYN, in seconds; lower is better.
     DownloadTime,
 }
 
@@ -107,7 +107,7 @@ pub struct HarmBoundReport {
     pub victim: String,
     /// Arm whose harm is bounded.
     pub arm: String,
-    /// Upper end of the interval of the excess; null if the arm has none in this cell.
+    /// Upper end of the interval of the excess; null if the arm has no excess in this cell.
     pub high: Option<f64>,
     /// Maximum for the upper end of the interval.
     pub max: f64,

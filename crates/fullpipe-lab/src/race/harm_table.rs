@@ -1,11 +1,11 @@
-//! Results of a race that measures harm as text: one table per arm, with one line per cell.
+//! Text tables of the results of a race that measures harm: one table per arm, with one line per cell.
 
 use std::fmt;
 
 use super::Cell;
 use super::harm_report::{HarmArmReport, HarmCellReport, HarmInterval, HarmReport, VictimMetric};
 
-/// Maximum mean and maximum upper end of the excess up to which an arm counts as causing no more harm.
+/// Maximum mean and maximum upper end of the excess for an arm that causes no more harm.
 const NO_MORE: (f64, f64) = (0.02, 0.05);
 
 /// The results of a race that measures harm as tables, at most 100 columns wide if the labels of the cells are

@@ -13,7 +13,7 @@
 //!
 //! [`RacePlan::run_pair`] runs one pair in the simulator, and [`RacePlan::run_pair_in`] in another world. The
 //! caller runs the pairs, for example with [`campaign::run`](crate::campaign::run), and may store them:
-//! [`RacePlan::accepts`] says whether a stored pair belongs to the plan.
+//! [`RacePlan::accepts`] returns whether a stored pair belongs to the plan.
 //!
 //! A second kind of race measures the harm that a sender causes to other flows: [`HarmPlan`].
 
@@ -108,7 +108,7 @@ pub struct Pair {
     pub runs: BTreeMap<String, ArmRun>,
 }
 
-/// Returns the world that applies to stored pairs without a world, which are older than this field.
+/// Returns the world of stored pairs without the field `world`, which are older than this field.
 fn simulator() -> String {
     SIM.into()
 }
@@ -187,7 +187,7 @@ impl RacePlan {
         })
     }
 
-    /// Returns the plan with `pairs` pairs in each cell with random loss, whatever the download size.
+    /// Returns the plan with `pairs` pairs in each cell with random loss, regardless of the download size.
     #[must_use]
     pub fn with_pairs(mut self, pairs: u64) -> Self {
         for cell in &mut self.cells {
@@ -376,7 +376,7 @@ impl Cell {
         })
     }
 
-    /// Returns whether `arm` takes part in this cell. With random loss, loss-based senders make only small downloads.
+    /// Returns whether `arm` runs in this cell. With random loss, loss-based senders make only small downloads.
     fn includes(&self, arm: Arm) -> bool {
         !self.random || arm.cc.is_rate_based() || self.size <= SMALL
     }
@@ -446,7 +446,8 @@ mod tests {
         assert!(time("bbr1+iw") < time("bbr1"), "{pair:?}");
         assert!(plan.accepts(SIM, cell, &pair));
 
-        // A pair does not belong to this cell if it has another cell, seed, scenario or world, or lacks an arm.
+        // A pair does not belong to this cell if its cell, seed, scenario or world differs, or if it lacks an
+        // arm.
         assert!(!plan.accepts(SIM, &plan.cells()[3], &pair));
         assert!(!plan.accepts(SIM, cell, &Pair { seed: 500, ..pair.clone() }));
         assert!(!plan.accepts(EMU, cell, &pair));
@@ -477,8 +478,8 @@ mod tests {
         let failed = |_: &Scenario| Err::<ArmRun, _>("no route");
         assert_eq!(plan.run_pair_in(EMU, cell, &scenario, failed), Err("no route"));
 
-        // Runs without repetitions are stored without that field, and a stored pair without a world counts as
-        // simulated.
+        // Runs without repetitions are stored without the field `repeated`, and a stored pair without a world
+        // is treated as simulated.
         let stored = serde_json::to_value(plan.run_pair(cell, &scenario)).expect("JSON");
         let keys = |value: &serde_json::Value| value.as_object().expect("an object").len();
         assert_eq!(keys(&stored["runs"]["bbr1"]), 3, "{stored}");

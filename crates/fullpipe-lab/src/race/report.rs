@@ -55,8 +55,8 @@ pub struct CellReport {
     /// and the request, plus the transmission time of the download at the link rate.
     pub link_floor_s: f64,
     /// Lower bound in seconds, set by the window of a Linux client, of the time from the SYN: the window
-    /// starts at 64 KiB and grows by at most two bytes per received byte, so it triples at most in each round
-    /// trip.
+    /// starts at 64 KiB and grows by at most two bytes per received byte, so the amount of data per round
+    /// trip at most triples.
     pub window_floor_s: f64,
     /// Results of each arm, in the order of the race.
     pub arms: Vec<ArmReport>,
@@ -67,7 +67,7 @@ pub struct CellReport {
 pub struct ArmReport {
     /// Name of the arm.
     pub arm: String,
-    /// Number of completed and incomplete downloads of the arm, without late ones.
+    /// Number of completed and incomplete downloads of the arm, excluding late downloads.
     pub runs: u64,
     /// Number of downloads that did not complete within the duration of the experiment; their times are not
     /// included.
@@ -363,7 +363,7 @@ mod tests {
         assert!(ratio.low < ratio.ratio && ratio.ratio < ratio.high, "{ratio:?}");
         near(iw.sent_per_needed.expect("runs"), 2.0);
 
-        // A late download has no time, and counts neither as a run nor as incomplete.
+        // A late download has no time, and is counted neither as a run nor as incomplete.
         let mut late = made.clone();
         let run = late[0][3].runs.get_mut("bbr1+iw").expect("a run");
         *run = ArmRun { repeated: 2, late: true, sent_segments: 5_000, ..ArmRun::default() };

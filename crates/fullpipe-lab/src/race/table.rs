@@ -1,4 +1,4 @@
-//! Results of a race as text: one table per arm, with one line per cell.
+//! Text tables of the results of a race: one table per arm, with one line per cell.
 
 use std::fmt;
 
@@ -215,7 +215,7 @@ mod tests {
             lines[begin.expect(name) + 4..].iter().take_while(|line| !line.is_empty()).collect::<Vec<_>>()
         };
         assert_eq!(with("compared with"), 2, "{text}");
-        // CUBIC took part in only one of the cells.
+        // CUBIC ran in only one of the cells.
         let [cubic] = table("cubic")[..] else { panic!("{text}") };
         let words: Vec<&str> = cubic.split_whitespace().collect();
         assert_eq!(words[4..6], ["0.453", "0.800"], "{text}");
@@ -247,8 +247,8 @@ mod tests {
         let line = "rate=100mbit rtt=200ms loss=1% bytes=640kB: 2 of 60 downloads of bbr1+iw are not counted, \
              because the machine was too slow";
         assert!(text.lines().any(|found| found == line), "{text}");
-        // There are two cells with three arms and 60 downloads per arm, but CUBIC takes part in only one of
-        // them.
+        // There are two cells with three arms and 60 downloads per arm, but CUBIC runs in only one of the
+        // cells.
         let line = "repeated: 8 attempts that the machine was too slow for, in 300 downloads in total";
         assert!(text.lines().any(|found| found == line), "{text}");
     }

@@ -1,4 +1,4 @@
-//! Results of a campaign without its runs: what is known of each point after its last run.
+//! Summaries and expectation results of a campaign's points, computed as the runs finish.
 
 use super::{Expect, Report, Run, Summary, TimedOutcome};
 use crate::campaign::RunResult;
@@ -6,8 +6,8 @@ use crate::check::judge;
 use crate::experiment::Experiment;
 use crate::metric::RunFigures;
 
-/// Summaries and expectations of the points of a campaign, computed while the runs finish. Only the figures of one
-/// point are in memory, so memory does not grow with the number of runs.
+/// Summaries and expectation results of a campaign's points, computed as the runs finish. Only the figures of one
+/// point are in memory, so memory use does not grow with the number of runs.
 #[derive(Clone, Debug)]
 pub struct Totals<'e> {
     experiment: &'e Experiment,

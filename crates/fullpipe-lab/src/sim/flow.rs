@@ -63,7 +63,7 @@ struct Request {
     unwritten: u64,
     /// Time at which the receiving application began to write the request.
     sent_at: Option<Instant>,
-    /// Whether the sending application has read the whole request and may answer it.
+    /// Whether the sending application has read the whole request and may reply.
     is_read: bool,
 }
 
@@ -92,8 +92,8 @@ impl Delays {
         }
     }
 
-    /// Returns the 99th percentile. A chunk that was not read by `end` counts with the time that it has
-    /// waited until then.
+    /// Returns the 99th percentile. For a chunk that was not read by `end`, the percentile uses the time from
+    /// its production to `end`.
     fn p99(&self, writer: &Writer, end: Instant) -> Option<Duration> {
         let mut histogram = self.histogram.clone();
         let unread = (self.chunks..).map_while(|chunk| writer.chunk(chunk));
@@ -238,7 +238,7 @@ impl Flow {
         }
     }
 
-    /// Lets the sending application read the request. The application answers as soon as the request is
+    /// Lets the sending application read the request. The application replies as soon as the request is
     /// complete.
     #[cold]
     fn hear_request(&mut self, now: Instant) {
@@ -285,7 +285,7 @@ impl Flow {
         }
     }
 
-    /// Makes the connection wait for the first grant of the program to which the flow belongs.
+    /// Keeps the connection closed until the first grant of the program to which the flow belongs.
     pub(super) fn wait_for_team(&mut self) {
         self.starts_at = Instant::FAR_FUTURE;
     }
@@ -294,7 +294,7 @@ impl Flow {
     pub(super) fn grant(&mut self, now: Instant, bytes: u64) {
         self.starts_at = self.starts_at.min(now);
         self.writer.grant(bytes);
-        // A writer that waits for room in the socket is woken when there is room.
+        // Wake an idle writer if the socket has room; otherwise, an event wakes it later.
         if self.is_connected && self.is_idle && self.sender.wait_for_room() {
             self.writes_until = now;
         }

@@ -68,8 +68,8 @@ pub fn run_tapped(scenario: &Scenario, sink: &mut impl Sink, tap: &mut impl Tap)
     World::new(scenario).run(sink, tap)
 }
 
-/// Number of event-loop iterations, which take a few milliseconds, after which the loop asks whether the run
-/// should continue.
+/// Number of event-loop iterations between two checks whether the run should continue; they take a few
+/// milliseconds.
 const ASK_EVERY: u32 = 1 << 14;
 
 /// Rate of the sending host's device, which is not the bottleneck.
@@ -111,7 +111,7 @@ struct World<'s> {
     forward: Path<Segment>,
     backward: Path<Segment>,
     timers: Schedule,
-    /// Number of the pair of hosts of each flow.
+    /// Number of the host pair of each flow.
     pairs: Vec<usize>,
     /// Path memories of the sending hosts; empty if hosts have none.
     memories: Vec<HostMemory>,
@@ -344,7 +344,8 @@ fn send(
         };
         for piece in transmit.segments(0) {
             let (len, continues) = (header_len + piece.payload(), piece.start() > 0);
-            // The path counts the verdict; the sender learns of a loss only from its own loss detection.
+            // The path has counted the verdict. The sender is not informed of a loss; it has to detect the
+            // loss.
             let packet = PacketInfo { len, flow, kind, continues, ecn };
             let verdict = path.push_with(now, packet, || piece.segment());
             seen(&piece.segment(), verdict);
@@ -396,8 +397,8 @@ pub fn direction<T: Clone>(spec: &DirectionSpec, flows: &[FlowSpec], seed: u64, 
         elements.push(Element::Jitter(Box::new(Jitter::new(jitter, seed, draws(3)))));
     }
     // In both directions, the access links are behind the shared part. A constant delay causes no queue, so
-    // only the sum of both delays of a flow matters; in front of the link, they would hide drops from the
-    // verdict on entry.
+    // only the sum of both delays of a flow matters. If the access links were in front of the shared part,
+    // the verdict on entry would not show its drops.
     let delays: Vec<_> = flows.iter().map(|flow| flow.access_delay(number)).collect();
     if delays.iter().any(|delay| !delay.is_zero()) {
         elements.push(Element::Access(AccessLinks::new(&delays)));

@@ -1,7 +1,7 @@
 //! A schedule that finds the earliest of many timers.
 //!
-//! The schedule is a tournament tree: each inner node names the earlier of its two children, and the root
-//! names the winner. If two timers are due at the same time, the lower number wins, so the order of events
+//! The schedule is a tournament tree: each inner node contains the earlier of its two children, and the root
+//! contains the winner. If two timers are due at the same time, the lower number wins, so the order of events
 //! never depends on how the tree was filled.
 //!
 //! Most timers are postponed repeatedly and never fire: every ACK postpones the retransmission timeout, and

@@ -7,7 +7,7 @@
 //!
 //! A program that copies over several connections passes its data to whichever connection can send. At each
 //! trace row, the sending flows get equal shares of the data that the program has to send and of the data
-//! that the receiving program reads. Flows beyond the chosen number rest: they only send the data that their
+//! that the receiving program reads. Flows above the chosen number pause: they only send the data that their
 //! sockets have already accepted. A flow opens its connection when it sends for the first time.
 
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
@@ -53,12 +53,12 @@ pub fn run_team(scenario: &Scenario, rates: TeamRates, team: &mut dyn Team) -> O
     run_tapped(&scenario, &mut program, &mut NoTap)
 }
 
-/// A sink that gets the trace rows, and asks the program for its decision.
+/// A sink that passes the trace rows to the program and requests its decision.
 struct Program<'t> {
     team: &'t mut dyn Team,
     rates: TeamRates,
     flows: usize,
-    /// Trace rows of the present time.
+    /// Trace rows of the current sampling time.
     rows: Vec<Row>,
     last: Instant,
 }
@@ -108,8 +108,8 @@ impl World<'_> {
             self.sender_writes(number, tap);
         }
         let Some(reads) = reads else { return };
-        // Flows with little unread data come first, so that the other flows share the part that these do not
-        // need.
+        // Flows with little unread data come first, so that the other flows share the grant that these flows
+        // do not use.
         let mut behind: Vec<(u64, usize)> =
             self.flows.iter().enumerate().map(|(number, flow)| (flow.receiver.readable(), number)).collect();
         behind.sort_unstable();

@@ -278,7 +278,8 @@ mod tests {
         }
     }
 
-    /// Rows that contain only what `TCP_INFO` and `SO_MEMINFO` report for a kernel socket can be read.
+    /// Rows that contain only the values that `TCP_INFO` and `SO_MEMINFO` report for a kernel socket can be
+    /// read.
     #[test]
     fn columns_of_a_socket_are_enough() {
         let rows: Vec<Row> = rows().iter().map(Row::observed).collect();

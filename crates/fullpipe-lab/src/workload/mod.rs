@@ -31,9 +31,9 @@ pub struct Workload {
     pub writing: Writing,
     /// Behaviour of the receiving application.
     pub reading: Reading,
-    /// Size of the request, above zero: the receiver opens the connection and sends a request of this size,
-    /// and the sender writes only after it has read the whole request. `None` if the sender opens the
-    /// connection and writes at once.
+    /// Size of the request in bytes, above zero. The receiver opens the connection and sends a request of
+    /// this size, and the sender writes only after it has read the whole request. `None` if the sender opens
+    /// the connection and writes at once.
     pub request: Option<Bytes>,
 }
 
@@ -58,7 +58,7 @@ pub enum Writing {
 /// Amounts that the applications of a program's flows may write and read until the next trace row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grants {
-    /// Number of flows that send; these are the first flows of the scenario. All other flows rest.
+    /// Number of flows that send; these are the first flows of the scenario. All other flows pause.
     pub sending: usize,
     /// Number of bytes that the sending flows may write together, in addition to earlier grants that they
     /// have not used.

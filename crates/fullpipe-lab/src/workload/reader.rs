@@ -76,8 +76,8 @@ impl Reader {
             Reading::Paced { rate, .. } => rate.time_for(Bytes::new(len)),
             Reading::CurlLimit { rate } => {
                 let (since, before) = self.average_from;
-                // The difference is the minimum time for the bytes read since the reference point at this
-                // rate, minus the time that has passed.
+                // The pause is the time that the bytes read since the reference point take at this rate,
+                // minus the elapsed time.
                 let due = rate.time_for(Bytes::new(self.total - before));
                 due.saturating_sub(now.saturating_since(since))
             }

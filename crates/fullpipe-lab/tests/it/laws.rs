@@ -41,7 +41,7 @@ fn a_2_conservation() {
 
 // The following tests check the limit by a fixed window.
 
-/// Longest time for which TSO deferral leaves a part of the window unused.
+/// Longest time for which TSO deferral leaves part of the window unused.
 const DEFERRED: Duration = Duration::from_millis(1);
 
 /// Throughput equals window / RTT if there is no other limit.
@@ -59,7 +59,7 @@ fn a_11_window_over_rtt() {
 
 /// If a window W is larger than the BDP D, W - D is in the queue, including one packet in transmission
 /// . The throughput is then the link rate, and the RTT is W / rate. With a window smaller than D, the
-/// queue is empty. TSO deferral leaves a part of the window unused for at most 1 ms.
+/// queue is empty. TSO deferral leaves part of the window unused for at most 1 ms.
 #[test]
 fn a_12_a_fixed_window_and_its_queue() {
     // A packet takes 250 us and the RTT is 50 ms: D = 200 packets, and one more is in transmission.
@@ -527,8 +527,8 @@ fn surge_beside_cubic() {
 
 // The following tests check BIC and Vegas.
 
-/// BIC reduces its window to four fifths, so a queue of a quarter BDP keeps the window above the BDP (A-26
-/// for BIC).
+/// BIC reduces its window to four fifths, so with a queue of a quarter BDP, the window stays above the BDP
+/// (A-26 for BIC).
 #[test]
 fn a_26_bic_buffer_and_utilisation() {
     assert_near(utilisation(Bic, 50, false), 1.0, 0.005, "x = 0.25");
@@ -580,8 +580,8 @@ fn veg_7_the_last_takes_most() {
     assert!(shares[3] > 0.5 * shares.iter().sum::<f64>(), "{shares:?}");
 }
 
-/// Reno fills the queue, and Vegas mistakes that queue for its own (VEG-8). In competition with Reno and with
-/// a queue of 2 BDP, Vegas gets less than 30 % of the link.
+/// Reno fills the queue, and Vegas attributes the queue to its own packets (VEG-8). In competition with Reno
+/// and with a queue of 2 BDP, Vegas gets less than 30 % of the link.
 #[test]
 fn veg_8_beside_reno() {
     let mut scenario = flows(link(Vegas, "48mbit", ms(50), 400, 120), 2);

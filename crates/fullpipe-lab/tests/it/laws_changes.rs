@@ -144,7 +144,7 @@ fn a_39_marks_are_as_good_as_drops() {
 }
 
 /// BBRv3 treats marks as congestion: with a marking threshold, its queue is less than half as long as without
-/// one, at the same utilisation (ECN-5). BBRv1 ignores marks.
+/// a threshold, at the same utilisation (ECN-5). BBRv1 ignores marks.
 #[test]
 fn ecn_5_bbr3_on_a_path_with_marks() {
     let of = |cc, ecn| {

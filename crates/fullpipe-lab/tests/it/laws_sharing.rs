@@ -14,7 +14,7 @@ use fullpipe_units::{Bytes, Probability};
 /// With a BDP of D, n flows fill a link if the queue is at least D / sqrt(n) and their losses are not
 /// synchronised. The losses of CUBIC flows are not synchronised: 16 flows need a queue of at most 0.43
 /// D / 4. The losses of Reno flows with equal RTTs are synchronised, as always with drop-tail queues;
-/// together, these flows reach the utilisation of one flow with three quarters of that queue.
+/// together, these flows reach the utilisation of one flow with three quarters of the queue.
 #[test]
 fn a_26_many_flows() {
     // The BDP D is 400 packets.
@@ -89,8 +89,8 @@ fn a_30_rtt_bias() {
 }
 
 /// Behind a RED queue, all packets are dropped with the same probability, so two flows at different distances share the
-/// link by the laws of equal loss rates: Reno's rate is proportional to 1 / RTT, and CUBIC's to RTT^(-1/4).
-/// At the first of the CUBIC flows, Reno's window is already a little larger than CUBIC's, from which both laws give
+/// link by the laws of equal loss rates: Reno's rate is proportional to 1 / RTT, and CUBIC's to RTT^(-1/4). For
+/// the first CUBIC flow, Reno's window is already slightly larger than CUBIC's, so both laws together give exponents of
 /// 0.30 to 0.36.
 #[test]
 fn a_30_shares_at_different_distances() {

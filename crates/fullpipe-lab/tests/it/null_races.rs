@@ -22,7 +22,7 @@ fn covered(races: u64) -> f64 {
     let seeds: Vec<u64> = (0..DOWNLOADS).collect();
     let time = |scenario: &Scenario| {
         let response = sim::run(scenario).flows[0].response.expect("a complete response");
-        // A lost SYN-ACK costs a second, which would hide the part of the time that depends on the sender.
+        // A lost SYN-ACK costs a second, which would mask the part of the time that depends on the sender.
         response.from_request.as_secs_f64()
     };
     let runs = campaign::run(experiment.points(), &seeds, time, |_| {}).expect("no panic");

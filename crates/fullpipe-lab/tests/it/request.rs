@@ -1,4 +1,4 @@
-//! Tests of flows with a request: the receiver connects and sends a request, and the sender answers.
+//! Tests of flows with a request: the receiver connects and sends a request, and the sender replies.
 
 use crate::rig::*;
 use fullpipe_lab::experiment::Experiment;
@@ -77,7 +77,7 @@ fn a_response_is_sent_in_slow_start() {
     }
 }
 
-/// The sender answers only after the whole request has arrived. A request of 200 kB does not fit into the
+/// The sender replies only after the whole request has arrived. A request of 200 kB does not fit into the
 /// first send buffer, and takes at least four round trips in slow start.
 #[test]
 fn a_long_request_comes_first() {

@@ -141,8 +141,7 @@ fn no_allocation_per_packet() {
 
 /// Without loss, the record of a sent segment is visited when it is freed and when RACK's cursor passes it,
 /// and each ACK visits the record at which the cursor stopped. Under loss, a record is also visited when it
-/// is SACKed. Each ACK visits the heads of RACK's two queues, and so does the timer that the ACK may have
-/// set.
+/// is SACKed. Each ACK visits the heads of RACK's two queues, and so does a timer that the ACK has set.
 #[test]
 fn an_ack_looks_at_what_it_newly_says() {
     for (name, file, number, (from, to), (per_packet, per_ack)) in [

@@ -1,4 +1,4 @@
-//! Tests of slow applications: which limit they cause, and what the sockets report.
+//! Tests of slow applications: the limits that they cause, and the values that the sockets report.
 
 use crate::rig::*;
 use fullpipe_lab::scenario::Scenario;

@@ -2,12 +2,12 @@
 //! the queues by bytes.
 //!
 //! ```text
-//!   arrival ─► hash of the flow ─► its queue; if that was in no list:
+//!   arrival ─► hash of the flow ─► its queue; if the queue was in no list:
 //!
 //!              new queues  [ a ][ b ]        served first, one quantum each
 //!                            │ used up its quantum, or empty
 //!                            ▼
-//!              old queues  [ c ][ d ][ e ]   served in turn; an empty one leaves the list
+//!              old queues  [ c ][ d ][ e ]   served in turn; an empty queue leaves the list
 //! ```
 //!
 //! A flow that sends less than its share finds its queue empty at each arrival. The queue is therefore always

@@ -126,7 +126,7 @@ fn drain(path: &mut Path<u64>, now: Instant) -> Vec<Left> {
 }
 
 /// Results depend on arrivals only: a path that is queried frequently, at its events and between them, has
-/// the same departures, marks and counters as one that is queried only at the end.
+/// the same departures, marks and counters as a path that is queried only at the end.
 #[test]
 fn looking_changes_nothing() {
     for (name, elements) in paths() {

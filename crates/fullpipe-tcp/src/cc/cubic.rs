@@ -1,7 +1,7 @@
 //! CUBIC (RFC 9438) with HyStart, in the fixed-point arithmetic of Linux.
 //!
 //! After a reduction, the window follows a cubic function of *time* rather than of round trips. On a long
-//! path, it therefore recovers as fast as on a short one:
+//! path, the window therefore recovers as fast as on a short path:
 //!
 //! ```text
 //!   W(t) = C (t - K)^3 + Wmax       K = cbrt((Wmax - cwnd) / C)
@@ -56,7 +56,7 @@ const MAX_COUNT_WITHOUT_LOSS: u64 = 20;
 /// slowly there.
 const PLATEAU_WINDOWS: u64 = 100;
 
-/// Time after a window reduction during which RTT samples still include the queue that caused it.
+/// Time after a window reduction during which RTT samples still include the queue that caused the reduction.
 const RTT_HOLD_OFF: Duration = Duration::from_secs(1);
 
 /// CUBIC state of one connection.

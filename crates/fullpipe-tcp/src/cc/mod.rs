@@ -128,7 +128,7 @@ pub struct Context {
     /// The peer's receive window in bytes.
     pub rwnd: u64,
     /// Whether the connection is in fast recovery, or in the round trip in which PRR reduces the window for
-    /// an ECN mark. Slow start after a timeout does not count as fast recovery.
+    /// an ECN mark. Slow start after a timeout is not fast recovery.
     pub in_recovery: bool,
     /// Whether the connection is recovering from a retransmission timeout.
     pub in_loss: bool,
@@ -218,7 +218,7 @@ impl Hints {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Assessment {
     /// Rate of the bottleneck, if the controller has seen that the path limits the connection. A rate that
-    /// the application or the peer's window limited does not count.
+    /// the application or the peer's window limited is not included.
     pub bottleneck: Option<Rate>,
     /// Whether a loss or mark in the first flight was a sign of congestion.
     pub launch_congested: bool,

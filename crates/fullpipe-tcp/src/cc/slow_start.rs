@@ -15,8 +15,8 @@
 //! Either sign sets `ssthresh = cwnd` at once. If the host does not pace, HyStart compares the length of a
 //! train with *half* the minimum RTT, because the forward and the return path each hold half a round trip. A
 //! paced sender itself spreads a round over up to half a round trip, so in this case the threshold is the
-//! whole RTT. The host counts as pacing after the pacer has held back a segment, or if it paces the first
-//! flight ([`super::Launch`]).
+//! whole RTT. The host is considered to pace after its pacer has held back a segment, or if it paces the
+//! first flight ([`super::Launch`]).
 
 use fullpipe_units::{Duration, Instant};
 
@@ -35,8 +35,8 @@ const MIN_SAMPLES: u32 = 8;
 /// Largest gap between two ACKs of a train.
 const ACK_SPACING: Duration = Duration::from_millis(2);
 
-/// Bounds of the RTT growth that counts as a sign. Growth below the lower bound is timer and scheduling
-/// noise. With a larger upper bound, the queue of a long path would be full for too long.
+/// Bounds of the RTT growth that HyStart takes as a sign. Growth below the lower bound is timer and
+/// scheduling noise. With a larger upper bound, the queue of a long path would be full for too long.
 const DELAY_MIN: Duration = Duration::from_millis(4);
 const DELAY_MAX: Duration = Duration::from_millis(16);
 
@@ -68,7 +68,7 @@ impl Watch {
     }
 
     /// Handles an ACK before the window grows, and returns the number of segments by which slow start may
-    /// grow it. `min_rtt` is the minimum RTT, or `None` if this ACK's sample does not count.
+    /// grow it. `min_rtt` is the minimum RTT, or `None` if this ACK's sample is not used.
     pub(super) fn on_ack(
         &mut self,
         cx: &Context,
@@ -155,9 +155,8 @@ impl HyStart {
         if self.found || !window.in_slow_start() {
             return;
         }
-        // Rounds also pass while the window is below the smallest window (Linux: `hystart_update`). Otherwise
-        // the first round to be evaluated would begin in the middle of a burst, and its train would look
-        // short.
+        // Count rounds even while the window is below `LOW_WINDOW` (Linux: `hystart_update`). Otherwise the
+        // first round to be evaluated would begin in the middle of a burst, and its train would look short.
         if cx.snd_una > self.round_end {
             self.begin_round(cx);
         }

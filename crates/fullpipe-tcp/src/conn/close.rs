@@ -83,7 +83,8 @@ impl Connection {
         match self.lifecycle.state {
             State::Closed | State::TimeWait => return,
             State::Listen | State::SynSent => {}
-            // The peer has sent its FIN, and our FIN tells it that the connection has ended.
+            // No reset is needed: the peer has sent its FIN, and our FIN informs it that the connection has
+            // ended.
             State::Closing | State::LastAck if self.sender.fresh.fin_sent() => {}
             _ => {
                 // The peer ignores a reset beyond its window, so the reset uses an offset within the window.
@@ -148,8 +149,8 @@ impl Connection {
             self.receiver.timestamps(now).map(|timestamps| timestamps.echo),
         );
         self.lifecycle.state = State::TimeWait;
-        // The recorded limit may still be the pacer, if the sender was about to repair a loss that proved
-        // spurious.
+        // Pacing may still be recorded as the limit if the sender was about to retransmit data whose loss
+        // proved spurious.
         self.sender.limits.set(now, SendLimit::App);
         self.sender.timer = Some((RetransmitTimer::TimeWait, wait.until()));
         self.lifecycle.time_wait = Some(wait);

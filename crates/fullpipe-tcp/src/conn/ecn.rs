@@ -91,8 +91,8 @@ impl Reduction {
         self.reducing
     }
 
-    /// Hands a reduction in progress over to fast recovery. Returns the offset at which the reduction ends,
-    /// or `None` if no reduction is in progress.
+    /// Passes a reduction in progress to fast recovery, which continues it. Returns the offset at which the
+    /// reduction ends, or `None` if no reduction is in progress.
     pub(super) fn hand_over(&mut self) -> Option<u64> {
         std::mem::take(&mut self.reducing).then_some(self.until)
     }

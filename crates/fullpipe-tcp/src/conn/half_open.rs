@@ -30,7 +30,7 @@ pub(crate) struct HandshakeProgress {
     /// Smallest RTT of an earlier connection to the same client.
     known_rtt: Option<Duration>,
     timer: Option<(RetransmitTimer, Instant)>,
-    /// Time of the last answer to an unacceptable segment or to a retransmitted SYN.
+    /// Time of the last reply to an unacceptable segment or to a retransmitted SYN.
     challenged_at: Option<Instant>,
 }
 

@@ -85,8 +85,8 @@ impl Handshake {
         config.user_timeout.map_or(due, |most| due.min(self.opened_at + most))
     }
 
-    /// Returns the time after which an early retransmission of the SYN-ACK is due; `None` if there is none. The answer
-    /// is expected within the RTT of an earlier connection, if one is known.
+    /// Returns the time after which an early retransmission of the SYN-ACK is due; `None` if there is none. If the RTT
+    /// of an earlier connection is known, the reply is expected within this RTT.
     fn early(&self, config: &Config) -> Option<Duration> {
         let unknown = config.tunables.syn_ack_early.filter(|_| self.passive)?;
         let known = self.known_rtt.map(|rtt| (rtt + rtt / 2).clamp(SYN_ACK_EARLY.0, SYN_ACK_EARLY.1));
@@ -99,8 +99,7 @@ impl Handshake {
         if let Some(early) = early.filter(|_| self.retries == 0) {
             return early;
         }
-        // The early retransmission does not double the timeout, and the timeout of one second starts when it
-        // leaves.
+        // The early retransmission does not double the timeout, but starts the timeout of one second.
         let linear = if answer { u32::from(early.is_some()) } else { SYN_LINEAR_TIMEOUTS };
         Duration::from_secs(1) * (1 << self.retries.saturating_sub(linear).min(7))
     }
@@ -119,18 +118,18 @@ impl Handshake {
         false
     }
 
-    /// Returns the handshake RTT when the answer arrives, or `None` if a SYN was retransmitted (Karn's rule).
-    /// After an early retransmission, the timestamp in the answer (`echo`) may still belong to the first
-    /// SYN-ACK.
+    /// Returns the handshake RTT when the reply arrives, or `None` if a SYN was retransmitted (Karn's rule).
+    /// After an early retransmission, the timestamp that the reply echoes (`echo`) may still be that of the
+    /// first SYN-ACK.
     fn rtt(&self, now: Instant, echo: Option<u32>, config: &Config) -> Option<Duration> {
         let only_one = self.transmissions == 1 && self.retries == 0;
         let of_first = only_one || self.is_answer_to_first(echo, config);
         of_first.then(|| now.saturating_since(self.opened_at))
     }
 
-    /// Returns the number of SYNs or SYN-ACKs that count as lost when the answer arrives. An early
-    /// retransmission counts, unless the timestamp in the answer (`echo`) shows that the first SYN-ACK
-    /// arrived.
+    /// Returns the number of SYNs or SYN-ACKs to consider lost when the reply arrives. An early
+    /// retransmission implies a loss, unless the timestamp that the reply echoes (`echo`) shows that the
+    /// first SYN-ACK arrived.
     fn lost(&self, echo: Option<u32>, config: &Config) -> u32 {
         self.retries - u32::from(self.is_answer_to_first(echo, config))
     }
@@ -346,8 +345,8 @@ impl Connection {
         let closed = self.sender.queue.is_closed();
         self.lifecycle.state = if closed { State::FinWait1 } else { State::Established };
         self.receiver.window.on_established(now);
-        // The window field of a SYN is never scaled. In SYN-RECEIVED, the segment is an ordinary one, and its
-        // window field is scaled.
+        // The window field of a SYN is never scaled. In SYN-RECEIVED, the segment has no SYN, and its window
+        // field is scaled.
         let shift = if segment.flags.has(Flags::SYN) { 0 } else { self.sender.peer.scale };
         let window = u64::from(segment.window) << shift;
         let echo = self.receiver.timestamps_of(segment).map(|timestamps| timestamps.echo);

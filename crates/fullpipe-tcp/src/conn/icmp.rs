@@ -17,8 +17,8 @@ use crate::wire::{IcmpError, SeqNum};
 
 impl Connection {
     /// Handles an ICMP error about a segment of this connection that begins at `quoted`. Returns whether the
-    /// connection accepts the error: `quoted` must be outstanding, and only a host on the path can know which
-    /// sequence numbers are (RFC 5927 section 4.1).
+    /// connection accepts the error: `quoted` must be outstanding, because only a host on the path can know
+    /// which sequence numbers are outstanding (RFC 5927 section 4.1).
     pub fn on_icmp(&mut self, now: Instant, error: IcmpError, quoted: SeqNum) -> bool {
         if !self.is_outstanding(quoted) {
             return false;

@@ -28,9 +28,9 @@ impl Connection {
     /// R1 to R3 are the rules of RFC 7323 section 5.3.
     #[inline(never)]
     pub(super) fn handle_any(&mut self, now: Instant, segment: &Segment) {
-        // RFC 5961 section 5 cannot check a segment without an ACK, so a blind attacker would only have to
-        // guess its sequence number. Linux drops such a segment in its first step, and RFC 9293 in its fifth.
-        // A closed port answers the segment with a reset.
+        // The check of RFC 5961 section 5 needs an ACK. If a segment without an ACK were accepted, a blind
+        // attacker would only have to guess its sequence number. Linux drops such a segment in its first
+        // step, and RFC 9293 in its fifth step. A closed port answers the segment with a reset.
         if !segment.flags.may_be_handled() && self.lifecycle.state != State::Closed {
             return;
         }
@@ -50,7 +50,7 @@ impl Connection {
         };
         let end = start + segment.seq_len();
         if self.is_stale(now, segment, start) {
-            // An ACK overtaken by newer segments is common and needs no answer (Linux since 6.14).
+            // An ACK overtaken by newer segments is common and needs no reply (Linux since 6.14).
             if end > start || start >= rcv_nxt {
                 self.receiver.refuse(now, segment, start, end, &self.sender.rtt);
             }

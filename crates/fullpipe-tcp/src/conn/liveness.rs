@@ -43,7 +43,7 @@ impl Connection {
     /// Returns `None` if the connection is not established, or has ended.
     ///
     /// The probe may also be sent after the connection has been lost, for example by another process. The
-    /// peer's answer then belongs to no connection, and the reply to the answer resets the peer.
+    /// peer's reply then belongs to no connection, so the local host answers it with a reset.
     pub fn probe(&self, now: Instant) -> Option<Segment> {
         if !self.lifecycle.state.carries_data() {
             return None;

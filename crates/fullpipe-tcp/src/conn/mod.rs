@@ -26,8 +26,9 @@
 //! 1. `handle_segment`, `write`, `read` or `close` when something happens,
 //! 2. `handle_timeout` when the time of `poll_timeout` is reached,
 //!
-//! and then `poll_transmit` until it returns `None`. It calls `poll_event` before that, so that the
-//! application can answer, and once more afterwards, because sending may make the socket writable.
+//! and then `poll_transmit` until it returns `None`. Before `poll_transmit`, the driver calls `poll_event`,
+//! so that the application can reply. After `poll_transmit`, it calls `poll_event` again, because sending may
+//! make the socket writable.
 //!
 //! The memory of a connection stays within these bounds, regardless of the peer's behaviour
 //! (`tests/limits.rs`):
@@ -168,7 +169,7 @@ impl Connection {
     }
 
     /// Returns whether the send buffer is full; only a partly filled skb then accepts more data. An
-    /// application learns this only from another write, which takes time.
+    /// application can detect a full buffer only by another write, which takes time.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.sender.queue.is_full(self.sender.snd_nxt())

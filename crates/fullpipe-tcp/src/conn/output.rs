@@ -106,8 +106,8 @@ impl Sender {
         if copies { self.transmit_copy(now, limit) } else { None }
     }
 
-    /// Returns whether a writer that waits for the unsent data to fall below its limit can continue. All data
-    /// that may leave now has been sent.
+    /// Returns whether a writer that waits for the unsent data to fall below its limit can continue. The
+    /// caller has sent all data that may leave now.
     #[inline]
     fn wakes_writer(&mut self, now: Instant) -> bool {
         let woken = self.queue.on_sent(self.snd_nxt());

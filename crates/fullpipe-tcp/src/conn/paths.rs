@@ -1,5 +1,5 @@
 //! Path memory: a connection starts with measurements of earlier connections to the same client, and adds its
-//! own for later ones.
+//! own measurements for later connections.
 //!
 //! ```text
 //!   before the SYN   ─► expect ─► time of the early retransmission of the SYN-ACK
@@ -35,15 +35,15 @@ pub(super) struct FirstFlight {
 
 impl Connection {
     /// Sets the time after which the SYN-ACK is retransmitted early from the RTT of an earlier connection to `client`,
-    /// if `memory` knows one. After the SYN has arrived, the call has no effect.
+    /// if `memory` has it. After the SYN has arrived, the call has no effect.
     pub fn expect(&mut self, now: Instant, memory: &dyn PathMemory, client: IpAddr) {
         if self.lifecycle.state == State::Listen {
             self.handshake.known_rtt = memory.rtt(now, client);
         }
     }
 
-    /// Restarts the sending half with what `memory` knows about the path to `client`, and deducts the octets
-    /// of the launch from the budgets.
+    /// Restarts the sending half with the values that `memory` has for the path to `client`, and deducts the
+    /// octets of the launch from the budgets.
     ///
     /// The owner of the connection calls this function once, at
     /// [`Event::Connected`](super::Event::Connected). After the first byte has been sent, the call has no
@@ -77,8 +77,8 @@ impl Connection {
 }
 
 impl Sender {
-    /// Restarts the sending half with what is `known` about the path. `grant` returns how many of the octets
-    /// beyond ten segments the first flight may contain.
+    /// Restarts the sending half with the `known` values of the path. `grant` returns how many octets above
+    /// ten segments the first flight may contain.
     fn recall(
         &mut self,
         now: Instant,

@@ -182,7 +182,7 @@ impl Receiver {
     }
 
     /// Stores the timestamp of a segment that starts at `start` as the next timestamp to echo. The timestamp
-    /// must not be older than the last one stored.
+    /// must not be older than the last stored timestamp.
     #[inline]
     pub(super) fn note_timestamp(&mut self, now: Instant, timestamps: Timestamps, start: u64) {
         // An unchanged timestamp, as in a delayed copy of a segment, does not prove that the peer's clock
@@ -225,8 +225,8 @@ impl Receiver {
 
     /// Returns true if the payload of a segment at `start` ends beyond the window while data waits to be
     /// read. Linux drops such a segment whole (`tcp_sequence`, since 6.17). If there is nothing to read,
-    /// Linux accepts the segment, so that a sender that overruns the window still makes progress. The FIN
-    /// does not count, because some peers send it beyond the window.
+    /// Linux accepts the segment, so that a sender that overruns the window still makes progress. The FIN is
+    /// not included, because some peers send it beyond the window.
     pub(super) fn overruns(&self, segment: &Segment, start: u64) -> bool {
         start + u64::from(segment.len) > self.window_end() && self.readable() > 0
     }

@@ -136,8 +136,8 @@ impl DeliveryRate {
         starts
     }
 
-    /// Marks samples application-limited until all data in flight has been delivered. The caller must call
-    /// this method if the application has nothing to send although the window has room.
+    /// Marks samples application-limited until all data in flight has been delivered. Call this method if the
+    /// application has nothing to send although the window has room.
     pub fn mark_app_limited(&mut self, inflight: u64) {
         self.app_limited_until = (self.delivered + inflight).max(1);
     }

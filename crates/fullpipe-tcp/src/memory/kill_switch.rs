@@ -4,7 +4,7 @@ use std::fmt;
 
 use fullpipe_units::{Duration, Instant};
 
-/// Number of octets sent per octet needed, beyond 1 / (1 - loss), above which the switch acts: 0.1.
+/// Excess of the octets sent per octet needed over 1 / (1 - loss), above which the switch acts: 0.1.
 const OVERHEAD: f64 = 0.1;
 /// Time for which the overhead must last.
 const LASTING: Duration = Duration::from_secs(30);
@@ -13,7 +13,7 @@ const TIMEOUTS: f64 = 2.0;
 /// Minimum number of octets needed in an observation: 1000 full segments. With less data, a single spurious
 /// retransmission of a short response would count.
 const LEAST_OCTETS: u64 = 1_448_000;
-/// Minimum number of connections in an observation whose timeouts are compared.
+/// Minimum number of connections in an observation for a comparison of their timeouts.
 const LEAST_CONNECTIONS: u64 = 100;
 
 /// Sums over all connections of a sender since its start.
@@ -26,17 +26,17 @@ pub struct SenderTotals {
     /// Octets sent after the first flights, which are included in `sent`. `later_lost` is the number of these
     /// octets that were lost, excluding what a client has received twice.
     pub later_sent: u64,
-    /// Lost octets out of `later_sent`.
+    /// Octets of `later_sent` that were lost.
     pub later_lost: u64,
     /// Connections that launched more than ten segments. `launched_timeouts` is the number of these
     /// connections with a retransmission timeout.
     pub launched: u64,
-    /// Connections out of `launched` with a retransmission timeout.
+    /// Connections of `launched` with a retransmission timeout.
     pub launched_timeouts: u64,
     /// Connections that launched ten segments. `plain_timeouts` is the number of these connections with a
     /// retransmission timeout.
     pub plain: u64,
-    /// Connections out of `plain` with a retransmission timeout.
+    /// Connections of `plain` with a retransmission timeout.
     pub plain_timeouts: u64,
 }
 
@@ -142,8 +142,8 @@ impl KillSwitch {
 
 fn overhead(totals: SenderTotals) -> Option<TripReason> {
     let SenderTotals { sent, needed, later_sent, later_lost, .. } = totals;
-    // The later data measures the loss of the path. Otherwise a launch that overflows queues would justify
-    // itself.
+    // The path's loss rate is measured on later data only; otherwise, losses caused by the launch itself
+    // would raise the bound.
     let loss = later_lost as f64 / later_sent.max(1) as f64;
     let bound = 1.0 / (1.0 - loss.min(0.5)) + OVERHEAD;
     let sent_per_needed = sent as f64 / needed.max(1) as f64;
@@ -157,7 +157,7 @@ fn timeouts(totals: SenderTotals) -> Option<TripReason> {
         return None;
     }
     let (share, usual) = (launched_timeouts as f64 / launched as f64, plain_timeouts as f64 / plain as f64);
-    // If none of the other connections had a timeout, one of them counts as having had one.
+    // If no other connection had a timeout, assume that one of them had a timeout.
     let usual = usual.max(1.0 / plain as f64);
     (share > TIMEOUTS * usual).then_some(TripReason::Timeouts { share, usual })
 }

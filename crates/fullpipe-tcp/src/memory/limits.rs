@@ -4,22 +4,22 @@ use fullpipe_units::{Bytes, Rate};
 
 use crate::tunables::{TunableError, within};
 
-/// Size of path memory, and limits on the octets that launches may send beyond ten segments.
+/// Size of path memory, and limits on the octets that launches may send above ten segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryLimits {
     /// Number of prefixes that path memory stores, and of clients whose budget it stores.
     pub prefixes: usize,
-    /// Octets beyond ten segments per round trip to one client, for all its connections together.
+    /// Octets above ten segments per round trip to one client, for all its connections together.
     pub client: Bytes,
-    /// Octets beyond ten segments per round trip to one prefix, for all its clients together.
+    /// Octets above ten segments per round trip to one prefix, for all its clients together.
     pub prefix: Bytes,
-    /// Share of the device's rate that launches beyond ten segments may use, in thousandths.
+    /// Share of the device's rate that launches above ten segments may use, in thousandths.
     pub device_permille: u32,
 }
 
 impl MemoryLimits {
-    /// Default limits. These budgets are also the largest permitted ones, because a larger budget would take
-    /// capacity from others on the same path.
+    /// Default limits. These budgets are also the largest permitted budgets, because a larger budget would
+    /// take capacity from others on the same path.
     pub const DEFAULT: Self = Self {
         prefixes: 65_536,
         client: Bytes::from_kib(64),
@@ -27,7 +27,7 @@ impl MemoryLimits {
         device_permille: 50,
     };
 
-    /// Returns the rate that launches beyond ten segments may use on a device with this rate.
+    /// Returns the rate that launches above ten segments may use on a device with this rate.
     pub(super) fn device_rate(self, rate: Rate) -> Rate {
         rate.mul_div(self.device_permille.into(), 1_000).max(Rate::from_bps(1))
     }

@@ -1,22 +1,22 @@
-//! Path memory: what earlier connections have measured on the paths to their clients, and the size of the first flight
-//! that follows from it.
+//! Path memory: measurements of earlier connections on the paths to their clients, and the size of the first flight
+//! that follows from these measurements.
 //!
 //! ```text
 //!   end of a connection ─► record ─► prefix: RTT, rate, window, loss, launch level (governor)
-//!   new connection ─► recall ─► launch window, loss ─► grant ─► octets beyond ten segments (budgets)
+//!   new connection ─► recall ─► launch window, loss ─► grant ─► octets above ten segments (budgets)
 //! ```
 //!
 //! Clients in one /24 (IPv4) or /48 (IPv6) share an entry, because they usually share the bottleneck. The table has a
-//! fixed size, and a keyed hash selects the place of an entry, so that a client cannot choose which entries it
+//! fixed size, and a keyed hash selects the position of an entry, so that a client cannot choose which entries it
 //! displaces. The driver passes the time and the key; this module does no I/O.
 //!
 //! Three rules keep larger first flights safe. They apply to all connections together:
 //!
 //! | rule | effect |
 //! |---|---|
-//! | governor | a prefix on which first flights lose more than later ones launches with fewer segments |
-//! | budgets | octets beyond ten segments are limited per client, per prefix and for the device |
-//! | kill switch ([`KillSwitch`]) | no launch beyond ten segments while much more is sent than needed |
+//! | governor | a prefix on which first flights lose more than later data launches with fewer segments |
+//! | budgets | octets above ten segments are limited per client, per prefix and for the device |
+//! | kill switch ([`KillSwitch`]) | no launch above ten segments while much more is sent than needed |
 
 use core::fmt;
 use std::net::IpAddr;
@@ -39,20 +39,21 @@ const TAG_STREAM: u64 = 0x7461_6773;
 
 /// Launch windows of the governor in segments, from the smallest one. The last one is the default of surge.
 const LEVELS: [u32; 4] = [10, 20, 32, Launch::DEFAULT.window];
-/// Threshold for the loss of a first flight minus the later loss, above which the launch counts as too large: 2 %.
+/// Threshold for the loss of a first flight minus the later loss, above which the launch is considered too large:
+/// 2 %.
 const EXCESS: f64 = 0.02;
 /// Weight of the latest launch in the mean excess. For a step down, one launch must lose 16 % more than later data, or
-/// several launches must lose less than that in excess. With random loss of 3 %, the mean over launches of 44 segments
+/// several launches must each lose a smaller excess. With random loss of 3 %, the mean over launches of 44 segments
 /// exceeds 2 % once in a thousand launches.
 const EXCESS_WEIGHT: f64 = 0.125;
 /// Number of clean launches after which the governor takes a step up.
 const CLEAN_LAUNCHES: u32 = 10;
 /// Time for which a prefix launches with ten segments after a warning. A warning is a congestive loss in a first flight
-/// that knew the capacity of the path, or after which the capacity is not known.
+/// that used a remembered capacity, or after which the capacity is still not known.
 const FLAGGED: Duration = Duration::from_secs(600);
 
-/// Number of lost segments in a first flight from which a congestive loss is a warning. An ECN mark without a loss is
-/// also a warning.
+/// Minimum number of lost segments in a first flight for a congestive loss to be a warning. An ECN mark without a
+/// loss is also a warning.
 const LEAST_WARNING: u64 = 3;
 
 /// Time for which path memory keeps RTT and loss. The next constant is the time for capacity; RFC 9959 requires that
@@ -81,13 +82,13 @@ pub trait PathMemory: fmt::Debug + Send {
     /// forged SYN can cause it.
     fn rtt(&self, now: Instant, client: IpAddr) -> Option<Duration>;
 
-    /// Returns what is known about the path to `client`.
+    /// Returns the known values of the path to `client`.
     fn recall(&mut self, now: Instant, client: IpAddr) -> Recollection;
 
     /// Records the measurements of a connection to `client`; called when the connection ends.
     fn record(&mut self, now: Instant, client: IpAddr, visit: &Visit);
 
-    /// Returns how many of the `wanted` octets beyond ten segments a new connection to `client` with this RTT may
+    /// Returns how many of the `wanted` octets above ten segments a new connection to `client` with this RTT may
     /// launch.
     fn grant(&mut self, now: Instant, client: IpAddr, wanted: Bytes, rtt: Option<Duration>) -> Bytes;
 
@@ -182,8 +183,8 @@ pub struct Visit {
 
 impl Visit {
     /// Returns whether congestion in the first flight is a warning: it occurred although the capacity of the path was
-    /// known, or there is no measurement of the bottleneck with which the next launch could do better. One or two lost
-    /// segments are not a warning, because in a short queue random loss looks like congestion.
+    /// known, or no measurement of the bottleneck is available for a better launch. One or two lost segments are not a
+    /// warning, because in a short queue random loss looks like congestion.
     fn is_warning(&self) -> bool {
         let many = self.launch_lost == 0 || self.launch_lost >= LEAST_WARNING;
         self.congested
@@ -301,7 +302,7 @@ impl Entry {
             self.flagged_until = now + FLAGGED;
         }
         if visit.launched <= INITIAL_SEGMENTS && self.level > 0 {
-            // This first flight was no larger than the ten segments of any connection.
+            // This first flight was no larger than the usual initial window of ten segments.
             return;
         }
         let later = if visit.later >= LEAST_SAMPLE {
@@ -327,7 +328,8 @@ fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-/// Memory of a bounded number of prefixes and clients, in which new entries replace the least recently used ones.
+/// Memory of a bounded number of prefixes and clients, in which new entries replace the least recently used
+/// entries.
 #[derive(Debug)]
 pub struct Memory {
     key: u64,

@@ -1,4 +1,4 @@
-//! Table of bounded size, in which new entries replace the least recently used ones.
+//! Table of bounded size, in which new entries replace the least recently used entries.
 
 use fullpipe_units::Instant;
 
@@ -25,8 +25,8 @@ impl<T> Table<T> {
         Self { sets: (0..entries.div_ceil(WAYS).max(1)).map(|_| Vec::new()).collect() }
     }
 
-    /// Returns the value with this tag in the set that `hash` selects. If there is none, creates one, which replaces
-    /// the least recently used value if the set is full.
+    /// Returns the value with this tag in the set that `hash` selects. If there is no such value, creates it; in a
+    /// full set, it replaces the least recently used value.
     pub(super) fn entry(
         &mut self,
         now: Instant,

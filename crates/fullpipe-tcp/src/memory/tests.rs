@@ -163,7 +163,7 @@ fn capacity_is_that_of_the_bottleneck() {
     assert_eq!(rate(605, 80, true, true), None);
 }
 
-/// If 10 000 connections launch at once, a client gets at most 64 KiB beyond ten segments, a prefix 256 KiB, and all of
+/// If 10 000 connections launch at once, a client gets at most 64 KiB above ten segments, a prefix 256 KiB, and all of
 /// them together 5 % of the device's rate.
 #[test]
 fn budgets_hold_with_ten_thousand_connections() {

@@ -63,8 +63,8 @@ pub(crate) struct LossRecovery {
     /// Loss detection for connections without SACK; replaces RACK.
     pub(crate) newreno: NewReno,
     pub(crate) rto: Rto,
-    /// Time at which the retransmission timeout starts to run: the last progress, or the first transmission
-    /// after a pause.
+    /// Start of the retransmission timeout: the time of the last progress, or of the first transmission after
+    /// a pause.
     pub(crate) rto_base: Instant,
     pub(crate) probe: TailProbe,
     pub(crate) prr: Prr,
@@ -114,8 +114,8 @@ impl LossRecovery {
         self.rack.suspects(&mut self.board)
     }
 
-    /// Marks losses with RACK. The caller must call it only if [`suspects`](Self::suspects) has returned
-    /// true. Returns the losses and the time of the next check.
+    /// Marks losses with RACK. Call this function only after [`suspects`](Self::suspects) has returned true.
+    /// Returns the losses and the time of the next check.
     pub(crate) fn detect<'b>(
         &mut self,
         now: Instant,

@@ -15,7 +15,7 @@
 use super::rack::DUP_THRESH;
 use super::scoreboard::{RecordNo, RecordState, Scoreboard, SentRecord};
 
-/// Upper limit to which reordering can raise `dup_thresh` (Linux: `tcp_max_reordering`).
+/// Maximum value to which reordering can raise `dup_thresh` (Linux: `tcp_max_reordering`).
 const MAX_REORDERING: u64 = 300;
 
 /// State of loss detection from duplicate ACKs (RFC 6582).
@@ -78,8 +78,8 @@ impl NewReno {
     }
 
     /// Marks the oldest record lost after enough duplicate ACKs, or if a partial ACK in recovery `uncovered`
-    /// it (RFC 6582 section 3.2, step 3). Only a retransmission timeout marks a record lost that has already
-    /// been retransmitted.
+    /// it (RFC 6582 section 3.2, step 3). A record that has already been retransmitted is marked lost only by
+    /// a retransmission timeout.
     pub(super) fn detect(
         &self,
         board: &mut Scoreboard,

@@ -1,10 +1,10 @@
-//! Probes: segments that the peer must answer, and the number of unanswered ones.
+//! Probes: segments that the peer must answer, and the number of unanswered probes.
 //!
 //! | kind | condition | segment |
 //! |---|---|---|
-//! | tail loss probe (RFC 8985 section 7) | no delivery for two round trips | new data, FIN, or newest one |
+//! | tail loss probe (RFC 8985 section 7) | no delivery for two round trips | new data, FIN, or the newest segment |
 //! | window probe (RFC 9293 section 3.8.6.1) | window closed for an RTO | acknowledged octet, or new data |
-//! | keep-alive (RFC 9293 section 3.8.4) | nothing outstanding or heard | acknowledged octet |
+//! | keep-alive (RFC 9293 section 3.8.4) | nothing outstanding, nothing received | acknowledged octet |
 //!
 //! There are no path MTU probes, because the engine lowers the path MTU but never searches upwards
 //! (`conn/sender/mtu.rs`).
@@ -134,7 +134,7 @@ impl TailProbe {
     /// whether it carried a D-SACK.
     ///
     /// The first ACK of the probed segment does not show whether the original or the probe arrived. If a
-    /// later ACK carries a D-SACK, nothing was lost. If an ACK of further data carries none, the probe
+    /// later ACK carries a D-SACK, nothing was lost. If an ACK of further data carries no D-SACK, the probe
     /// repaired a loss (RFC 8985 section 7.4.2).
     pub fn on_ack(&mut self, snd_una: u64, news: bool, duplicate_reported: bool) -> Option<ProbeEnd> {
         let Outstanding { high_seq, is_retransmission } = self.outstanding?;

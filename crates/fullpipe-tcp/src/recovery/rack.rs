@@ -1,9 +1,9 @@
 //! Time-based loss detection (RACK, RFC 8985).
 //!
-//! A record is lost if another record has been delivered that was sent later by more than the reordering
-//! window. Because only the order of transmission counts, and not the order of offsets, RACK detects lost
-//! retransmissions in the same way as lost first transmissions. Two FIFOs in order of departure allow RACK to
-//! check only a few records per ACK:
+//! RACK marks a record lost if a record sent later has been delivered, and `RACK.rtt` plus the reordering
+//! window has passed since the record was sent. RACK uses the order of transmission instead of the order of
+//! offsets, so it detects lost retransmissions in the same way as lost first transmissions. Two FIFOs in
+//! order of departure allow RACK to check only a few records per ACK:
 //!
 //! ```text
 //!   first sends:    the ring itself, from `fresh_cursor` on
@@ -110,8 +110,8 @@ impl Rack {
         let end = run.last.end();
         let rtt = now.saturating_since(run.last.sent_at);
         if run.last.transmissions > 1 {
-            // An ACK with such a short RTT answers the original transmission. Attributed to the
-            // retransmission, the RTT would be too small.
+            // If the RTT is below the minimum, the ACK was sent for the original transmission, so the RTT of
+            // the retransmission is not known.
             if min_rtt.is_some_and(|min| rtt < min) {
                 return false;
             }
@@ -253,9 +253,8 @@ impl Rack {
         look_again
     }
 
-    /// Marks the records that count as lost after a retransmission timeout: the oldest record, and every
-    /// record sent more than a round trip ago (RFC 8985 section 6.3). If the peer has `reneged`, marks all
-    /// records.
+    /// Marks records lost after a retransmission timeout: the oldest record, and every record sent more than
+    /// a round trip ago (RFC 8985 section 6.3). If the peer has `reneged`, marks all records.
     pub(super) fn mark_on_timeout(
         &mut self,
         now: Instant,
@@ -293,8 +292,8 @@ impl Rack {
     }
 }
 
-/// Returns whether the transmission at `sent_at` is the record's last and is still in the network. If not,
-/// the list entry is obsolete.
+/// Returns whether the transmission at `sent_at` is the record's last transmission and is still in the
+/// network. If not, the list entry is obsolete.
 fn speaks_for(record: &SentRecord, sent_at: Instant) -> bool {
     record.sent_at == sent_at && matches!(record.state, RecordState::InFlight | RecordState::Resent)
 }

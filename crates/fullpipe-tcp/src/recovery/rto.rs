@@ -26,7 +26,7 @@ pub struct Rto {
     repair_until: Option<u64>,
     /// Time of the last RTO expiry that may still prove spurious.
     suspect_since: Option<Instant>,
-    /// `snd_nxt` at the time when F-RTO began to test the path with new data.
+    /// `snd_nxt` when F-RTO began to test the path with new data.
     asked_at: Option<u64>,
 }
 
@@ -58,8 +58,8 @@ impl Rto {
 
     /// Handles an RTO expiry with data outstanding up to `snd_nxt`; `recovering` indicates whether fast
     /// recovery is in progress. Returns whether this is the first expiry for this data. After repeated
-    /// expiries without progress, the first expiry may still prove spurious. F-RTO tests no expiry that
-    /// follows progress in a recovery or occurs during fast recovery.
+    /// expiries without progress, the first expiry may still prove spurious. F-RTO does not test an expiry
+    /// that follows progress in a recovery or occurs during fast recovery.
     pub fn on_expiry(&mut self, now: Instant, snd_una: u64, snd_nxt: u64, recovering: bool) -> bool {
         let first = self.backoff == 0 && self.repair_until.is_none_or(|until| snd_una >= until);
         let again = self.backoff > 0 && self.suspect_since.is_some();

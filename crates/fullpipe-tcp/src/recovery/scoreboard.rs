@@ -93,7 +93,7 @@ pub struct Scoreboard {
     sacked_segments: u64,
     /// Number of octets in the network, either in flight or retransmitted.
     inflight: u64,
-    /// Number of octets of `inflight` that are presumed delivered, because duplicate ACKs do not identify the
+    /// Number of octets in `inflight` that are presumed delivered, because duplicate ACKs do not identify the
     /// delivered segments (`newreno.rs`).
     presumed: u64,
     lost_pending: u64,
@@ -304,8 +304,8 @@ impl Scoreboard {
             self.lost_queue.pop();
             if let Some(record) = self.get_mut(number) {
                 let len = u64::from(record.len);
-                // The last transmission of the record counts as in the network again, whether it was the
-                // first transmission or a retransmission.
+                // The record's last transmission is in flight again, whether it was the first transmission or
+                // a retransmission.
                 record.state =
                     if record.transmissions > 1 { RecordState::Resent } else { RecordState::InFlight };
                 let resent = record.resent();
@@ -317,13 +317,13 @@ impl Scoreboard {
         }
     }
 
-    /// Returns whether the peer has reneged. Then the oldest record is SACKed, because a peer that still held
-    /// its data would have acknowledged it cumulatively.
+    /// Returns whether the peer has reneged, which shows in a SACKed oldest record: a peer that still held
+    /// the data of this record would have acknowledged it cumulatively.
     pub fn is_reneged(&self) -> bool {
         self.oldest().is_some_and(|record| record.state == RecordState::Sacked)
     }
 
-    /// Discards all SACK information. SACKed records count as in the network again (RFC 2018 section 8).
+    /// Discards all SACK information. SACKed records are in flight again (RFC 2018 section 8).
     pub fn forget_sacks(&mut self) {
         let Self { records, inflight, resent_in_network, .. } = self;
         for record in records.iter_mut().filter(|record| record.state == RecordState::Sacked) {
@@ -590,7 +590,7 @@ mod tests {
         assert_eq!((board.inflight(), board.resent_in_network(), again.inflight()), (0, 0, 0));
     }
 
-    /// A SACK block that repeats known ranges visits no record, because only new information may cost time.
+    /// A SACK block that repeats known ranges visits no record, so that only new information costs time.
     #[test]
     fn a_repeated_block_visits_nothing() {
         let mut board = board(10);

@@ -4,7 +4,8 @@
 //! progress and echoes a timestamp older than the first retransmission also shows that nothing was lost,
 //! because the original arrived. In both cases, the sender undoes the window reduction.
 
-/// Number of retransmissions in the current episode that have not been reported as duplicates.
+/// State of undo detection: counts the retransmissions of the current episode that have not been reported as
+/// duplicates.
 #[derive(Clone, Debug, Default)]
 pub struct Undo {
     /// `snd_una` at the start of the episode; duplicate reports below this offset belong to earlier episodes.
@@ -14,7 +15,7 @@ pub struct Undo {
     /// Timestamp of the first retransmission in the episode.
     first_sent: Option<u32>,
     /// Number of segments retransmitted since the start of the connection. `reported_in_all` is the number of
-    /// those that the peer has reported as duplicates.
+    /// these segments that the peer has reported as duplicates.
     sent_in_all: u64,
     reported_in_all: u64,
 }

@@ -3,9 +3,9 @@
 //! The receiver sends an ACK at least for every second full segment. It sends the ACK at once if the
 //! application reads or the window can move, and for anything out of order. Otherwise it delays the ACK in
 //! proportion to the spacing of arrivals. A new connection first acknowledges every segment ("quick ACKs"),
-//! because the sender's slow start depends on ACKs. While the application answers, its data carries the ACKs
-//! instead. Above a hole, the receiver delays ACKs after the third duplicate by up to a millisecond, because
-//! the sender needs new information but not every repetition.
+//! because the sender's slow start depends on ACKs. While the application replies to arriving data, its
+//! replies carry the ACKs instead. Above a hole, the receiver delays ACKs after the third duplicate by up to
+//! a millisecond, because the sender needs new information but not every repetition.
 
 use fullpipe_units::{Duration, Instant};
 
@@ -24,7 +24,7 @@ const MAX_COMPRESSED: u32 = 44;
 /// Longest delay of a compressed ACK, and its limit as a fraction of the RTT.
 const COMPRESSION_DELAY: Duration = Duration::from_millis(1);
 const COMPRESSION_RTT_FRACTION: u64 = 20;
-/// Delay with which the timer of a compressed ACK fires, because the kernel may combine it with other timers
+/// Additional delay of a compressed ACK, because the kernel may combine its timer with other timers
 /// (`tcp_comp_sack_slack_ns`).
 const COMPRESSION_SLACK: Duration = Duration::from_micros(100);
 
@@ -41,7 +41,7 @@ pub(crate) struct AckPolicy {
     /// Whether data or a FIN has arrived since the last ACK (Linux: `ICSK_ACK_SCHED`).
     scheduled: bool,
     pushed: Pushed,
-    /// Whether the application answers arriving data, so that its answers carry the ACKs (Linux: pingpong
+    /// Whether the application replies to arriving data, so that its replies carry the ACKs (Linux: pingpong
     /// mode).
     interactive: bool,
     dup_acks: u32,
@@ -137,7 +137,8 @@ impl AckPolicy {
         if received.urgent {
             self.now = true;
         } else if self.quick_left > 0 && !self.interactive {
-            // Quick ACKs come before the compression of duplicates (Linux: `__tcp_ack_snd_check`).
+            // Quick ACKs take precedence over the compression of duplicate ACKs (Linux:
+            // `__tcp_ack_snd_check`).
             self.now = true;
         } else if received.disorder {
             self.on_disorder(now, received);
@@ -155,7 +156,7 @@ impl AckPolicy {
     }
 
     /// Adapts the delay to the spacing of arrivals, so that an ACK waits about as long as the next segment
-    /// takes.
+    /// takes to arrive.
     #[inline(always)]
     fn adapt(&mut self, now: Instant, received: Received, rto: impl FnOnce() -> Duration) {
         match self.last_arrival.replace(now) {
@@ -209,8 +210,8 @@ impl AckPolicy {
     }
 
     /// Returns true if the data to acknowledge looks like all that the peer has written, so that a read of
-    /// all this data causes an ACK at once (Linux: `tcp_cleanup_rbuf`). An application that answers gets the
-    /// time to do so.
+    /// all this data causes an ACK at once (Linux: `tcp_cleanup_rbuf`). An application in interactive mode
+    /// gets time to reply.
     pub(crate) fn is_pushed(&self) -> bool {
         match self.pushed {
             Pushed::No => false,
@@ -219,7 +220,7 @@ impl AckPolicy {
         }
     }
 
-    /// Records that data was sent at `now`. Data that leaves within the ACK delay counts as an answer.
+    /// Records that data was sent at `now`. Data that leaves within the ACK delay is considered a reply.
     #[inline(always)]
     pub(crate) fn on_data_sent(&mut self, now: Instant) {
         if self.last_arrival.is_some_and(|last| now.saturating_since(last) < self.ato) {
@@ -237,9 +238,9 @@ impl AckPolicy {
         if self.delayed_until <= now {
             self.now = true;
             if self.compressed == 0 {
-                // During the delay, neither a second segment arrived nor an answer left. If only the answer
-                // was late, the next delay is the usual one; otherwise it is longer (Linux:
-                // `tcp_delack_timer_handler`).
+                // During the delay, neither a second segment arrived nor a reply left. In interactive mode,
+                // only the application's reply was late, so the ACK delay returns to its minimum; otherwise
+                // it doubles (Linux: `tcp_delack_timer_handler`).
                 self.ato = if self.interactive { ATO_MIN } else { (self.ato * 2).min(DELACK_MAX) };
                 self.interactive = false;
             }
@@ -328,8 +329,8 @@ mod tests {
         assert_eq!(delays[16..20], [40, 80, 100, 100]);
     }
 
-    /// ACK-8: while the application answers, its data carries the ACKs, so no quick ACKs are sent. A late
-    /// answer ends this state.
+    /// ACK-8: while the application replies, its replies carry the ACKs, so no quick ACKs are sent. A late
+    /// reply ends this state.
     #[test]
     fn an_application_that_answers_needs_no_quick_acks() {
         let mut policy = AckPolicy::default();
@@ -367,8 +368,8 @@ mod tests {
     }
 
     /// ACK-6: a short segment, or a full one with PSH, ends a write of the peer. When the application has
-    /// read all data, the ACK leaves. If the application answers, this ACK waits, unless a second short
-    /// segment has arrived.
+    /// read all data, the ACK leaves. In interactive mode, this ACK waits, unless a second short segment has
+    /// arrived.
     #[test]
     fn a_read_of_a_whole_write_is_acknowledged() {
         let full = segment(1448);
@@ -397,7 +398,7 @@ mod tests {
         }
     }
 
-    /// A late answer does not lengthen the next ACK delay; only a missing second segment does.
+    /// A late reply does not lengthen the next ACK delay; only a missing second segment does.
     #[test]
     fn a_late_answer_does_not_lengthen_the_delay() {
         for interactive in [true, false] {

@@ -57,9 +57,9 @@ impl RcvMss {
         self.mss
     }
 
-    /// Adjusts the estimate to an arriving segment with payload. A segment with more than `most` bytes counts
-    /// as a segment of `most` bytes, because it consists of several segments that were merged on arrival.
-    /// `timestamps` indicates whether both ends agreed on timestamps.
+    /// Adjusts the estimate to an arriving segment with payload. A segment with more than `most` bytes is
+    /// treated as a segment of `most` bytes, because it consists of several segments that were merged on
+    /// arrival. `timestamps` indicates whether both ends agreed on timestamps.
     #[inline(always)]
     pub(crate) fn measure(&mut self, segment: &Segment, most: u64, timestamps: bool) -> EndOfWrite {
         let last = std::mem::take(&mut self.last);
@@ -76,7 +76,7 @@ impl RcvMss {
         let with_options = len + u64::from(segment.header_len() - HEADERS);
         let ends_write = segment.flags.has(Flags::PSH) || segment.flags.has(Flags::FIN);
         if with_options >= DEFAULT_MSS || (with_options >= MIN_MSS && !ends_write) {
-            // SACK blocks reduce the payload of a full segment, so they count as payload.
+            // SACK blocks reduce the payload of a full segment, so their length is included.
             self.last = with_options - if timestamps { TIMESTAMPS } else { 0 };
             if self.last == last {
                 self.mss = last;

@@ -16,13 +16,13 @@ pub(crate) struct Arrival {
     pub(crate) filled_last_hole: bool,
     /// Whether the arrival lies above a hole.
     pub(crate) out_of_order: bool,
-    /// Whether the arrival changed a range other than the two most recently changed ones. One ACK can report
-    /// three changed ranges.
+    /// Whether the arrival changed a range other than the two most recently changed ranges. One ACK can
+    /// report three changed ranges.
     pub(crate) crowded: bool,
 }
 
 impl Arrival {
-    /// Effect of an arrival of which nothing was accepted.
+    /// Effect of an arrival that was not accepted.
     const NOTHING: Self =
         Self { new: 0, advanced: false, filled_last_hole: false, out_of_order: false, crowded: false };
 }
@@ -41,9 +41,10 @@ pub(crate) struct Reassembly {
 }
 
 impl Reassembly {
-    /// Creates a reassembly of up to `most` out-of-order ranges. A range beyond that number is neither
-    /// accepted nor reported, so that the sender retransmits it. The limit bounds the memory that a peer can
-    /// make this side use by sending every second octet. Segments of ordinary size stay below the limit.
+    /// Creates the reassembly state for up to `most` out-of-order ranges. A range above this number is
+    /// neither accepted nor reported, so that the sender retransmits it. The limit bounds the memory that a
+    /// peer can make this side use by sending every second octet. Segments of ordinary size stay below the
+    /// limit.
     pub(crate) fn new(most: usize) -> Self {
         Self { rcv_nxt: 0, most, held: RangeSet::default(), recent: Vec::new(), duplicate: None }
     }
@@ -153,7 +154,7 @@ impl Reassembly {
         self.duplicate.is_some() || !self.recent.is_empty()
     }
 
-    /// Returns the duplicate range to report. From then on, the range counts as reported.
+    /// Returns the duplicate range to report, and forgets it.
     pub(crate) fn take_duplicate(&mut self) -> Option<(u64, u64)> {
         self.duplicate.take()
     }

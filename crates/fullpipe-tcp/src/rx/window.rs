@@ -151,8 +151,8 @@ impl ReceiveWindow {
         field
     }
 
-    /// Returns true if the window has opened enough for an ACK, because at most half of the largest window remains and
-    /// the new window would be at least twice as large (Linux: `tcp_cleanup_rbuf`).
+    /// Returns true if the window has opened enough for an ACK: at most half of the largest window remains, and the
+    /// new window would be at least twice as large (Linux: `tcp_cleanup_rbuf`).
     pub(crate) fn would_open(&self, rcv_nxt: u64, occupied: u64, mss: u64) -> bool {
         let remaining = self.remaining(rcv_nxt);
         // This function runs after each read, and most of the advertised window is usually unused.
@@ -272,7 +272,7 @@ impl ReceiveWindow {
     }
 
     /// Takes an RTT sample at the receiver from an echoed timestamp. A smaller sample replaces the estimate, because
-    /// only a larger sample can include a pause of the sender. Since Linux 6.16, a larger sample does not count while
+    /// only a larger sample can include a pause of the sender. Since Linux 6.16, a larger sample is ignored while
     /// data is `unread`, because it may include a pause of this side's application.
     pub(crate) fn on_echo(&mut self, echo: u32, clock: u32, unread: u64) {
         self.drs.last_echo = echo;
@@ -361,7 +361,7 @@ impl ReceiveWindow {
         }
     }
 
-    /// Recomputes the window of an empty buffer after a change of the buffer or the window rule.
+    /// Recomputes the window of an empty buffer after the buffer or the window rule has changed.
     fn recount(&mut self) {
         self.full = self.rule.window(Bytes::new(self.rcvbuf)).get();
         self.free_with = (0, self.full);

@@ -7,8 +7,8 @@
 //!       ──Refused─► reset, as from a closed port
 //! ```
 //!
-//! A service can check whether its server is up before a client receives a SYN-ACK. The admission
-//! does not affect existing connections, including half-open ones.
+//! A service can check whether its server is up before a client receives a SYN-ACK. The admission does not
+//! affect existing connections, including half-open connections.
 
 use std::net::SocketAddr;
 

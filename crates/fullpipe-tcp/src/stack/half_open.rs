@@ -81,7 +81,7 @@ impl Stack {
     pub(super) fn fold(&mut self, slot: u32) {
         let place = &mut self.slots[slot as usize].1;
         let Some(entry) = place.entry_mut() else { return };
-        // An event that is held back could not be restored, so such a connection is not folded.
+        // A connection with held-back events is not folded, because the events could not be restored.
         if entry.owner != Owner::HalfOpen || !entry.kept.is_empty() {
             return;
         }

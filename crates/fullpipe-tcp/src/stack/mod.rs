@@ -23,7 +23,7 @@
 //! | connections in any state but TIME-WAIT; those in TIME-WAIT | [`StackConfig::max_connections`], each |
 //! | half-open connections of a listener; established ones not yet accepted | its backlog, each |
 //! | SYNs that wait for the admission of a listener | its backlog |
-//! | queued answers that belong to no connection (resets, cookies) | [`MOST_REPLIES`] |
+//! | queued replies that belong to no connection (resets, cookies) | [`MOST_REPLIES`] |
 //! | ICMP messages about segments of no connection | [`MOST_UNCLAIMED`] |
 //! | received payload of a connection | the advertised window, which its receive buffer bounds |
 //! | written payload of a connection | its send buffer and 64 KiB |
@@ -183,7 +183,7 @@ pub struct Stack {
     slots: Vec<(u32, Place)>,
     free: Vec<u32>,
     by_tuple: BTreeMap<FourTuple, u32>,
-    /// Number of connections of which only the state in TIME-WAIT is left.
+    /// Number of connections that are reduced to their TIME-WAIT state.
     in_time_wait: usize,
     listeners: BTreeMap<SocketAddr, Listener>,
     timers: Timers,

@@ -42,7 +42,7 @@ impl Outgoing<'_> {
     }
 }
 
-/// Transmission of which some packets have not left yet.
+/// Partly sent transmission, some of whose packets have not left yet.
 #[derive(Clone, Debug)]
 pub(super) struct Cutting {
     id: ConnId,

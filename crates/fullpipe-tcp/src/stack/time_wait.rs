@@ -5,7 +5,7 @@
 //! ```
 //!
 //! On a server that closes first, each connection of the last minute is in this state. At 2000 short
-//! connections per second, these are 120 000.
+//! connections per second, 120 000 connections are in this state.
 
 use fullpipe_units::Instant;
 

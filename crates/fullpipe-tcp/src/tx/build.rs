@@ -63,8 +63,8 @@ pub(crate) struct ReleaseLimits {
     pub(crate) bursts: Bursts,
 }
 
-/// Inputs of a [`Release`] other than the congestion control decision; their values date from the time of
-/// that decision.
+/// Inputs of a [`Release`] other than the congestion control decision, with their values at the time of that
+/// decision.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Basis {
     srtt: Option<Duration>,

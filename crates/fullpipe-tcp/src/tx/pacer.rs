@@ -101,7 +101,8 @@ mod tests {
         assert_eq!(pacer.wait(now), Duration::from_micros(1500));
     }
 
-    /// A sender that wakes up late sends what it has missed, but at most the given time of it.
+    /// A sender that wakes up late sends the data that it has missed, but at most the amount for the given
+    /// time.
     #[test]
     fn a_late_sender_catches_up() {
         let most = Some(Duration::from_millis(4));

@@ -169,7 +169,7 @@ impl SendQueue {
     /// below half of its limit.
     fn has_room(&self, nxt: u64) -> bool {
         let fits = |memory: u64| memory + memory / 2 <= self.sndbuf;
-        // Every ACK calls this function, and the payload alone usually determines the result.
+        // This function runs for every ACK, and the payload alone usually determines the result.
         fits(self.written - self.una) && fits(self.memory(nxt)) && self.unsent(nxt) < self.lowat.div_ceil(2)
     }
 

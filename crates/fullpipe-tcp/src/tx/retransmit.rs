@@ -19,7 +19,7 @@ use crate::wire::Flags;
 /// Minimum time between a transmission and its copy. Within this time, a burst of losses in a full queue or on a radio
 /// link usually ends.
 const COPY_DELAY: Duration = Duration::from_millis(5);
-/// Time after a transmission until which a copy of the end of the data may be sent.
+/// Maximum time between a transmission at the end of the data and its copy.
 const LATEST_TAIL: Duration = Duration::from_millis(20);
 /// Maximum amount of copies, in percent of the octets sent.
 const COPY_PERCENT: u64 = 3;
@@ -74,7 +74,7 @@ impl Copies {
         self.waiting.push_back((number, now));
     }
 
-    /// Returns the record of which a copy may be sent now. If a copy is allowed only later, sets [`Self::due`].
+    /// Returns the record whose copy may be sent now. If a copy is allowed only later, sets [`Self::due`].
     pub(crate) fn next(&mut self, now: Instant, board: &Scoreboard, limits: CopyLimits) -> Option<RecordNo> {
         let CopyLimits { repair, cwnd_left, window_end, sent, srtt, mss, .. } = limits;
         self.due = None;

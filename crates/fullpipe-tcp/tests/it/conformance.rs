@@ -1,7 +1,7 @@
 //! Tests that compare `docs/evidence/conformance.md` with the tests and scripts that the page names.
 //!
-//! A row is `| labels | what | tests | status |`. Each label counts as one check, and a range (`A-29 to
-//! A-31`) counts as all labels in it.
+//! A row is `| labels | what | tests | status |`. Each label is one check, and a range (`A-29 to A-31`)
+//! stands for all labels in it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -311,7 +311,7 @@ fn data() -> Segment {
     }
 }
 
-/// For every reason to reject a packet, the smallest change that causes it is reported with that reason.
+/// For every rejection reason, the smallest change to a packet that causes it is reported with this reason.
 #[test]
 fn refusals_name_their_reason() {
     let good = written(&data(), FROM.into(), TO.into());

@@ -68,8 +68,8 @@ fn the_control_law_is_the_inverse_square_root() {
     assert_eq!(exact.control_law(Instant::ZERO), Instant::from_nanos(57_735_026), "floor of 1e8 / sqrt(3)");
 }
 
-/// A queue delay equal to the target counts as above the target; a delay one nanosecond shorter counts as
-/// below it. A single delay below the target restarts the interval.
+/// CoDel treats a queue delay equal to the target as above the target, and a delay one nanosecond shorter as
+/// below the target. A single delay below the target restarts the interval.
 #[test]
 fn a_wait_below_the_target_ends_it() {
     let below = CONFIG.target - Duration::from_nanos(1);
@@ -82,7 +82,7 @@ fn a_wait_below_the_target_ends_it() {
 }
 
 /// A dropping state that begins within 16 intervals of the previous one resumes approximately the previous
-/// drop frequency; a later one starts again at the lowest frequency.
+/// drop frequency; a later dropping state starts again at the lowest frequency.
 #[test]
 fn it_remembers_for_sixteen_intervals() {
     for (pause, remembers) in [(1_000, true), (5_000, false)] {

@@ -39,8 +39,8 @@ impl Rig {
 
 const CONFIG: FqCodelConfig = FqCodelConfig::RFC8290;
 
-/// RFC 8290 section 4.2: flows share the link equally by bytes, whatever their packet sizes. The flows of
-/// this test are hashed to different queues.
+/// RFC 8290 section 4.2: flows share the link equally by bytes, regardless of their packet sizes. The flows
+/// of this test are hashed to different queues.
 #[test]
 fn backlogged_flows_share_by_bytes() {
     let mut rig = Rig::new(CONFIG);

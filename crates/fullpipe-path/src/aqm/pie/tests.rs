@@ -58,7 +58,8 @@ fn growth_is_capped_when_it_is_large() {
 }
 
 /// RFC 8033 section 4.2: while the queue is empty, the drop probability decays by 2 % per update, in addition
-/// to the regular update step. The probability reaches zero and stays there, however many updates are due.
+/// to the regular update step. The probability reaches zero and stays there, regardless of the number of
+/// updates that are due.
 #[test]
 fn it_decays_to_rest() {
     let mut pie = Pie { drop_prob: part(0.5), ..fresh() };
@@ -75,8 +76,8 @@ fn it_decays_to_rest() {
     assert_eq!(stepped.next_update, pie.next_update);
 }
 
-/// RFC 8033 section 4.4: no packet is dropped in the first 150 ms after an idle period, whatever the queue
-/// length. The next idle period restores the burst allowance.
+/// RFC 8033 section 4.4: no packet is dropped in the first 150 ms after an idle period, regardless of the
+/// queue length. The next idle period restores the burst allowance.
 #[test]
 fn a_burst_is_let_pass() {
     let mut pie = fresh();
@@ -115,9 +116,9 @@ fn a_nearly_empty_queue_is_left_alone() {
     assert_eq!(decide(ready(0.21, ms(7)), 1 << 20), Decision::Drop);
 }
 
-/// RFC 8033 section 5.4: no packet is dropped before the accumulated probability reaches 0.85, and one is
-/// dropped at 8.5 at the latest. The gap between drops is 0.85 / p packets, plus a geometrically distributed
-/// number with parameter p.
+/// RFC 8033 section 5.4: no packet is dropped before the accumulated probability reaches 0.85, and a packet
+/// is dropped when it reaches 8.5 at the latest. The gap between drops is 0.85 / p packets, plus a
+/// geometrically distributed number with parameter p.
 #[test]
 fn drops_are_spread_out() {
     let p = 0.02;

@@ -36,7 +36,7 @@ fn the_average_is_exponential() {
     }
 }
 
-/// Floyd and Jacobson section 4: an idle period counts as if a number of small packets had arrived at an
+/// Floyd and Jacobson section 4: RED handles an idle period as if a number of small packets had arrived at an
 /// empty queue.
 #[test]
 fn the_average_decays_while_idle() {

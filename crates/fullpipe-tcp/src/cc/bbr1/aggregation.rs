@@ -79,7 +79,7 @@ impl Aggregation {
             expected = 0;
         }
         self.epoch_acked += sample.acked_segments;
-        // An excess larger than the congestion window does not describe the path.
+        // Limit the excess to the congestion window, because a larger excess is not a property of the path.
         let excess = self.epoch_acked.saturating_sub(expected).min(cwnd);
         let present = &mut self.excess[self.present];
         *present = excess.max(*present);

@@ -11,7 +11,7 @@ use fullpipe_units::Rate;
 const GROWTH_NUM: u64 = 5;
 const GROWTH_DEN: u64 = 4;
 
-/// Number of consecutive rounds without growth after which the pipe counts as full.
+/// Number of consecutive rounds without growth after which the pipe is considered full.
 const ROUNDS: u32 = 3;
 
 /// Detector of a full pipe: tracks bandwidth growth during Startup.
@@ -47,7 +47,7 @@ impl FullPipe {
         self.reached = self.rounds >= ROUNDS;
     }
 
-    /// Restarts the detection of bandwidth growth. A pipe that was found full continues to count as full.
+    /// Restarts the detection of bandwidth growth. A pipe that was found full is still considered full.
     pub(super) fn forget_growth(&mut self) {
         self.bw = Rate::ZERO;
         self.rounds = 0;

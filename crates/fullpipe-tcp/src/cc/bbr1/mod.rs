@@ -162,7 +162,7 @@ pub struct Bbr1 {
     conserving: bool,
     /// Whether recovery begins with packet conservation; always true in BBRv1 itself ([`startup`]).
     conserves: bool,
-    /// Whether packet conservation is still to come in the current recovery, or in the next one.
+    /// Whether packet conservation has yet to begin in the current recovery, or in the next recovery.
     conservation_due: bool,
 
     /// Whether the first pacing rate was computed from a measured RTT.
@@ -291,7 +291,7 @@ impl Bbr1 {
             self.conserving = false;
         }
         self.update_policer(cx, sample.newly_lost > 0, sample.app_limited);
-        // An application-limited sample may be too low, but never too high, so it counts only if it is not
+        // An application-limited sample may be too low, but never too high, so it is used only if it is not
         // below the estimate.
         let bw = rate_of(sample.delivered, interval);
         if !sample.app_limited || bw >= self.bw.get() {
@@ -534,13 +534,13 @@ impl CongestionControl for Bbr1 {
                 self.cwnd = (inflight + 1).max((inflight + more).min(self.cwnd));
                 self.repair = Repair::Loss;
                 self.full_pipe.forget_growth();
-                // A retransmission timeout ends the round and counts as loss.
+                // The policer detector treats a retransmission timeout as the end of a round with loss.
                 self.round_start = true;
                 self.update_policer(cx, true, false);
             }
             Signal::SpuriousRecovery | Signal::SpuriousTimeout => {
-                // The rounds without bandwidth growth did not measure the path, so the detection of growth
-                // restarts. The end of recovery restores the window itself.
+                // The recovery was spurious, so rounds without bandwidth growth do not show a full pipe.
+                // Growth detection restarts. The end of recovery restores the window itself.
                 self.full_pipe.forget_growth();
                 self.policer.reset(cx);
             }

@@ -56,7 +56,7 @@ impl Bbr1 {
         self.target_inflight(bw, Gain::of(num, den, 0))
     }
 
-    /// Sets the congestion window in segments and the pacing rate for the rest of this ACK.
+    /// Sets the congestion window in segments and the pacing rate until the next ACK.
     pub(in crate::cc) fn set_control(&mut self, window: u64, rate: Rate) {
         self.cwnd = window;
         self.pacing_rate = rate;

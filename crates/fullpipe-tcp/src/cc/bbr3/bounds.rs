@@ -112,7 +112,7 @@ impl Latest {
 }
 
 /// Implements `IsInflightTooHigh()`: returns whether more than 2 % of the bytes in flight were lost. Without
-/// SACK, the sender detects at most one loss per round trip, so any loss counts as too much.
+/// SACK, the sender detects at most one loss per round trip, so any loss is too much.
 pub(super) fn is_too_high(lost: u64, tx_in_flight: u64, has_sack: bool) -> bool {
     // The product saturates instead of overflowing; no real window is that large.
     lost.saturating_mul(100) > tx_in_flight.saturating_mul(LOSS_THRESH_PERCENT) || (lost > 0 && !has_sack)

@@ -54,7 +54,7 @@ pub(super) const MIN_PIPE_SEGMENTS: u64 = 4;
 pub(super) const EXTRA_ACKED_FILTER_LEN: u64 = 10;
 pub(super) const EXTRA_ACKED_STARTUP_LEN: u64 = 1;
 
-/// Number of rounds without bandwidth growth after which the pipe counts as full (draft section 5.3.1.2).
+/// Number of rounds without bandwidth growth after which the pipe is considered full (draft section 5.3.1.2).
 pub(super) const FULL_BW_ROUNDS: u32 = 3;
 
 /// Factor by which the delivery rate must rise to count as growth (draft-ietf-ccwg-bbr section 5.3.1.2).

@@ -365,7 +365,7 @@ impl Bbr3 {
             return true;
         }
         if cx.cwnd_limited && self.cwnd >= bound {
-            // In this case, the bound limits the flow, not the path.
+            // In this case, the bound limits the flow, and not the capacity of the path.
             self.full_pipe.reset(rs.delivery_rate);
             return false;
         }
@@ -566,9 +566,9 @@ impl CongestionControl for Bbr3 {
             }
             Signal::SpuriousRecovery | Signal::SpuriousTimeout => self.undo(cx),
             // An ECN mark is a congestion signal (draft section 3.7), but the draft does not specify the
-            // response. This implementation treats a round with a mark like a round with loss. A probe with a
-            // mark counts as a probe with too much loss, because an ECN echo does not give the number of
-            // marks.
+            // response. This implementation treats a round with a mark like a round with loss. It treats a
+            // probe with a mark like a probe with too much loss, because an ECN echo does not give the number
+            // of marks.
             Signal::EcnEcho => {
                 self.latest.note_loss(cx);
                 if self.probe.is_sample {

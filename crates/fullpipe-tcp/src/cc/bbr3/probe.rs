@@ -39,8 +39,8 @@ pub(super) struct Probe {
     /// `BBR.prev_probe_precautionary`: whether the previous probe stopped at the bound, because the probe
     /// before it had caused too much loss.
     pub(super) prev_precautionary: bool,
-    /// `BBR.rounds_since_probe_up`: number of rounds since the last probe, which starts at zero or one at
-    /// random.
+    /// `BBR.rounds_since_probe_up`: number of rounds since the last probe; the count starts at a random value
+    /// of zero or one.
     pub(super) rounds_since_up: u64,
     /// `BBR.bw_probe_wait`: time until the next probe, counted from `cycle_stamp`.
     pub(super) wait: Duration,

@@ -77,8 +77,8 @@ impl MaxBw {
         self.present.max(self.previous)
     }
 
-    /// Records a bandwidth sample. An application-limited sample may be too low, but never too high, so it
-    /// counts only if it is not below the maximum.
+    /// Records a bandwidth sample. An application-limited sample may be too low, but never too high, so it is
+    /// used only if it is not below the maximum.
     pub(super) fn update(&mut self, rs: &Sample) {
         if rs.delivery_rate >= self.get() || !rs.is_app_limited {
             self.present = self.present.max(rs.delivery_rate);

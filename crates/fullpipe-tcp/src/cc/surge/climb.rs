@@ -1,6 +1,6 @@
 //! Climb: triples the window every round trip until the ACKs show the rate of the bottleneck.
 //!
-//! For each byte received, a Linux client opens its receive window by two bytes more than the byte itself, so the
+//! For each byte received, a Linux client moves the right edge of its receive window by three bytes, so the
 //! connection could not use faster growth. Random loss does not slow down the growth. A congestive loss ends Climb.
 
 use fullpipe_units::{Duration, Rate};
@@ -20,8 +20,8 @@ const INFLIGHT_MULTIPLE: u64 = 3;
 /// download that consists of few flights. With 1/2, 640 kB take 2 % longer at RTTs of 100 ms and more.
 const SPREAD: (u64, u64) = (1, 3);
 
-/// Bound of the pacing rate as a multiple of the rate of the fastest train of ACKs so far. The ACKs of a flight arrive
-/// a round trip later, so the pacing rate exceeds the rate of the bottleneck for a round trip. At twice the rate, the
+/// Bound of the pacing rate as a multiple of the highest rate of an ACK train so far. The ACKs of a flight arrive a
+/// round trip later, so the pacing rate exceeds the rate of the bottleneck for a round trip. At twice the rate, the
 /// excess fills a queue of one BDP. With 3/2, a climb takes longer, and the mean of 45 cells without loss is 0.7 %
 /// slower. With 5/2, the sender sends 0.4 % more segments where the client's window does not limit it.
 const FASTEST_MULTIPLE: u64 = 2;

@@ -7,7 +7,7 @@
 //! | observation | judgement |
 //! |---|---|
 //! | ECN mark | congestion |
-//! | no SACK: one hole is repaired per round trip, and a larger flight has more of them | congestion |
+//! | no SACK: one hole is repaired per round trip, and a larger flight has more holes | congestion |
 //! | queueing delay above an eighth of the minimum RTT | congestion |
 //! | at least [`MANY_SEGMENTS`] and an eighth of the segments of a round trip lost | congestion |
 //! | anything else | random |

@@ -48,7 +48,7 @@ mod train;
 /// a quarter of the RTT, and a queue that overflows holds at least an eighth of a BDP in practice.
 const QUEUE_SHARE: u64 = 8;
 
-/// Queueing delay that counts as measurement noise at any RTT.
+/// Queueing delay that is considered measurement noise at any RTT.
 const LEAST_QUEUE: Duration = Duration::from_millis(1);
 
 /// State of the start of a connection, or the cruise that follows it.
@@ -61,7 +61,7 @@ enum State {
     Cruise,
 }
 
-/// Measurements of one ACK for the states of the start.
+/// Measurements of one ACK, for the states before Cruise.
 #[derive(Debug)]
 struct Observation<'a> {
     cx: &'a Context,
@@ -94,7 +94,7 @@ pub struct Surge {
     collapse: Collapse,
     repair: RepairPolicy,
     /// Half of the rate that an earlier connection reached on this path, or zero. As with a resumed window (RFC 9959
-    /// section 3.3), only half of an earlier measurement counts before ACKs confirm it.
+    /// section 3.3), only half of an earlier measurement is used before ACKs confirm it.
     remembered: Rate,
     /// Rate of the bottleneck that an earlier connection measured; `Rate::MAX` if the rate is not known or has been
     /// disproved.
@@ -103,7 +103,7 @@ pub struct Surge {
     first_flight: u64,
     /// Whether a part of the first flight has been lost since the last judgement.
     first_flight_lost: bool,
-    /// Whether the first flight met congestion.
+    /// Whether the first flight encountered congestion.
     launch_congested: bool,
     /// Rate of the train that ended Climb.
     bottleneck: Option<Rate>,
@@ -164,7 +164,7 @@ impl Surge {
             State::Cruise => None,
         };
         if matches!(next, Some(State::Settle(_) | State::Cruise)) {
-            // Climb and Retreat end with the rate of a train.
+            // The train that ends Climb or Retreat shows the rate of the bottleneck.
             self.bottleneck = self.bottleneck.or(train.map(|train| train.rate));
         }
         match next {
@@ -212,7 +212,7 @@ impl CongestionControl for Surge {
             self.launch_congested |= congestion && of_launch;
             self.first_flight_lost = false;
             if congestion {
-                // RFC 9959 section 3.4: the remembered values do not hold.
+                // RFC 9959 section 3.4: the remembered values are not valid.
                 (self.remembered, self.known_bottleneck) = (Rate::ZERO, Rate::MAX);
             }
             self.path.set_conserves(congestion);

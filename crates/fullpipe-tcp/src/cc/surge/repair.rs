@@ -61,8 +61,7 @@ impl RepairPolicy {
         if self.congested {
             return Repair::NONE;
         }
-        // Copies of the end of the data have no measurable benefit, and use up the budget of the second
-        // copies.
+        // Tail copies have no measurable benefit, and would use up the budget of the second copies.
         Repair { second_copy: measured.max(self.known) >= SECOND_COPY_LOSS, tail_copies: 0 }
     }
 }

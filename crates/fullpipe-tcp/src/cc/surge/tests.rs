@@ -107,7 +107,7 @@ fn a_remembered_bottleneck_is_not_exceeded() {
 }
 
 /// Returns two shares on a lossy path: the share of the ACKs during which the controller conserves packets, and the
-/// bandwidth estimate as a share of the rate of the link.
+/// bandwidth estimate as a share of the link rate.
 fn on_a_lossy_path<C: CongestionControl>(mut run: Run<C>, conserves: impl Fn(&C) -> bool) -> (f64, f64) {
     run.loss_ppm = 20_000;
     let (mut conserved, mut acks) = (0.0, 0.0);
@@ -119,7 +119,7 @@ fn on_a_lossy_path<C: CongestionControl>(mut run: Run<C>, conserves: impl Fn(&C)
 }
 
 /// With random loss, the window triples as it does without loss. BBRv1 conserves packets during half of the time,
-/// whereas surge does so only for losses that meet the queue of a probe.
+/// whereas surge does so only for losses that coincide with the queue of a probe.
 #[test]
 fn random_loss_is_no_reason_to_slow_down() {
     let mut start = run("1gbit", ms(100), 1.0);

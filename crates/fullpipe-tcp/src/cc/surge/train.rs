@@ -18,25 +18,24 @@ use crate::cc::{AckSample, Context};
 const POINTS: usize = 64;
 
 /// Smallest number of segments in a train. With fewer segments, the segments of other flows that the
-/// bottleneck sends in between would falsify the rate.
+/// bottleneck sends in between would distort the rate.
 const LEAST_SEGMENTS: u64 = 16;
 
-/// Minimum span of the ACKs of a train: an eighth of the minimum RTT, but no more than 8 ms. A shorter span
-/// could lie within a super-segment, which takes 1 ms at the sender, and there the ACKs always look
-/// dispersed.
+/// Minimum ACK span of a train: an eighth of the minimum RTT, but no more than 8 ms. A shorter span could lie
+/// within a super-segment, which takes 1 ms at the sender, and there the ACKs always look dispersed.
 const SPAN_SHARE: u64 = 8;
 const SPAN: Duration = Duration::from_millis(8);
 
-/// Minimum ratio of the span of the ACKs to the span of the transmissions that counts as dispersion: 5/4, as
-/// for the growth of the bandwidth in BBR's Startup.
+/// Minimum ratio of the ACK span to the transmission span that indicates dispersion: 5/4, as for the growth
+/// of the bandwidth in BBR's Startup.
 const DISPERSION: (u64, u64) = (5, 4);
 
-/// Minimum ratio that counts as strong dispersion: 3/2.
+/// Minimum ratio that indicates strong dispersion: 3/2.
 const STRONG_DISPERSION: (u64, u64) = (3, 2);
 
-/// Divisor of the span of the ACKs: a single gap may take at most half of the span. A delayed ACK may hold
-/// back the last segment of a flight for 40 ms, which is not dispersion. Without this rule, downloads of 8 MB
-/// with loss take 2 to 4 % longer.
+/// Divisor of the ACK span: a single gap may take at most half of the span. A delayed ACK may hold back the
+/// last segment of a flight for 40 ms, which is not dispersion. Without this rule, downloads of 8 MB with
+/// loss take 2 to 4 % longer.
 const GAP_SHARE: u64 = 2;
 
 /// An ACK of a train.
@@ -117,7 +116,7 @@ impl Train {
             if now.sent_at < last.sent_at {
                 return None;
             }
-            // ACKs that arrive at the same time count as one ACK.
+            // ACKs that arrive at the same time are recorded as one ACK.
             self.count -= usize::from(now.acked_at == last.acked_at);
         }
         self.points[self.count % POINTS] = now;

@@ -18,7 +18,7 @@ use crate::wire::{Flags, Segment, Timestamps, reported_duplicate};
 impl Sender {
     /// Returns the offset that the segment acknowledges. Returns `None` if the data was never sent (TCP-6),
     /// or if the offset lies further back than the largest window that the peer ever offered (RFC 5961
-    /// section 5, CH-4). A host that knows the connection does not send such an ACK.
+    /// section 5, CH-4). A legitimate peer does not send such an ACK.
     #[inline]
     pub(in crate::conn) fn acceptable_ack(&self, segment: &Segment) -> Option<u64> {
         let ack = segment.ack.offset_near(self.iss.plus(1).plus(self.snd_una), self.snd_una);
@@ -63,7 +63,7 @@ impl Sender {
         let before = self.before();
         let mut delivery = Delivery::new(now, self.rtt.min_rtt());
         // Records are delivered in ascending offset order, which is also the order of transmission. If an ACK
-        // delivered a higher record before a lower one, RACK would take this for reordering.
+        // delivered a higher record before a lower one, RACK would interpret this as reordering.
         self.take_cumulative(ack, &mut delivery);
         let una_before = std::mem::replace(&mut self.snd_una, ack);
         let una_advanced = ack > una_before;
@@ -227,11 +227,11 @@ impl Sender {
             && !self.recovery.probe.is_outstanding()
     }
 
-    /// Updates the peer's window, and returns whether it has changed. Only a segment newer than the last one
-    /// used may change the window (RFC 9293 section 3.10.7.4, TCP-5).
+    /// Updates the peer's window, and returns whether it has changed. Only a segment newer than the last
+    /// segment that updated the window may change it (RFC 9293 section 3.10.7.4, TCP-5).
     ///
     /// A segment that advances the acknowledgement always changes the window, even if it repeats old data.
-    /// The window is counted from the acknowledgement number, so an old window would reach too far.
+    /// The window is counted from the acknowledgement number, so an old window would extend too far.
     #[inline(always)]
     fn update_window(&mut self, now: Instant, segment: &Segment, start: u64, ack: u64) -> bool {
         let window = u64::from(segment.window) << self.peer.scale;

@@ -100,7 +100,8 @@ impl WindowUsage {
 }
 
 impl Sender {
-    /// Returns the congestion window in effect: that of PRR during a reduction, otherwise the controller's.
+    /// Returns the congestion window in effect: PRR's window during a reduction, otherwise the controller's
+    /// window.
     pub(in crate::conn) fn effective_cwnd(&self) -> u64 {
         if self.reduces_by_prr() { self.recovery.prr.cwnd() } else { self.decision.control.cwnd }
     }
@@ -201,7 +202,7 @@ impl Sender {
         ReleaseLimits { rate: self.config.max_pacing_rate, bursts: self.config.tunables.bursts }
     }
 
-    /// Checks at an ACK or a timer whether the application fills the window, if the profile asks for it.
+    /// Checks at an ACK or a timer whether the application fills the window, if the tunables require it.
     /// Linux calls [`Self::check_app_limited`] only for writes (`tcp_rate_check_app_limited`). With a check
     /// at every ACK, a write directly after an ACK would look like a pause, and BBR behind a small send
     /// buffer would never leave Startup.

@@ -9,7 +9,7 @@
 //!       and  the ACK of the oldest outstanding segment is due within 1 ms, and within half a round trip
 //! ```
 //!
-//! A deferral has no timer. It ends when that ACK arrives, or when a timer that runs while data is
+//! A deferral has no timer. It ends when the expected ACK arrives, or when a timer that runs while data is
 //! outstanding expires.
 //!
 //! Linux decides for the first skb of the queue; this engine treats all unsent data as one skb.

@@ -28,8 +28,8 @@ pub(super) struct Delivery {
     reported: Option<(Instant, Instant)>,
     pub(super) spurious_timeout: bool,
     /// Number of segments that the peer received twice because of a spurious retransmission. These segments
-    /// also crossed the path and count as delivered (draft-ietf-ccwg-bbr section 2, `C.delivered`), although
-    /// they contain no new data.
+    /// also crossed the path and are counted as delivered (draft-ietf-ccwg-bbr section 2, `C.delivered`),
+    /// although they contain no new data.
     pub(super) repeated: u64,
 }
 

@@ -12,9 +12,10 @@ use crate::recovery::Losses;
 use crate::recovery::probe::ProbeEnd;
 
 impl Sender {
-    /// Handles an ACK that answers an original transmission rather than its retransmission (Eifel, RFC 3522).
-    /// `hole` is the offset up to which data was acknowledged before. Returns whether the whole episode is
-    /// spurious. While retransmissions for other holes are in flight, an episode is not considered spurious.
+    /// Handles an ACK that acknowledges an original transmission rather than its retransmission (Eifel, RFC
+    /// 3522). `hole` is the offset up to which data was acknowledged before. Returns whether the whole
+    /// episode was spurious. While retransmissions for other holes are in flight, an episode is not
+    /// considered spurious.
     pub(super) fn on_late_original(&mut self, hole: u64) -> bool {
         let recovery = &mut self.recovery;
         let partial = matches!(recovery.phase, Phase::Recovery { until } if self.snd_una < until);

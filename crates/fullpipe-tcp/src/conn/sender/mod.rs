@@ -178,7 +178,7 @@ impl Sender {
         self.start_control(now, initial_cwnd, launch, &Recollection::NONE);
     }
 
-    /// Creates the congestion controller of the established connection, with what is `known` about the path.
+    /// Creates the congestion controller of the established connection, with the `known` values of the path.
     /// The first flight is limited to the window of `launch` or, without a launch, to `initial_cwnd` bytes.
     pub(super) fn start_control(
         &mut self,

@@ -1,7 +1,7 @@
 //! Timer of the sending half.
 //!
-//! Only one of these timers runs at a time, because all of them handle the same case: nothing more arrives
-//! from the peer.
+//! Only one of these timers runs at a time, because all of them handle the same case: nothing arrives from
+//! the peer.
 //!
 //! ```text
 //!   Reordering   RACK waits for a segment that may only be late   (shortest)

@@ -72,9 +72,9 @@ impl Sender {
         Some(transmit)
     }
 
-    /// Sends a copy of a segment that is not marked lost. Copies are sent only if the controller asks for
-    /// them, one is due, and neither the congestion window nor the pacer is the `limit`. A copy never exceeds
-    /// the windows.
+    /// Sends a copy of a segment that is not marked lost. Copies are sent only if the controller requests
+    /// copies, a copy is due, and neither the congestion window nor the pacer is the `limit`. A copy never
+    /// exceeds the windows.
     #[cold]
     pub(in crate::conn) fn transmit_copy(&mut self, now: Instant, limit: SendLimit) -> Option<Transmit> {
         let copies = self.retransmission.copies();
@@ -171,7 +171,7 @@ impl Sender {
             self.recovery.prr.on_send(sent.len);
         }
         let rate = if self.paced() { self.release().rate } else { None };
-        // Until the sender has caught up, pacing remains the reason why it has waited.
+        // Until the sender has caught up, its delay is attributed to pacing.
         let missed = match self.config.tunables.bursts {
             Bursts::Limited { missed, .. } if self.limits.current == SendLimit::Pacing => Some(missed),
             _ => None,

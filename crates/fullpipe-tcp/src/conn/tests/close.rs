@@ -141,9 +141,9 @@ fn tcp_1_every_state_across_the_wrap() {
     }
 }
 
-/// Two connections whose states disagree because of forged segments answer each other briefly and then stop
-/// (RFC 5961 section 7; CH-6). A connection in TIME-WAIT and a closed connection also answer each other only
-/// briefly.
+/// If forged segments make the states of two connections inconsistent, the connections answer each other
+/// briefly and then stop (RFC 5961 section 7; CH-6). A connection in TIME-WAIT and a closed connection also
+/// answer each other only briefly.
 #[test]
 fn ch_6_forged_segments_start_no_loop() {
     for flags in

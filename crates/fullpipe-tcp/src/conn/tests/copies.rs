@@ -13,7 +13,7 @@ use crate::cc::{
     AckSample, CongestionControl, Context, Control, Pacing, Recovery, Repair, SendQuantum, Status,
 };
 
-/// Congestion control with a constant window that asks for copies.
+/// Congestion control with a constant window that requests copies.
 #[derive(Debug)]
 struct Copying(Repair);
 
@@ -40,7 +40,7 @@ impl CongestionControl for Copying {
     }
 }
 
-/// Returns a pair whose client asks for `repair`. The server has a receive buffer of `rcvbuf` bytes. `lost` selects
+/// Returns a pair whose client requests `repair`. The server has a receive buffer of `rcvbuf` bytes. `lost` selects
 /// which data segments of the client are lost, by the number of the segment in the stream and the number of the
 /// transmission.
 fn pair(repair: Repair, rcvbuf: u64, lost: impl Fn(u64, u64) -> bool + 'static) -> Pair {
@@ -89,8 +89,8 @@ fn a_copy_replaces_a_lost_retransmission() {
     assert!(with.1.copies > 0 && with.2 + RTT / 2 < plain.2, "{with:?} {plain:?}");
 }
 
-/// If the retransmission and its copy both arrive, the peer reports a duplicate. This duplicate counts neither as a
-/// needless retransmission nor as reordering.
+/// If the retransmission and its copy both arrive, the peer reports a duplicate. The sender treats this duplicate
+/// neither as a spurious retransmission nor as reordering.
 #[test]
 fn a_copy_that_was_not_needed_changes_nothing() {
     let mut pair = pair(SECOND, 33_000, |number, transmission| number == 1 && transmission == 1);
@@ -155,8 +155,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 8, rng_seed: RngSeed::Fixed(35), failure_persistence: None, ..ProptestConfig::default() })]
 
     /// All data arrives, regardless of the losses, the window and the number of segments. The data in flight stays
-    /// within the congestion window and all segments within the peer's window. Copies are at most 3 % of the segments
-    /// sent, plus two segments.
+    /// within the congestion window, and all segments stay within the peer's window. Copies are at most 3 % of the
+    /// segments sent, plus two segments.
     #[test]
     fn copies_stay_within_their_bounds(
         seed: u64, percent in 0..30_u64, window in 20_000..400_000_u64, segments in 10..300_u64, tail_copies in 0..3_u32

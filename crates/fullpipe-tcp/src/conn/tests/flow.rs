@@ -67,7 +67,7 @@ fn ss_5_idle_decay() {
 }
 
 /// Minshall's variant of the Nagle algorithm allows one short segment in flight at a time; a full segment in
-/// flight does not delay a short one (NAG-1, NAG-3).
+/// flight does not delay a short segment (NAG-1, NAG-3).
 #[test]
 fn nag_3_minshall() {
     let mut script = Script::client(config(Algorithm::Reno));

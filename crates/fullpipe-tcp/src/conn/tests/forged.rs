@@ -20,7 +20,7 @@ use crate::recovery::LossRecovery;
 /// Parts of a connection that a segment may change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Effects {
-    /// Whether the connection sends an ACK in response.
+    /// Whether the connection sends an ACK in reply.
     answer: bool,
     /// Change of the peer timestamp that is echoed and compared.
     timestamp: bool,
@@ -129,7 +129,7 @@ fn permitted(wire: &Wire, segment: &Segment) -> Effects {
         timestamp: at_left_edge && timestamps.is_some_and(|(value, recent)| !older(value, recent)),
         acknowledged: true,
         window: !before(ack, wire.snd_una),
-        // Eighth check: FIN, which counts as an octet.
+        // Eighth check: FIN, which occupies one octet.
         data: segment.seq_len() > 0,
         // Data that the application will never read causes a reset. An ACK completes the handshake, or ends a
         // state that waits for an ACK.
@@ -137,7 +137,7 @@ fn permitted(wire: &Wire, segment: &Segment) -> Effects {
     }
 }
 
-/// The parts of a connection as text; a comparison with an earlier text shows which of them have changed.
+/// The parts of a connection as strings; a comparison with earlier strings shows which parts have changed.
 #[derive(Clone, Debug)]
 struct Parts {
     timestamp: String,

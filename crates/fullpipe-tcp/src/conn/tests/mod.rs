@@ -7,7 +7,7 @@
 //!   script.write(5 * MSS);
 //!   script.ack(100, 0, &[(1448, 2896)]);      at 100 ms the peer acknowledges 0 and SACKs 1448..2896
 //!   script.run(130);                          the clock advances to 130 ms
-//!   script.sent(&["125 ms data 0..1448"]);    the segments sent meanwhile, and when
+//!   script.sent(&["125 ms data 0..1448"]);    the segments sent meanwhile, with their times
 //! ```
 //!
 //! Offsets count from the first octet after the SYN, and times from the end of the handshake.
@@ -259,7 +259,7 @@ fn at_text(at: Duration) -> String {
     if micros.is_multiple_of(1000) { format!("{} ms", micros / 1000) } else { format!("{micros} us") }
 }
 
-/// Returns a textual description of one segment of `conn`.
+/// Returns a description of one segment of `conn`.
 fn describe(conn: &Connection, segment: &Segment) -> String {
     let offset = |seq: SeqNum, origin: SeqNum| i64::from(seq.distance_from(origin.plus(1)));
     let at = offset(segment.seq, conn.sender.iss);

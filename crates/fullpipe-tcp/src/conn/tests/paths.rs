@@ -162,7 +162,7 @@ fn a_syn_ack_waits_for_the_remembered_rtt() {
         assert_eq!(server.poll_timeout(), due);
         server.handle_timeout(due);
         assert!(server.poll_transmit(due).is_some(), "the early retransmission");
-        // The timeout of one second starts with it.
+        // The timeout of one second starts with the early retransmission.
         assert_eq!(server.poll_timeout(), due + Duration::from_secs(1));
         due.saturating_since(begin)
     };

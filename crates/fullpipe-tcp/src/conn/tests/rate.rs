@@ -48,7 +48,8 @@ fn dr_7_at_the_edge_of_the_window() {
 fn dr_8_window_limited_is_not_application_limited() {
     let mut script = Script::client(config(Algorithm::Reno));
     script.write(50 * MSS);
-    // The congestion window is ten segments, and from its first ACK on, the peer has room for only four.
+    // The congestion window is ten segments, and from the first ACK on, the peer has room for only four
+    // segments.
     script.window = 6;
     for i in 1..=20 {
         script.ack(100 + i, i * MSS, &[]);
@@ -101,7 +102,7 @@ fn a_timer_asks(tunables: Tunables, asks: bool) {
     assert_eq!(probe.snapshot.app_limited, asks);
 }
 
-/// Data that is SACKed and later acknowledged counts as delivered only once (DR-10).
+/// Data that is SACKed and later acknowledged is counted as delivered only once (DR-10).
 #[test]
 fn dr_10_counted_once() {
     let mut script = Script::client(config(Algorithm::Reno));

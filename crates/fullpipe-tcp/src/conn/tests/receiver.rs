@@ -94,8 +94,8 @@ fn ack_5_duplicate() {
     script.sent(&["1000 ms ack 2896 sack 0..1448", "1001 ms ack 2896 sack 1448..1548"]);
 }
 
-/// SACK compression: above a hole, the first three ACKs leave at once. Each further ACK waits for a
-/// millisecond and covers the segments that arrive meanwhile, at most 44.
+/// SACK compression: above a hole, the receiver sends the first three ACKs at once. Each further ACK waits
+/// for a millisecond and covers the segments that arrive meanwhile, at most 44.
 #[test]
 fn sack_compression() {
     let mut script = receiver();
@@ -231,8 +231,8 @@ fn drs_5_a_fixed_buffer() {
     }
 }
 
-/// The connection answers new data with an older timestamp, but does not accept the data (RFC 7323 section 5;
-/// PAWS-1). A pure ACK with an older timestamp is accepted (PAWS-5).
+/// The connection replies to new data with an older timestamp, but does not accept the data (RFC 7323 section
+/// 5; PAWS-1). A pure ACK with an older timestamp is accepted (PAWS-5).
 #[test]
 fn paws_1_old_timestamp() {
     let mut script = receiver();

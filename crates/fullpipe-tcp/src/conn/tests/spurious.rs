@@ -84,7 +84,7 @@ fn frto_2_real_loss() {
 }
 
 /// The sender undoes the reduction if D-SACKs report every retransmission of the episode (RFC 3708; UN-1). A
-/// D-SACK for only one of two retransmissions is not enough (RFC 3708; UN-3).
+/// D-SACK for only one of two retransmissions is not sufficient (RFC 3708; UN-3).
 #[test]
 fn un_1_and_3_all_duplicates() {
     for reported in [1, 2] {
@@ -107,8 +107,8 @@ fn un_1_and_3_all_duplicates() {
 }
 
 /// The sender recognises a D-SACK below the cumulative ACK, and also above it if the D-SACK lies within the
-/// next block (RFC 2883; UN-5). The segment that was retransmitted needlessly also crossed the path, so it
-/// counts as delivered. A duplicate created by the network does not count.
+/// next block (RFC 2883; UN-5). The segment that was retransmitted needlessly also crossed the path, so it is
+/// counted as delivered. A duplicate that the network created is not counted.
 #[test]
 fn un_5_spurious_retransmissions_are_delivered() {
     for above in [false, true] {

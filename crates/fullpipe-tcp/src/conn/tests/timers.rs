@@ -1,13 +1,12 @@
-//! Tests of the timers that run when the peer does not answer: probe, timeout, back-off and closed window.
-//! The engine has no jiffies, so its times are exact; those of Linux are a few milliseconds late.
+//! Tests of the timers that run when the peer does not reply: probe, timeout, back-off and closed window. The
+//! engine has no jiffies, so its times are exact; Linux's timers are a few milliseconds late.
 
 use super::*;
 
 /// One segment remains unacknowledged (G-3, RTO-4, TLP-1). To allow for a delayed ACK, the probe timeout is 2
 /// SRTT + 200 ms. The retransmission timeout of SRTT + 200 ms is shorter, so the probe leaves when the
-/// retransmission timeout is due, which then restarts. The retransmission timeout of SRTT + 200 ms is
-/// shorter, so the probe leaves when it is due, and the retransmission timeout then restarts. Linux sends the
-/// probe after 311-332 ms, and then retransmits at intervals of 320, 640 and 1248 ms.
+/// retransmission timeout is due, which then restarts. Linux sends the probe after 311-332 ms, and then
+/// retransmits at intervals of 320, 640 and 1248 ms.
 #[test]
 fn g_3_one_segment_and_silence() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -229,7 +228,7 @@ fn zwp_2_patience_while_answered() {
     assert_eq!(script.conn.state(), State::Closed);
 }
 
-/// The answer to the next probe makes up for a lost window update (RFC 9293 section 3.8.6.1; ZWP-3).
+/// The reply to the next probe replaces a lost window update (RFC 9293 section 3.8.6.1; ZWP-3).
 #[test]
 fn zwp_3_a_lost_window_update() {
     let mut script = closed_window();

@@ -6,7 +6,7 @@ use super::super::Admission;
 use super::{Pair, bytes, packet, syn};
 use crate::wire::{Checksums, Flags, Packet};
 
-/// Sends SYNs from the ports `from`, and returns the flags of the answers.
+/// Sends SYNs from the ports `from`, and returns the flags of the replies.
 fn answers(pair: &mut Pair, ports: &[u16]) -> Vec<Flags> {
     for port in ports {
         let (from, segment) = syn(*port, 7, true);
@@ -33,7 +33,7 @@ fn reset() -> Flags {
 }
 
 /// Once the listener admits connections, it answers a held SYN without another SYN from the client. A
-/// retransmitted SYN gets no second answer.
+/// retransmitted SYN gets no second reply.
 #[test]
 fn a_held_syn_is_answered_later() {
     let mut pair = Pair::v4();

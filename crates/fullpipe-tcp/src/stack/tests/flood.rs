@@ -218,7 +218,7 @@ fn syn_6_nobody_accepts() {
 /// Between two events, the stack keeps only the SYN of a half-open connection and the progress of its
 /// handshake. It retransmits the SYN-ACK at the times of Linux (1, 3, 7, 15 and 31 s), and in response to a
 /// repeated SYN. The final ACK restores the whole connection, whose RTT sample starts at the first SYN-ACK.
-/// If no answer arrives, nothing remains.
+/// If no reply arrives, no state remains.
 #[test]
 fn connections_are_small() {
     let mut end = stack(server().ip(), 9);

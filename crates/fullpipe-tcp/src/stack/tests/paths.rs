@@ -24,7 +24,7 @@ fn at(millis: u64) -> Instant {
     Instant::ZERO + Duration::from_millis(millis)
 }
 
-/// Returns the number of octets beyond ten segments that [`CONNECTIONS`] connections launch in total. All of them are
+/// Returns the number of octets above ten segments that [`CONNECTIONS`] connections launch in total. All of them are
 /// established at once, with an RTT of 20 ms, to the clients that `client` selects.
 fn launched_at_once(device: Rate, client: impl Fn(u32) -> SocketAddr) -> u64 {
     let server = SocketAddr::from(([198, 18, 0, 2], 443));
@@ -56,8 +56,8 @@ fn launched_at_once(device: Rate, client: impl Fn(u32) -> SocketAddr) -> u64 {
     windows.map(|window| window.checked_sub(10 * MSS).expect("ten segments")).sum()
 }
 
-/// If 10 000 connections are established at once, they launch at most 64 KiB beyond ten segments to one client, 256 KiB
-/// to one prefix, and in total 5 % of the device's rate for 100 ms. Because only whole segments are granted, a part of
+/// If 10 000 connections are established at once, they launch at most 64 KiB above ten segments to one client, 256 KiB
+/// to one prefix, and in total 5 % of the device's rate for 100 ms. Because only whole segments are granted, part of
 /// each budget may be left.
 #[test]
 fn budgets_hold_with_ten_thousand_connections() {
@@ -100,8 +100,8 @@ fn download(pair: &mut Pair) -> u64 {
     window
 }
 
-/// As soon as a connection has ended, its measurements are available to the next one, and count in the sums that the
-/// kill switch observes.
+/// As soon as a connection has ended, its measurements are available to the next connection, and are included in the
+/// sums that the kill switch observes.
 #[test]
 fn a_connection_leaves_what_it_has_measured() {
     let mut pair = Pair::v4();
@@ -116,7 +116,7 @@ fn a_connection_leaves_what_it_has_measured() {
     assert_eq!((download(&mut pair), summary(&mut pair)), (44, Some((1, 1))));
     // The first connection has ended, and its budget has returned.
     assert_eq!((download(&mut pair), summary(&mut pair)), (44, Some((1, 2))));
-    // An acknowledged FIN counts as an octet.
+    // An acknowledged FIN is counted as one octet.
     let totals = pair.ends[1].ended;
     assert_eq!((totals.needed, totals.later_lost, totals.launched, totals.plain), (128_002, 0, 2, 0));
     assert!((128_000..130_000).contains(&totals.sent), "{totals:?}");

@@ -1,4 +1,4 @@
-//! Tests of the keep-alive probes that outlive their connection.
+//! Tests of keep-alive probes that are sent after the connection has been lost.
 
 use fullpipe_units::{Duration, Instant};
 
@@ -6,8 +6,8 @@ use super::{Pair, packet, stack};
 use crate::conn::Event;
 use crate::wire::Checksums;
 
-/// A stack disappears during a transfer. A probe that it built earlier makes the peer answer, and the reply
-/// of a host without that connection resets the peer.
+/// A stack disappears during a transfer. A probe that the stack built earlier makes the peer send an ACK, and
+/// a host without that connection answers this ACK with a reset.
 #[test]
 fn a_probe_ends_the_peer_of_a_lost_connection() {
     let mut pair = Pair::v4();

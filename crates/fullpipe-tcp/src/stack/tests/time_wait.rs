@@ -17,7 +17,7 @@ fn at(seconds: u64) -> Instant {
     Instant::ZERO + Duration::from_secs(seconds)
 }
 
-/// Passes a segment to the stack, and returns its first answer.
+/// Passes a segment to the stack, and returns its first reply.
 fn hear(end: &mut Stack, now: Instant, from: SocketAddr, segment: &Segment) -> Option<Segment> {
     end.handle_packet(now, &bytes(segment, from, server()), Checksums::Verify);
     let mut first = None;

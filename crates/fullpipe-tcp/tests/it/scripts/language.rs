@@ -161,8 +161,8 @@ impl Script {
 }
 
 impl Setup {
-    /// Keywords without a value. The parser rejects a value, because a script whose value is ignored would
-    /// test something else.
+    /// Keywords without a value. The parser rejects a value, because a script with an ignored value would not
+    /// test what it states.
     const SWITCHES: [&str; 7] =
         ["fair-queue", "no-sack", "ipv6", "mtu-probing", "nodelay", "keep-alive", "reader"];
 
@@ -417,8 +417,8 @@ fn options_of(text: &str) -> Parsed<OptionsText> {
     Ok(options)
 }
 
-/// The parser rejects a setup line that it does not understand; otherwise the script would test something
-/// else.
+/// The parser rejects a setup line that it does not understand; otherwise, the script would not test what it
+/// states.
 #[test]
 fn setup_lines_are_understood_or_refused() {
     let refused = |line: &str| parse(&format!("checks X\n{line}\n")).expect_err(line).1;

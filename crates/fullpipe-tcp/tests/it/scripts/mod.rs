@@ -49,8 +49,8 @@ fn every_script_passes() {
     assert!(all.len() >= 60, "only {} scripts", all.len());
 }
 
-/// Each of these scripts contains one error, and the runner must reject all of them. Only then does a passing
-/// script have a meaning.
+/// Each of these scripts contains one error, and the runner must reject all of them. Otherwise, a passing
+/// script would prove nothing.
 #[test]
 fn the_runner_notices() {
     let good = "checks RK-2\nestablished 0.1\n+0 write 1448\n> P. 1:1449 ack 1\n+0.1 < . 1:1 ack 1449\nexpect cwnd 10\n";
