@@ -1,4 +1,4 @@
-//! The sum of several flows on a path, for each number of flows.
+//! Total rate of parallel flows on a path, for each number of flows.
 //!
 //! ```text
 //!   path, hosts ──► one model per number ──► runs ──► rate, limit and memory of each number ──► enough()
@@ -45,7 +45,7 @@ impl FlowRange {
     }
 }
 
-/// Error for text that is not a range of numbers of flows.
+/// Error for a string that is not a range of numbers of flows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseFlowRangeError(String);
 
@@ -69,7 +69,7 @@ impl FromStr for FlowRange {
     }
 }
 
-/// Rates of several numbers of flows on a path, in the form of the JSON document.
+/// Rates for different numbers of flows on a path, in the form of the JSON document.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct FlowCounts {
     /// Name and version of the document.
@@ -91,12 +91,12 @@ pub struct FlowCounts {
 }
 
 impl FlowCounts {
-    /// Returns the figures of the number that is enough.
+    /// Returns the figures for the smallest number of flows that is enough.
     pub fn enough(&self) -> Option<&FlowCount> {
         self.counts.iter().find(|count| Some(count.flows) == self.enough)
     }
 
-    /// Returns the figures of `flows` flows.
+    /// Returns the figures for `flows` flows.
     pub fn of(&self, flows: u64) -> Option<&FlowCount> {
         self.counts.iter().find(|count| count.flows == flows)
     }
@@ -146,7 +146,7 @@ pub fn flow_counts(
     })
 }
 
-/// Returns the smallest number of flows whose rate is enough.
+/// Returns the smallest number of flows that reaches the share [`ENOUGH`] of the best rate.
 fn enough(counts: &[FlowCount]) -> Option<u64> {
     let best = counts.iter().map(|count| count.steady.as_bps()).max()? as f64;
     counts.iter().find(|count| count.steady.as_bps() as f64 >= ENOUGH * best).map(|count| count.flows)

@@ -14,7 +14,7 @@
 //! The rules need three facts from dropped rows: the maximum receive window (a buffer never shrinks, so a
 //! smaller window is the effect of a slow reader), whether the start is over, and the windows at which losses
 //! occurred. Only several losses reveal a limit such as a policer; time that was counted before these losses
-//! is not assigned to it.
+//! is not reassigned to this limit.
 //!
 //! Flows that run at the same time may share a link ([`ConcurrentFlows`], [`SharedTime`]).
 

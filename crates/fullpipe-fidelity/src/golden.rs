@@ -190,8 +190,8 @@ fn of_top(point: &Point, rungs: &[RungComparison<'_>]) -> Option<Target> {
     let simulated = top.rung.lasting().as_mbps_f64();
     Some(Target {
         what: format!(
-            "{}: {simulated:.1} Mbit/s simulated in steady state (target: at least {least:.1}), and the kernel's {:.1} within 10 % \
-             of it; {:.1} with its start.",
+            "{}: {simulated:.1} Mbit/s simulated in steady state (target: at least {least:.1}); kernel: {:.1} in steady state \
+             (target: within 10 % of the simulation), {:.1} including the start.",
             point.label,
             mbit(top.mean()),
             mbit(top.mean_with_start())

@@ -206,7 +206,8 @@ mod tests {
     use fullpipe::tcp::buffers::KernelVersion;
     use fullpipe::{Input, Measurement, tcp};
 
-    /// Returns a run of five seconds with this many flows, and what the reader makes of its log.
+    /// Returns a run of five seconds with this many flows, and the measurement that is read from
+    /// its log.
     fn read_back(flows: u32) -> (Vec<Row>, Measurement) {
         let text = format!(
             "name = 'x'\nduration = '5s'\n[path]\nrate = '20mbit'\nrtt = '40ms'\nloss = '0.1%'\n[host]\n\

@@ -45,7 +45,7 @@ use sockets::{connecting, requesting, set_receiver_algorithm};
 
 /// Maximum number of bytes per write: the default block size of iperf3.
 const WRITE: usize = 128 << 10;
-/// What flows send. A constant array would make the program larger by its size.
+/// Data that the flows send. A constant array would enlarge the program by the size of the array.
 static ZEROS: LazyLock<Vec<u8>> = LazyLock::new(|| vec![0; WRITE]);
 
 /// Both ends of a flow, shared by the threads that transfer the flow's data and the thread that samples the

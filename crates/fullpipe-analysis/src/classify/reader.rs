@@ -11,8 +11,8 @@
 //! without reopening the window is unread. The third pattern is that of an application that writes to a slow
 //! disk or pipe. Its advertised window equals the whole buffer most of the time, because the data that will
 //! fill the buffer is still in flight, so no median shows the slow reader. Two measures over many round trips
-//! do show it: the share of the buffer that was not advertised, and a rate far below one window per round
-//! trip, the rate that the buffer allows.
+//! do show it: the share of the buffer that was not advertised, and a rate far below the one that the buffer
+//! allows, which is one window per round trip.
 //!
 //! When its reader pauses, a receiver also delays ACKs (its window does not advance, so Linux waits up to 40
 //! ms), and a sender whose window has just reopened starts with what Cwnd allows. Between two window closings
@@ -35,8 +35,9 @@ const SMALLER: f64 = 0.8;
 const CLOSED: f64 = 0.1;
 /// The reader, not the buffer, is the limit if less than this share of the largest window is delivered per
 /// minimum RTT. A buffer that is too small delivers nearly a full window. Autotuning makes a buffer twice as
-/// large as the data that the reader takes per round trip, so a limiting reader stays below half.
-/// Source: a small buffer delivered 0.8 to 0.98, measured; one half follows from the autotuning rule.
+/// large as the data that the reader takes per round trip, so if the reader is the limit, the delivered data
+/// stays below half of the window. Source: a small buffer delivered 0.8 to 0.98, measured; one half follows
+/// from the autotuning rule.
 const CARRIED: f64 = 0.5;
 /// The window is full regularly, not by accident, if it is full in at least this share of the rows.
 const BY_TURNS: f64 = 0.05;

@@ -41,8 +41,7 @@ pub(super) const WIDE_ROWS: usize = 8;
 /// Round trips on either side over which the loss rate is evaluated, because losses come in bursts.
 pub(super) const LONG: u64 = 32;
 /// ACKs are delayed if data stays in flight for more than this multiple of the smoothed RTT. A factor of two
-/// leaves room for sampling error, because rows are few.
-/// Unit: round trips
+/// leaves room for sampling error, because there are only a few rows. Unit: round trips
 const LATE: f64 = 2.0;
 /// Minimum duration, in round trips, of a limit between two spans of another limit; a shorter span is noise.
 const BLIP: u64 = 2;
@@ -176,9 +175,9 @@ fn buffer_is_full(row: &Row) -> bool {
     over(row.sender.sndbuf_used, row.sender.sndbuf).is_some_and(|share| share >= send_buffer::BLOCKED_IN_ROWS)
 }
 
-/// Returns whether the send buffer is at or above its limit. When the kernel wakes a writer, the buffer may
-/// come to exceed its limit. If the writer is slow to write again, the buffer may become emptier than the two
-/// thirds at which the kernel wakes a writer.
+/// Returns whether the send buffer is at or above its limit. A writer that the kernel wakes may fill the
+/// buffer beyond its limit. The kernel wakes a writer when the buffer is two thirds full, and the buffer
+/// drains further if the writer is slow to write again.
 fn buffer_overflows(row: &Row) -> bool {
     over(row.sender.sndbuf_used, row.sender.sndbuf).is_some_and(|share| share >= 1.0)
 }
@@ -301,7 +300,8 @@ pub(super) fn by_path(flow: &Flow<'_>, at: usize) -> (Limit, Confidence) {
 /// Returns whether BBR has found a policer itself: it then paces at the policer's rate for 48 round trips,
 /// without the probes of its gain cycle of eight.
 fn obeys_a_policer(flow: &Flow<'_>, at: usize) -> bool {
-    /// BBR does not probe if its pacing rate varies by at most this share; its cycle varies it by half.
+    /// BBR does not probe if its pacing rate varies by at most this share; its gain cycle varies
+    /// the rate by half.
     const CONSTANT: f64 = 0.01;
     let wide = flow.window(at, 2 * WIDE, WIDE_ROWS);
     let pacing = |row: &Row| bps(row.sender.pacing_rate);

@@ -208,7 +208,8 @@ fn idle_ends_are_left_out() {
     assert_eq!((first.from.as_secs_f64(), last.to.as_secs_f64()), (1.0, 3.05));
 }
 
-/// Losses at the peaks of a sawtooth come from a fixed rate; losses anywhere else in it are random.
+/// Losses at the peaks of a sawtooth are caused by a fixed rate; losses anywhere else in the
+/// sawtooth are random.
 #[test]
 fn losses_are_told_by_their_rank() {
     // A window that grows by two segments per row; `falls` returns whether it loses a packet at this row.

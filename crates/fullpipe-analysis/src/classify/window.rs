@@ -276,8 +276,8 @@ impl Window<'_> {
         Some(Rates { median: at(0.5)?, middle_half: at(0.75)? - at(0.25)? })
     }
 
-    /// Returns the share of retransmissions among the segments sent between the first and the last row, 0 to
-    /// 1.
+    /// Returns the share of retransmissions among the segments sent between the first and the last row, from
+    /// 0 to 1.
     pub(super) fn repeated(&self) -> f64 {
         let (Some(first), Some(last)) = (self.rows.first(), self.rows.last()) else { return 0.0 };
         let (first, last) = (&first.sender, &last.sender);

@@ -35,8 +35,8 @@ const EXCLUDES: f64 = 1.5;
 
 /// A rate cap dropped nothing if less than this share of the segments was retransmitted. Because BBR's probes
 /// exceed the cap, BBR retransmits 7 % of its segments at a policer, and 1 % at a shaper with a queue of 1
-/// BDP. A tenth of the smaller share fits neither of them.
-/// Source: `experiments/flow-cap.toml`.
+/// BDP. This constant is a tenth of the smaller share, so a cap of either kind retransmits more. Source:
+/// `experiments/flow-cap.toml`.
 const DROPPED_AT_A_CAP: f64 = 0.001;
 
 /// Returns the assumed buffers: those of the dump, or else the kernel's defaults, and at least as large as
@@ -112,7 +112,8 @@ impl Explainer<'_> {
         let control = self.control_verdict();
         let cap_excluded = control == Control::Excludes;
 
-        // A rank below 1 sorts before every buffer that fits, and a rank above 2 after it.
+        // A finding with a rank below 1 sorts before every buffer that fits, and a finding with a
+        // rank above 2 after all of them.
         let distance = |predicted: f64| (predicted / steady).ln().abs();
         let mut ranked: Vec<(f64, Finding)> = Vec::new();
         ranked.extend(holes.map(|holes| (0.5, self.holes_in_the_window(holes))));
@@ -402,7 +403,7 @@ impl Explainer<'_> {
         Some(again as f64 / self.segments().max(1) as f64)
     }
 
-    /// Returns the number of full segments that the data of the log needs.
+    /// Returns the number of full segments needed to carry the data in the log.
     fn segments(&self) -> u64 {
         let log = self.facts.transfer;
         let bytes = log.sent.map_or_else(|| log.bytes(), |sent| sent.bytes);

@@ -64,7 +64,7 @@ fn sent_as(log: &Transfer, datagrams: Datagrams) -> (Rate, Bytes) {
     let arrived = datagrams.total.saturating_sub(datagrams.lost.unwrap_or(0)).max(1);
     match log.sent {
         Some(sent) => (sent.rate, sent.bytes.mul_div(1, datagrams.total.max(1))),
-        // The log has only the receiver's count, so the missing datagrams are added to the sent amount.
+        // The log contains only the amount that arrived, so the missing datagrams are added to it.
         None => (log.mean_rate().mul_div(datagrams.total.max(1), arrived), log.bytes().mul_div(1, arrived)),
     }
 }

@@ -176,8 +176,8 @@ impl Walker<'_, '_> {
         'sizes: for two in states.chunks(2) {
             for next in self.runs.tried(two)? {
                 let from = best.as_ref().unwrap_or(base);
-                // More connections also raise the rate under loss. A queue at the link, which they fill, is
-                // then no reason against them.
+                // More connections also raise the rate under loss. They fill the link, so the queue at the
+                // link is no reason to reject them.
                 let by_window = matches!(step.sizes, [Change::Buffers { .. }, ..])
                     || matches!(limit, Limit::Rwnd | Limit::Sndbuf);
                 let queues = by_window && self.only_queues(from, &next);
@@ -185,8 +185,8 @@ impl Walker<'_, '_> {
                     first = Some(next.clone());
                 }
                 if !worth_it(from, &next) {
-                    // The required gain is that of a doubling, so a size that is less than twice the previous
-                    // one does not end the search.
+                    // The required gain applies to a doubling, so the search continues after a size that is
+                    // less than twice the previous one.
                     if self.usable(next.state) < self.usable(from.state).mul_div(2, 1) && step.sizes.len() > 1
                     {
                         continue;
@@ -208,8 +208,8 @@ impl Walker<'_, '_> {
     }
 
     /// Returns whether a size increases the RTT under load by too much. A size up to one BDP is never
-    /// refused, because a smaller window cannot fill the link. Of a send buffer only two thirds count, the
-    /// share that is certain to be in flight.
+    /// refused, because a smaller window cannot fill the link. Only two thirds of a send buffer count,
+    /// because only this share is certain to be in flight.
     fn only_queues(&self, from: &Prediction, next: &Prediction) -> bool {
         let (window, sndbuf) = self.model.ceilings(from.state);
         let one_bdp = window.min(sndbuf.mul_div(2, 3)) >= self.model.ceiling_of(from.state);

@@ -33,7 +33,7 @@ fn a_growing_queue_is_told_with_its_end() {
     );
 }
 
-/// An interval starts at the end of the previous one, also for sockets that were idle meanwhile.
+/// An interval starts at the end of the previous one, even for sockets that were idle in between.
 #[test]
 fn an_interval_has_its_own_figures() {
     let mut sockets = Sockets::new(SocketFacts::default());

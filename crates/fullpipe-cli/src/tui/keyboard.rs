@@ -27,7 +27,8 @@ pub(super) enum Waited {
     Closed,
 }
 
-/// The keyboard of the terminal. A thread reads it, because a read cannot end at a time.
+/// The keyboard of the terminal. A separate thread reads it, because a blocking read has no
+/// timeout.
 pub(super) struct Keyboard(Receiver<Vec<Key>>);
 
 impl Keyboard {

@@ -51,11 +51,11 @@ const RUN: &str = "/tmp";
 /// Link to the folder of the kernel's modules, in the folder of the run.
 pub(super) const MODULES: &str = "modules";
 
-/// Time between the announcement of a run and its start, for starting threads and creating sockets. The guest's
-/// processor takes no time, so this time is never used up.
+/// Time between the announcement of a run and its start, for starting threads and creating sockets.
+/// Computation takes no virtual time in the guest, so this time is never used up.
 const LEAD: Duration = Duration::from_millis(30);
-/// TCP memory of the guest in pages, `tcp_mem`. The kernel derives it from the guest's memory, which a host
-/// would have more of.
+/// TCP memory of the guest in pages, `tcp_mem`. By default, the kernel derives this value from the memory,
+/// of which a guest has less than a host.
 const TCP_MEM: &str = "4194304 4194304 4194304";
 
 /// Whether the running program becomes a guest's init when it is started as such.
@@ -69,8 +69,9 @@ pub(super) fn can_be_init() -> bool {
 /// Runs this process as the guest's init, and powers the guest off, if the process was started as such.
 /// Otherwise, returns at once.
 ///
-/// A program that runs scenarios on a guest calls this function at the start of `main`, and becomes the guest's
-/// init. Without the call, the init is the program `fullpipe-guest`, which has to lie beside the code.
+/// A program that runs scenarios on a guest calls this function at the start of `main`, and becomes the
+/// guest's init. Without the call, the init is the program `fullpipe-guest`, which must be in the folder of
+/// the program or library that contains this code.
 pub fn run_if_guest() {
     CAN_BE_INIT.store(true, Ordering::Relaxed);
     let is_guest = std::process::id() == 1 && std::env::args().nth(1).as_deref() == Some(GUEST_ARGUMENT);
@@ -141,7 +142,7 @@ fn host(namespace: &Namespace, device: &str, address: Ipv4Addr, mtu: u64) -> Res
         set_host_sysctls(address.into())?;
         let netlink = Netlink::new()?;
         let index = netlink.index(device)?;
-        // With one device at each end of a pair, nobody has to be found.
+        // Each end of a pair has a single device, so there is no address to resolve.
         netlink.disable_arp(index)?;
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).doing("create a socket")?;
         sys::disable_device_merging(socket.as_fd(), device).doing("disable GRO and GSO")?;

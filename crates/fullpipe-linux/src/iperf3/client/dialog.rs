@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::iperf3::control::{ConnectionError, Control};
 use crate::poll::Stop;
 
-/// Timeout for an answer of the server, the same as in iperf3. The server may first wait for all data
+/// Timeout for a reply of the server, the same as in iperf3. The server may first wait for all data
 /// connections.
 const PATIENCE: Duration = Duration::from_secs(30);
 
