@@ -4,9 +4,10 @@
 //!   path, hosts ──► one model per number ──► runs ──► rate, limit and memory of each number ──► enough()
 //! ```
 //!
-//! The path and the hosts are those of [`whatif`](crate::whatif()); only the number of flows differs. A program that
-//! opens several connections to one host, such as `fullpipe copy`, needs the smallest number that carries almost as
-//! much as the best one: each further connection takes memory, and takes capacity from other traffic.
+//! Path and hosts are the same as for [`whatif`](crate::whatif()); only the number of flows differs. A
+//! program that opens several connections to one host, such as `fullpipe copy`, needs the smallest number
+//! that carries almost as much as the best one: each further connection takes memory, and takes capacity from
+//! other traffic.
 
 use std::fmt;
 use std::ops::RangeInclusive;

@@ -13,8 +13,8 @@
 //! ```
 //!
 //! The ladder removes the present limit, determines the next one, and continues in this way up to the
-//! link. Notes give the rates of each remedy by itself. A remedy that fails alone often leads to a wrong
-//! conclusion ("buffers changed nothing, so it is not the buffers").
+//! link. Notes give the rate that each remedy reaches by itself. A remedy that fails alone often leads
+//! to a wrong conclusion ("buffers changed nothing, so it is not the buffers").
 
 mod budget;
 mod counted;

@@ -285,7 +285,8 @@ fn validity(report: &Report) -> String {
     text
 }
 
-/// Formats the delays that the hosts caused in the worst run; the JSON document contains those of every run.
+/// Formats the delays that the hosts caused in the worst run; the JSON document contains the delays
+/// of every run.
 fn hosts(report: &Report) -> Option<String> {
     let worst = |of: fn(&RunValidity) -> Option<LatenessMs>| {
         let measured = report.runs.iter().filter_map(|run| of(run.validity.as_ref()?));

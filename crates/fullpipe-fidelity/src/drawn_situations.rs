@@ -252,7 +252,7 @@ fn point(template: &Template, of: &Draw, number: u64, duration: Duration) -> Res
     let Settings { what, path, host, flow } = (template.settings)(of);
     let cc = flow.split('"').nth(1).unwrap_or_default();
     let (name, limit, rate, rtt) = (template.name, template.limit, of.rate, of.rtt);
-    // Keys of a point replace those of the tables above it.
+    // The keys of a point replace the keys of the tables above it.
     let text = format!(
         "name = \"drawn-situations\"\nduration = \"{}ms\"\n[path]\nrate = \"{rate}mbit\"\nrtt = \"{rtt}ms\"\n\
          queue = \"1bdp\"\n[host]\nsndbuf = \"16MiB\"\nrcvbuf = \"16MiB\"\n[[flow]]\ncc = \"cubic\"\n\

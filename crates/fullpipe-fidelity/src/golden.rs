@@ -107,8 +107,8 @@ fn ten_connections(golden: &CellLadder, seeds: &[u64]) -> Result<Option<Step>, E
         return Ok(None);
     };
     let one = &point.scenario;
-    // The run of the rung that stands for the log has the duration of the log. Here the run is twice as long,
-    // and its second half is the steady state.
+    // The run for the rung of the log is as long as the log. Here the run is twice as long, and its second
+    // half is the steady state.
     let scenario = Scenario {
         flows: one.flows.iter().cycle().take(CONNECTIONS).cloned().collect(),
         duration: one.duration * 2,

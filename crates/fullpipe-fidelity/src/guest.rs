@@ -96,8 +96,8 @@ pub(crate) fn options(args: &FidelityArgs) -> Options {
     Options { kernel: args.kernel.clone(), ..Options::default() }
 }
 
-/// Returns the points for comparison with the kernel that `args` select; if this is the kernel of a guest,
-/// the points get its receive-window rules, and points with too fast a link are left out.
+/// Returns the points for comparison with the kernel that `args` select; if the kernel is a guest's,
+/// the points get its receive-window rules, and points whose link is too fast are left out.
 pub(crate) fn points(experiment: &Experiment, args: &FidelityArgs) -> Result<Vec<Point>, Error> {
     if args.world != KernelWorld::Uml {
         return Ok(experiment.points().to_vec());
@@ -118,7 +118,7 @@ pub(crate) fn found(args: &FidelityArgs) -> Result<Kernel, Error> {
 }
 
 /// Runs each of the scenarios once on a guest, on all cores, and passes the iperf3 log of each run to `store`
-/// as soon as the run ends. A log is that of the sending host, with a report every second.
+/// as soon as the run ends. Each log comes from the sending host, and contains a report every second.
 pub(crate) fn logs(
     scenarios: &[Scenario],
     args: &FidelityArgs,

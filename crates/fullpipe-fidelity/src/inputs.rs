@@ -35,7 +35,7 @@ use crate::guest;
 use crate::progress::bar;
 use crate::situations::expected;
 
-/// Length of the drawn runs: that of an iperf3 test.
+/// Length of the drawn runs, which is the default length of an iperf3 test.
 const DURATION: Duration = Duration::from_secs(10);
 /// Share of the time for which a drawn run must have the limit of its situation, according to the simulator's
 /// own record.

@@ -7,8 +7,8 @@
 //! A report has only what iperf3 reads from its sockets and counts itself. The path, the receive buffer and
 //! the internal state of a sender do not enter it. RTT variation and reordering are not sampled, so their
 //! keys are zero; no diagnosis reads them. The settings are those that iperf3 would need for the first flow:
-//! `-b` for a slow writer, `--fq-rate` for a pacing rate, `-n` for an amount of data. Buffers are those of
-//! the hosts, so `-w` is not used.
+//! `-b` for a slow writer, `--fq-rate` for a pacing rate, `-n` for an amount of data. The hosts set the
+//! buffers, so `-w` is not used.
 
 use std::collections::BTreeMap;
 
@@ -88,9 +88,9 @@ struct Reading {
 }
 
 impl Reading {
-    /// Returns the counters at `row`, which follows these. iperf3 counts a byte when the socket accepts it. An
-    /// amount (`has_amount`) that fits into the send buffer would be written at once, and the log would show no
-    /// time at all, so an amount is counted when it is delivered.
+    /// Returns the counters at `row`, which follows these. iperf3 counts a byte when the socket accepts it.
+    /// If an amount of data (`has_amount`) fits into the send buffer, it is written immediately, and the log
+    /// would show no duration. An amount is therefore counted when it is delivered.
     fn next(self, row: &Row, has_amount: bool) -> Self {
         let TcpInfo { delivered, inflight, notsent, retransmits, .. } = row.sender;
         // Segments that are marked lost and not yet retransmitted are in none of the three, so the sum may

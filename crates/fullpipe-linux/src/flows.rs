@@ -153,7 +153,8 @@ impl Flow {
         (0..scenario.flows.len()).map(flow).collect()
     }
 
-    /// Returns the number of the flow that is opened from `port`. If there is no such flow, the number is too large.
+    /// Returns the number of the flow that is opened from `port`. If there is no such flow, the
+    /// number is larger than any flow number.
     fn of_port(flows: &[Self], port: u16) -> usize {
         let first = flows.first().map_or(FIRST_PORT, |flow| flow.port);
         usize::from(port.wrapping_sub(first))

@@ -8,10 +8,10 @@
 //! ```
 //!
 //! If the receiver's `Recv-Q` is known, it decides. Otherwise the window decides: data that is acknowledged
-//! without reopening the window is unread. The third pattern is that of an application that writes to a slow
-//! disk or pipe. Its advertised window equals the whole buffer most of the time, because the data that will
-//! fill the buffer is still in flight, so no median shows the slow reader. Two measures over many round trips
-//! do show it: the share of the buffer that was not advertised, and a rate far below the one that the buffer
+//! without reopening the window is unread. An application that writes to a slow disk or pipe causes the third
+//! pattern. Its advertised window equals the whole buffer most of the time, because the data that will fill
+//! the buffer is still in flight, so no median shows the slow reader. Two measures over many round trips do
+//! show it: the share of the buffer that was not advertised, and a rate far below the one that the buffer
 //! allows, which is one window per round trip.
 //!
 //! When its reader pauses, a receiver also delays ACKs (its window does not advance, so Linux waits up to 40

@@ -251,7 +251,7 @@ pub(super) fn by_path(flow: &Flow<'_>, at: usize) -> (Limit, Confidence) {
     if full.is_some_and(|full| full >= link::FULL_IN_ROWS) {
         return (Limit::Link, Certain);
     }
-    // A constant rate below the link rate is that of a shaper or a policer.
+    // A constant rate below the link rate comes from a shaper or a policer.
     let (fixed, confidence) = match full {
         Some(full) if full < link::ROOM => (Limit::Cap, High),
         _ => (Limit::Link, if full.is_some() { High } else { Low }),

@@ -263,7 +263,7 @@ fn a_burst_of_losses_may_come_from_a_rate() {
 }
 
 /// Windows of a low sawtooth cannot be ranked: the largest window of the last two round trips is always near
-/// its top. Random losses of 2 % were once taken for those of a cap.
+/// its top. Random losses of 2 % were once attributed to a cap.
 #[test]
 fn a_low_sawtooth_says_nothing_about_a_rate() {
     let sawtooth = |low: u64| {

@@ -8,9 +8,9 @@
 //!     fills the link or a cap    perhaps its own                        events; retransmissions are the upper bound
 //! ```
 //!
-//! Whatever the cause of the losses, the number of lost segments is at most that of the retransmissions, so every
-//! estimate has this upper bound. A log does not report which retransmissions were spurious (D-SACK), so they count as
-//! losses.
+//! Whatever the cause of the losses, the number of lost segments is at most the number of retransmissions, so
+//! every estimate has this upper bound. A log does not report which retransmissions were spurious (D-SACK),
+//! so they count as losses.
 
 use fullpipe_units::Probability;
 
@@ -19,9 +19,9 @@ use crate::loss_estimate::LossEstimate;
 use crate::segment::DEFAULT_MSS;
 use crate::thresholds::link;
 
-/// If at least this share of the intervals has retransmissions, too few intervals are without retransmissions
-/// to show how many events share an interval. The upper bound of the loss then assumes the maximum number of
-/// events to which the sender can react.
+/// If at least this share of the intervals has retransmissions, the few other intervals do not show how many
+/// events share an interval. The upper bound of the loss then assumes the maximum number of events to which
+/// the sender can react.
 const SATURATED: f64 = 0.5;
 /// The number of lost segments is between these multiples of the number of retransmissions: some retransmissions are
 /// unnecessary, and some repair losses from before the counted time.

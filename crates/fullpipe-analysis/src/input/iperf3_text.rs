@@ -12,7 +12,8 @@
 //! ```
 //!
 //! Amounts use powers of 1024 although the unit is "KBytes"; bit rates use powers of 1000. The rate in a
-//! sender's interval is that of *writes* to the socket, so single intervals vary by whole write blocks.
+//! sender's interval is the rate of *writes* to the socket, so single intervals vary by whole write
+//! blocks.
 
 use std::collections::{BTreeMap, BTreeSet};
 

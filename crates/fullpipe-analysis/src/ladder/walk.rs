@@ -418,8 +418,8 @@ const fn remedies_matter(first: Limit) -> bool {
     !matches!(first, Limit::Link | Limit::App | Limit::ReceiverApp | Limit::Cpu | Limit::Unknown)
 }
 
-/// Returns whether the rate of `next` is worth a change. Both are means over the same seeds, as far as both
-/// have been simulated with them.
+/// Returns whether the rate of `next` is worth a change. Both rates are means over the seeds with which
+/// both states were simulated.
 fn gains(base: &Prediction, next: &Prediction) -> bool {
     next.sustained > base.sustained.mul_div(rate::WORTH.0, rate::WORTH.1)
 }
@@ -455,7 +455,8 @@ pub(super) fn binding(model: &Model<'_>, predicted: &Prediction) -> Limit {
     }
 }
 
-/// Returns the receive window or the send buffer, whichever allows the lower rate, with this rate.
+/// Returns the receive window or the send buffer, whichever allows the lower rate, together with
+/// that rate.
 fn window_or_buffer(model: &Model<'_>, state: State) -> (Limit, Rate) {
     let (window, sndbuf) = model.ceilings(state);
     if window <= sndbuf { (Limit::Rwnd, window) } else { (Limit::Sndbuf, sndbuf) }

@@ -73,7 +73,7 @@ fn the_range_of_the_present_state_contains_the_mean_of_other_runs() {
 }
 
 /// A flow that fills a link loses packets in its queue only. The fitted path has no random loss, although the
-/// log counts losses, so the simulation has the rate of the log.
+/// log counts losses. The simulation therefore reaches the rate in the log.
 #[test]
 fn the_losses_of_a_full_link_are_its_own() {
     let path = "rate = '80mbit'\nrtt = '120ms'\nqueue = '1bdp'";

@@ -1,5 +1,5 @@
-//! The diagnosis of each kind of input of the situations and of some drawn variants, compared with their limits.
-//! The published table has more variants.
+//! Diagnoses every kind of input for the situations and some drawn variants, and compares the results with
+//! the known limits. The published table has more variants.
 
 use std::process::Command;
 

@@ -8,8 +8,8 @@
 //!
 //! Flows at other distances have other namespaces with other devices.
 //!
-//! Init is the program that started the guest, which the guest sees through hostfs like every other file of the
-//! host. The applications and the samples are those of the emulator.
+//! Init is the program that started the guest, which the guest sees through hostfs like every other file of
+//! the host. Applications and samples are the same as in the emulator.
 
 use std::ffi::CStr;
 use std::fs;
@@ -67,7 +67,7 @@ pub(super) fn can_be_init() -> bool {
 }
 
 /// Runs this process as the guest's init, and powers the guest off, if the process was started as such.
-/// Otherwise, returns at once.
+/// Otherwise, returns immediately.
 ///
 /// A program that runs scenarios on a guest calls this function at the start of `main`, and becomes the
 /// guest's init. Without the call, the init is the program `fullpipe-guest`, which must be in the folder of

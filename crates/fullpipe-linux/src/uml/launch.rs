@@ -30,17 +30,17 @@ use crate::clock::{since_boot, timespec};
 use crate::error::{Doing, Error, Kind};
 use crate::sys;
 
-/// Beginning of the names of the folders of runs. Such a folder is locked while its run lasts.
+/// Prefix of the names of run folders. The folder of a run is locked while the run lasts.
 const FOLDER: &str = "fullpipe-uml-";
-/// Beginning of the names of folders that are not locked yet.
+/// Prefix of the names of run folders that are not locked yet.
 const UNLOCKED_FOLDER: &str = "fullpipe-new-uml-";
 /// Descriptor of the first device in the guest's process; the descriptors of the other devices follow.
 /// The value is constant, because the guest's random numbers depend on the kernel's command line.
 pub(super) const FIRST_DEVICE: i32 = 100;
-/// Largest number of pairs of hosts of a guest. Each device takes about 60 of the 4096 bytes of the kernel's command
-/// line.
+/// Maximum number of host pairs of a guest. Each device takes about 60 of the 4096 bytes of the kernel's
+/// command line.
 pub(super) const MOST_PAIRS: usize = 16;
-/// Lowest number of the descriptors that are copied to those of the devices.
+/// Lowest number for the descriptors from which the devices' descriptors are copied.
 const ABOVE: i32 = 200;
 /// Interval at which the launcher asks whether the run should continue.
 const ASK_EVERY: Duration = Duration::from_millis(100);

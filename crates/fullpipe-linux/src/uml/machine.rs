@@ -370,8 +370,8 @@ mod tests {
         assert_eq!(machine.due(), None);
     }
 
-    /// Hosts at another distance have other devices. Their frames share the link with those of the first hosts, and
-    /// take the additional delay behind it.
+    /// Hosts at another distance have other devices. Their frames share the link with the frames of the first
+    /// hosts, and are delayed further behind the link.
     #[test]
     fn a_frame_arrives_at_the_other_host_of_its_pair() {
         let mut machine = with_flows(

@@ -58,8 +58,8 @@ pub enum Values {
     F64(Vec<f64>),
     /// Boolean values.
     Bool(Bits),
-    /// UTF-8 strings, one after the other. `offsets[i]` is the start of string `i`, and `offsets[i
-    /// + 1]` is its end.
+    /// UTF-8 strings, one after the other. String `i` begins at `offsets[i]`,
+    /// and ends at `offsets[i + 1]`.
     Text {
         /// Offsets into `bytes`, one more than there are rows.
         offsets: Vec<i32>,

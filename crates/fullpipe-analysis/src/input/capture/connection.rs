@@ -126,7 +126,7 @@ pub(super) struct ConnectionTracker {
     handshake_done: bool,
     /// Evidence about copies in the packets of each endpoint.
     copy_rules: [CopyRules; 2],
-    /// Number of packets; the next field counts those that are copies of others.
+    /// Number of packets; the next field counts the packets that are copies of others.
     packets: u64,
     copies: u64,
     /// Largest number of captures per packet so far. Later packets of a burst precede the copies of earlier

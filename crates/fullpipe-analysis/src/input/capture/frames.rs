@@ -102,7 +102,7 @@ fn broken(what: &str) -> InputError {
     InputError::new(format!("cannot read this capture: {what}"), "capture again with tcpdump -w F or dumpcap")
 }
 
-/// Byte order of a file, which is that of the host that wrote it.
+/// Byte order of a file, which is the byte order of the host that wrote it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     Little,

@@ -36,8 +36,8 @@ pub(super) struct Span {
     pub(super) inflight: u64,
     /// Receive window at the end of the span.
     pub(super) window: Option<u64>,
-    /// Number of packets with new data; `full` counts those that filled the window, `short` those after which
-    /// the sender had no more data.
+    /// Number of packets with new data; `full` counts the packets that filled the window, and `short` the
+    /// packets after which the sender had no more data.
     pub(super) sent: u32,
     pub(super) full: u32,
     pub(super) short: u32,
