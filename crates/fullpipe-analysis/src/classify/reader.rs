@@ -64,7 +64,7 @@ pub(super) fn whose_window(flow: &Flow<'_>, at: usize, near: &Window<'_>) -> (Li
 /// time.
 pub(super) fn by_reader_or_path(flow: &Flow<'_>, at: usize) -> (Limit, Confidence) {
     use Confidence::{Certain, High, Low};
-    // Evaluated last because it reads many rows.
+    // The closure is evaluated last, because it reads many rows.
     let by_turns = || flow.window(at, LONG, WIDE_ROWS).share(receive_window_is_full) >= BY_TURNS;
     match by_path(flow, at) {
         line @ (Limit::Link, Certain) => line,

@@ -126,8 +126,8 @@ fn verdict(flow: &Flow<'_>, at: usize) -> Verdict {
     use Confidence::{Certain, High};
     let near = flow.window(at, NEAR, 1);
     let (limit, confidence) = if !near.mostly(data_waits) {
-        // A buffer above its limit was filled while data was leaving. That data may have filled the
-        // congestion window, but the writer is waiting for the buffer.
+        // If the buffer is above its limit, the writer filled it while data was leaving. The writer
+        // then waits for the buffer, even if the data in flight fills the congestion window.
         if near.rows.iter().any(buffer_overflows)
             || near.mostly(buffer_is_full) && !near.mostly(congestion_window_is_full)
         {
@@ -286,7 +286,7 @@ pub(super) fn by_path(flow: &Flow<'_>, at: usize) -> (Limit, Confidence) {
         return (fixed, confidence.max(High));
     }
     if flow.losses().at_fixed_rate() {
-        // Delayed ACKs make the rate as steady as that of a policer, so the losses may have any cause.
+        // Delayed ACKs make the rate as steady as a policer does, so the losses may have any cause.
         if answers_late(&wide) {
             return (Limit::Cwnd, Low);
         }

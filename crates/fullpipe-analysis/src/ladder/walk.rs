@@ -80,8 +80,9 @@ impl Walker<'_, '_> {
         while let Some(last) = rungs.last().filter(|_| rungs.len() <= MOST_STEPS) {
             let Some(next) = self.next(last.limit, last.lasting())? else { break };
             let shown = self.runs.shown(next)?;
-            // This remedy was chosen from fewer runs. The rate of the previous rung is a measurement or the
-            // mean of all runs, so compare the new rung with it again.
+            // This remedy was chosen from fewer runs, whereas the rate of the previous rung is a
+            // measurement or the mean of all runs. The new rung is therefore compared with the previous one
+            // again.
             if shown.sustained.mul_div(rate::SETBACK.0, rate::SETBACK.1) < last.lasting() {
                 break;
             }

@@ -584,8 +584,8 @@ fn a_sender_without_cwnd_is_no_receiver() {
     assert!(first.next_test.as_ref().is_some_and(|test| test.contains("tcpdump")), "{first:?}");
 }
 
-/// `tcp_adv_win_scale` has no effect since 6.6. It was once applied to the newer kernel of this log, too,
-/// which halved the window.
+/// `tcp_adv_win_scale` has no effect since 6.6. An earlier version also applied it to the newer kernel of
+/// this log, which halved the window.
 #[test]
 fn the_kernel_of_the_log_decides_about_the_window_scale() {
     let json = example("tcp.json");

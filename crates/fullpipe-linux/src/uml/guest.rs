@@ -186,7 +186,7 @@ fn run(scenario: &Scenario) -> Result<GuestReport, Error> {
     allow_files(scenario.flows.len() as u64);
     set_sysctl("net/ipv4/tcp_mem", TCP_MEM)?;
     let pairs = HostPair::all(scenario)?;
-    // All sending hosts reach the path.
+    // Every sending host can reach the path, so the first one sends the messages.
     let path = pairs[0].sender.run(|| UdpSocket::bind((SENDER, 0)).doing("create a socket"))?;
     let tell = |control: Control| {
         path.send_to(&control.datagram(), Control::ADDRESS).doing("send a message to the path").map(drop)

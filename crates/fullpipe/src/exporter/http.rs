@@ -92,7 +92,7 @@ fn lock(connections: &Mutex<Connections>) -> MutexGuard<'_, Connections> {
 }
 
 /// Adds a connection. If there are too many connections, closes the connection that has been silent for
-/// longest.
+/// the longest time.
 fn enter(connections: &Mutex<Connections>, stream: TcpStream) -> Option<u64> {
     let mut connections = lock(connections);
     if connections.all >= CONNECTIONS {

@@ -342,7 +342,7 @@ impl<'a> Packets<'a> {
 /// burst. There is a standing queue only if no packet of a round trip finds the queue empty.
 fn rows(samples: &[Sample], mss: Bytes) -> Vec<Row> {
     let (mut min_rtt, mut rtt) = (None, None);
-    // Until the receive window is known, its first known value is used.
+    // Before the receive window is known, its first known value is used.
     let first = samples.iter().find_map(|sample| sample.rwnd).unwrap_or(Bytes::MAX);
     let first_rtt = samples.iter().find_map(|sample| sample.rtt);
     let mut rows: Vec<Row> = Vec::with_capacity(samples.len());
@@ -437,7 +437,7 @@ fn shrinks_without_losses(rows: &[Row]) -> bool {
         if row.at.saturating_since(since.at) < trip {
             continue;
         }
-        // The window falls at the loss, and again at the end of its repair.
+        // The window falls at the loss, and again when the loss has been repaired.
         if lost_at.is_none_or(|at| row.at.saturating_since(at) > trip * REPAIR * 2) {
             steps += 1;
             falls += usize::from((row.sender.cwnd.get() as f64) < DRAINED * since.sender.cwnd.get() as f64);

@@ -371,7 +371,8 @@ impl ConnectionTracker {
             .min();
         match told {
             Some(mss) => mss.saturating_sub(if self.timestamps { TIMESTAMPS } else { 0 }).max(1),
-            // A smaller segment size is used if no captured segment is larger.
+            // If the MSS is unknown, the largest captured segment counts as a full one, unless it
+            // is below `LEAST_MSS`.
             None => match self.directions.iter().map(OneWay::largest_segment).max() {
                 Some(largest @ LEAST_MSS..) => largest,
                 _ => USUAL_MSS,

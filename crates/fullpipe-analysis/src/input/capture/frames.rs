@@ -82,7 +82,7 @@ pub(super) fn each(source: impl Read, mut see: impl FnMut(Frame<'_>)) -> Result<
 #[inline]
 fn is_tcp_fragment(ip: &[u8]) -> bool {
     const TCP: u8 = 6;
-    // More fragments, and the offset.
+    // The more-fragments flag and the fragment offset.
     const FRAGMENT_BITS: u16 = 0x3fff;
     const IPV6_HEADER: usize = 40;
     const IPV6_FRAGMENT: u8 = 44;

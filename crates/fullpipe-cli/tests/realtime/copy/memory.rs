@@ -123,7 +123,8 @@ fn a_producer_that_offers_twice_the_link_waits_half_the_time() {
     let all = (resident << 10) + sockets + held;
     assert!(all <= (64 + 48) << 20, "{} MiB with the memory of the sockets", all >> 20);
 
-    // The service without a bound: a queue between the same producer and the same path.
+    // The service without a bound is modelled by a queue between the same producer and the same
+    // path.
     let time = Duration::from_secs(20);
     let queue: Arc<Queue> = Arc::default();
     let (carrying, mut most, mut produced) = (Arc::clone(&queue), 0, 0);
