@@ -93,8 +93,9 @@ impl Reading {
     /// would show no duration. An amount is therefore counted when it is delivered.
     fn next(self, row: &Row, has_amount: bool) -> Self {
         let TcpInfo { delivered, inflight, notsent, retransmits, .. } = row.sender;
-        // Segments that are marked lost and not yet retransmitted are in none of the three, so the sum may
-        // briefly be too small. An application never takes data back.
+        // Segments that are marked lost and not yet retransmitted are in none of these three amounts, so
+        // the sum may briefly be too small. An application never takes data back, so the largest sum so
+        // far counts.
         let accepted = if has_amount { delivered } else { delivered + inflight + notsent };
         let written = accepted.max(self.written);
         let read = row.receiver.map_or(written, |it| it.received.saturating_sub(it.unread));

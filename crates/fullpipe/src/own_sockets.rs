@@ -41,7 +41,7 @@ impl OwnSockets {
 
 impl Sampler for OwnSockets {
     fn sample(&mut self) -> Vec<SocketSample> {
-        // If a round of sampling fails, the copy continues without it.
+        // If a round of sampling fails, the copy continues without its samples.
         let Ok(round) = self.watch.round(&mut self.seen) else { return Vec::new() };
         take(&mut self.sockets, round, &self.seen, true);
         let begin = *self.begin.get_or_insert(round.at);
