@@ -36,8 +36,8 @@ const NEXT_SOCKET: i32 = 2;
 const SNDBUF_ACTUAL: Bytes = Bytes::new(16_384);
 const RCVBUF_ACTUAL: Bytes = Bytes::new(131_072);
 
-/// Returns the log of a run of `scenario` on hosts with the kernel `release`. `rows` has a row of each flow at
-/// the end of every report, in the order of time.
+/// Returns the log of a run of `scenario` on hosts with the kernel `release`. `rows` has a row of each flow
+/// at the end of every report, in chronological order.
 pub fn document(scenario: &Scenario, release: &str, rows: &[Row]) -> Document {
     let mut written: BTreeMap<u32, Reading> = BTreeMap::new();
     let mut intervals = Vec::new();

@@ -36,8 +36,8 @@ const CLOSED: f64 = 0.1;
 /// The reader, not the buffer, is the limit if less than this share of the largest window is delivered per
 /// minimum RTT. A buffer that is too small delivers nearly a full window. Autotuning makes a buffer twice as
 /// large as the data that the reader takes per round trip, so if the reader is the limit, the delivered data
-/// stays below half of the window. Source: a small buffer delivered 0.8 to 0.98, measured; one half follows
-/// from the autotuning rule.
+/// stays below half of the window.
+/// Source: a small buffer delivered 0.8 to 0.98, measured; one half follows from the autotuning rule.
 const CARRIED: f64 = 0.5;
 /// The window is full regularly, not by accident, if it is full in at least this share of the rows.
 const BY_TURNS: f64 = 0.05;

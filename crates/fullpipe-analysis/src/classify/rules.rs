@@ -41,7 +41,8 @@ pub(super) const WIDE_ROWS: usize = 8;
 /// Round trips on either side over which the loss rate is evaluated, because losses come in bursts.
 pub(super) const LONG: u64 = 32;
 /// ACKs are delayed if data stays in flight for more than this multiple of the smoothed RTT. A factor of two
-/// leaves room for sampling error, because there are only a few rows. Unit: round trips
+/// leaves room for sampling error, because there are only a few rows.
+/// Unit: round trips
 const LATE: f64 = 2.0;
 /// Minimum duration, in round trips, of a limit between two spans of another limit; a shorter span is noise.
 const BLIP: u64 = 2;

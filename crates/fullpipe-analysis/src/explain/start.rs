@@ -21,8 +21,8 @@ use crate::thresholds::loss;
 /// Unit: segments
 const INITIAL_WINDOW: f64 = 10.0;
 /// Number of round trips that a flow in slow start takes in addition to the formula's, because the last
-/// window must be acknowledged, delayed ACKs slow the growth, and BBR paces its first window. Unit: round
-/// trips
+/// window must be acknowledged, delayed ACKs slow the growth, and BBR paces its first window.
+/// Unit: round trips
 const MORE_ROUND_TRIPS: f64 = 3.0;
 /// A burst of losses shows that slow start overshot a rate if the burst hit at least this multiple of the
 /// share of segments that later losses hit. Random loss would hit both with the same probability.
