@@ -35,8 +35,8 @@ const EXCLUDES: f64 = 1.5;
 
 /// A rate cap dropped nothing if less than this share of the segments was retransmitted. Because BBR's probes
 /// exceed the cap, BBR retransmits 7 % of its segments at a policer, and 1 % at a shaper with a queue of 1
-/// BDP. This constant is a tenth of the smaller share, so a cap of either kind retransmits more. Source:
-/// `experiments/flow-cap.toml`.
+/// BDP. This constant is a tenth of the smaller share, so a cap of either kind retransmits more.
+/// Source: `experiments/flow-cap.toml`.
 const DROPPED_AT_A_CAP: f64 = 0.001;
 
 /// Returns the assumed buffers: from the dump, or else the kernel's defaults, and at least as large as the
