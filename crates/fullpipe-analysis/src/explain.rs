@@ -272,7 +272,7 @@ impl<'a> Explainer<'a> {
         self.admit_what_is_not_observable(&mut findings);
         self.add_what_is_not_seen(&mut findings);
         if self.series.steady_len() < FEWEST_STEADY || self.measured.rtt_source == RttSource::Bound {
-            // A finding based on a guess or on three numbers is never certain.
+            // A finding is never certain if it is based on a guessed RTT or on too few intervals.
             for finding in &mut findings {
                 finding.confidence = finding.confidence.min(Confidence::High);
             }
@@ -424,13 +424,12 @@ impl<'a> Explainer<'a> {
             match measured.mean_rtt {
                 Some(mean) => {
                     let short = mean.as_secs_f64() < queue::STANDS * measured.rtt.as_secs_f64();
-                    let whose = if short {
-                        "probably not those of a long queue"
+                    let cause = if short {
+                        "probably not caused by a long queue overflowing"
                     } else {
-                        "possibly those of a queue"
+                        "possibly caused by a queue overflowing"
                     };
-                    evidence
-                        .push(format!("{}: the losses are {whose} that overflows", self.rtt_evidence(mean)));
+                    evidence.push(format!("{}: the losses were {cause}", self.rtt_evidence(mean)));
                 }
                 None => could_not_tell.push(format!(
                     "whether transmission errors or an overflowing queue cause the losses, because {}",

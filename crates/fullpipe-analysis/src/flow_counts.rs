@@ -1,12 +1,13 @@
-//! The sum of several flows on a path, for each number of flows.
+//! Total rate of parallel flows on a path, for each number of flows.
 //!
 //! ```text
 //!   path, hosts ──► one model per number ──► runs ──► rate, limit and memory of each number ──► enough()
 //! ```
 //!
-//! The path and the hosts are those of [`whatif`](crate::whatif()); only the number of flows differs. A program that
-//! opens several connections to one host, such as `fullpipe copy`, needs the smallest number that carries almost as
-//! much as the best one: each further connection takes memory, and takes capacity from other traffic.
+//! Path and hosts are the same as for [`whatif`](crate::whatif()); only the number of flows differs. A
+//! program that opens several connections to one host, such as `fullpipe copy`, needs the smallest number
+//! that carries almost as much as the best one: each further connection takes memory, and takes capacity from
+//! other traffic.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -45,7 +46,7 @@ impl FlowRange {
     }
 }
 
-/// Error for text that is not a range of numbers of flows.
+/// Error for a string that is not a range of numbers of flows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseFlowRangeError(String);
 
@@ -69,7 +70,7 @@ impl FromStr for FlowRange {
     }
 }
 
-/// Rates of several numbers of flows on a path, in the form of the JSON document.
+/// Rates for different numbers of flows on a path, in the form of the JSON document.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct FlowCounts {
     /// Name and version of the document.
@@ -91,12 +92,12 @@ pub struct FlowCounts {
 }
 
 impl FlowCounts {
-    /// Returns the figures of the number that is enough.
+    /// Returns the figures for the smallest number of flows that is enough.
     pub fn enough(&self) -> Option<&FlowCount> {
         self.counts.iter().find(|count| Some(count.flows) == self.enough)
     }
 
-    /// Returns the figures of `flows` flows.
+    /// Returns the figures for `flows` flows.
     pub fn of(&self, flows: u64) -> Option<&FlowCount> {
         self.counts.iter().find(|count| count.flows == flows)
     }
@@ -146,7 +147,7 @@ pub fn flow_counts(
     })
 }
 
-/// Returns the smallest number of flows whose rate is enough.
+/// Returns the smallest number of flows that reaches the share [`ENOUGH`] of the best rate.
 fn enough(counts: &[FlowCount]) -> Option<u64> {
     let best = counts.iter().map(|count| count.steady.as_bps()).max()? as f64;
     counts.iter().find(|count| count.steady.as_bps() as f64 >= ENOUGH * best).map(|count| count.flows)

@@ -12,9 +12,9 @@
 //!   BBR                  changing it alone      both, until a doubling gains nothing
 //! ```
 //!
-//! The ladder removes the present limit, determines the next one, and so on up to the link. Notes give the
-//! rates of each remedy by itself. A remedy that fails alone often leads to a wrong conclusion ("buffers
-//! changed nothing, so it is not the buffers").
+//! The ladder removes the present limit, determines the next one, and continues in this way up to the
+//! link. Notes give the rate that each remedy reaches by itself. A remedy that fails alone often leads
+//! to a wrong conclusion ("buffers changed nothing, so it is not the buffers").
 
 mod budget;
 mod counted;
@@ -66,10 +66,10 @@ const ROUND_TRIPS: u64 = 60;
 /// Minimum duration of a run on a path with an RTT of microseconds, because the timers of the hosts are
 /// longer than its round trips.
 const SHORTEST_OF_ALL: Duration = Duration::from_millis(200);
-/// Maximum work, in data packets, of runs that are not shortened although they follow a log in which loss
-/// keeps the flows far below the link rate. The estimate of the work assumes a full link, so most of these
-/// packets are never sent; simulating the rest takes some seconds on two cores. All seeds of a 1 Gbit/s path
-/// across an ocean stay within this bound.
+/// Maximum work, in data packets, of runs that keep their full length, for a log in which loss keeps the
+/// flows far below the link rate. The estimate of the work assumes a full link, so most of these packets are
+/// never sent; simulating the rest takes some seconds on two cores. All seeds of a 1 Gbit/s path across an
+/// ocean stay within this bound.
 const PACKETS_UNDER_LOSS: u64 = 100_000_000;
 /// Maximum work, in data packets, of runs that are not shortened if the flows of the log fill the link. Runs
 /// that exceed this bound, or `PACKETS_UNDER_LOSS` under loss, are shortened to this work, which takes a

@@ -1,7 +1,7 @@
 //! RTT increase under load, with a grade.
 //!
 //! The load is the transfer itself. The increase includes queueing delay on the path and on the sending host,
-//! and the response time of a slow receiver. The grades are those of the DSLReports speed test.
+//! and the response time of a slow receiver. The grades follow the DSLReports speed test.
 
 use std::fmt;
 

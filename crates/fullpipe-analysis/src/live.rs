@@ -14,7 +14,7 @@
 //! The rules need three facts from dropped rows: the maximum receive window (a buffer never shrinks, so a
 //! smaller window is the effect of a slow reader), whether the start is over, and the windows at which losses
 //! occurred. Only several losses reveal a limit such as a policer; time that was counted before these losses
-//! is not assigned to it.
+//! is not reassigned to this limit.
 //!
 //! Flows that run at the same time may share a link ([`ConcurrentFlows`], [`SharedTime`]).
 
@@ -34,8 +34,8 @@ pub use concurrent::ConcurrentFlows;
 use shared_time::SharedPeriod;
 pub use shared_time::SharedTime;
 
-/// Maximum number of rows kept. It takes about a dozen losses to show their cause, and on a long path they
-/// are seconds apart.
+/// Maximum number of rows kept. About a dozen losses are needed to show their cause, and on a long path
+/// losses are seconds apart.
 const ROWS: usize = 512;
 /// Number of rows dropped from a full store. `COUNTED` also covers half of the remaining rows. Their time has
 /// been counted already, and they only serve as history.

@@ -46,8 +46,8 @@ fn serve(args: &AccelerateArgs) -> Result<ExitCode, Failure> {
     let stop = Stop::new()?;
     let stopped = stop.clone();
     interrupt::at_signal(move || stopped.stop())?;
-    // The link leads to this program, even if the worker's user has no access to the folder of the
-    // program.
+    // This link leads to the running program, even if the worker's user has no access to the
+    // program's folder.
     let program = WorkerProgram { program: PathBuf::from("/proc/self/exe"), arguments: arguments() };
     // The service continues even if standard error is closed.
     let note = |line: &str| {

@@ -35,7 +35,7 @@ pub(crate) fn arguments() -> Vec<OsString> {
         .map_or_else(|| std::env::args_os().skip(1).collect(), |invocation| invocation.arguments.clone())
 }
 
-/// Returns the arguments of the command as texts.
+/// Returns the arguments of the command as strings.
 pub(crate) fn words() -> Vec<String> {
     arguments().iter().map(|argument| argument.to_string_lossy().into_owned()).collect()
 }

@@ -166,7 +166,7 @@ pub(crate) fn print_file(path: &Path) -> Result<(), Failure> {
     let mut file = BufReader::new(File::open(path).map_err(cannot_read)?);
     let mut block = String::new();
     while file.read_line(&mut block).map_err(cannot_read)? > 0 {
-        // One write for each line would take longer than the file.
+        // Writing each line separately would take longer than reading the file.
         if block.len() >= PRINTED_BLOCK {
             print(&block)?;
             block.clear();
@@ -285,7 +285,8 @@ fn validity(report: &Report) -> String {
     text
 }
 
-/// Formats the delays that the hosts caused in the worst run; the JSON document contains those of every run.
+/// Formats the delays that the hosts caused in the worst run; the JSON document contains the delays
+/// of every run.
 fn hosts(report: &Report) -> Option<String> {
     let worst = |of: fn(&RunValidity) -> Option<LatenessMs>| {
         let measured = report.runs.iter().filter_map(|run| of(run.validity.as_ref()?));

@@ -43,7 +43,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let forecast = Forecast::new(&experiment, &world);
     eprintln!("{}", forecast_text(&forecast, &world));
     let (made, abandoned) = attended(forecast, args, |observer| match &args.out {
-        // A document without a file needs all runs in memory.
+        // A JSON document that is printed needs all runs in memory.
         None if args.format() == RunFormat::Json => Ok(prepared.run(observer)?.into()),
         out => prepared.run_to(out.as_deref(), observer),
     })?;

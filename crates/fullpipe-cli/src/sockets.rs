@@ -84,7 +84,7 @@ fn one_shot(
     let mut sockets = Sockets::new(host).keeping_rows();
     let length = args.sockets.length.unwrap_or(LENGTH);
     looking.watch.collect(&mut sockets, length, &looking.until)?;
-    // From here on, Ctrl-C ends the process: the ladder has no result before its end.
+    // From here on, Ctrl-C ends the process, because an unfinished ladder has nothing to print.
     looking.until.0.store(true, Ordering::Relaxed);
     let demand = args.demand.demand(memory_left)?;
     let memory = demand.map_or_else(|| memory(args), |demand| demand.memory);

@@ -1,4 +1,4 @@
-//! Answers of the diagnosis to inputs of runs whose limit is known.
+//! Grades what the diagnosis reports about inputs of runs with a known limit.
 //!
 //! ```text
 //!   input ──► diagnosis ──► one limit, high or certain ──► right or wrong
@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::classifier_validation::is_right;
 use crate::recorded::InputKind;
 
-/// Required share of right answers among those of high or certain confidence.
+/// Required share of correct answers among the answers with high confidence or certainty.
 pub const RIGHT: f64 = 0.98;
 /// Maximum number of candidates of an open question.
 const MOST_CANDIDATES: usize = 3;
@@ -25,7 +25,8 @@ const MOST_CANDIDATES: usize = 3;
 pub enum Answer {
     /// One limit, with high confidence or certainty.
     Decided(Limit, Confidence),
-    /// Candidates, of which each may be several limits, and the test that decides between them.
+    /// Candidates, each of which may stand for several limits, and the test that decides between
+    /// them.
     Undecided(Vec<Vec<Limit>>, String),
     /// A limit of low confidence without other candidates.
     Guess(Limit),
@@ -93,14 +94,15 @@ impl fmt::Display for Answer {
 /// How good an answer is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Grade {
-    /// The right limit is named with high confidence or certainty.
+    /// The correct limit is named with high confidence or certainty.
     Right,
-    /// Another limit is.
+    /// Another limit is named with high confidence or certainty.
     Wrong,
-    /// Nothing is decided: the right limit is among at most three candidates, and a test is given.
-    Open,
-    /// Nothing is decided, and the right limit is not among the candidates, there are too many, or no test is
+    /// The limit is left open: the correct limit is among at most three candidates, and a test is
     /// given.
+    Open,
+    /// The limit is left open, but the correct limit is not among the candidates, there are too many
+    /// candidates, or no test is given.
     Misses,
     /// The input is refused.
     None,
@@ -146,9 +148,9 @@ fn of_kind(graded: &[Graded], kind: InputKind) -> impl Iterator<Item = &Graded> 
     graded.iter().filter(move |one| one.kind == kind)
 }
 
-/// Returns whether the answers meet the requirements: enough decided ones are right, every undecided one has
-/// the right limit among its candidates, and in each kind of input at least as many are decided rightly as by
-/// the older build.
+/// Returns whether the answers meet the requirements: enough decided answers are correct, every undecided
+/// answer lists the true limit among its candidates, and for each kind of input at least as many answers are
+/// decided correctly as by the older build.
 pub fn holds(graded: &[Graded]) -> bool {
     let (right, wrong) = (count(graded.iter(), Grade::Right), count(graded.iter(), Grade::Wrong));
     let kinds = InputKind::ALL.into_iter().all(|kind| {
@@ -162,7 +164,8 @@ pub fn holds(graded: &[Graded]) -> bool {
         && kinds
 }
 
-/// Returns the answers as Markdown tables: by kind of input, by situation, and every one that is not good.
+/// Returns the answers as Markdown tables: by kind of input and by situation, followed by a list of
+/// the bad answers.
 pub fn tables(graded: &[Graded], before: Option<&str>) -> String {
     let mut text = String::from(
         "| input | runs | decided, correct | decided, wrong | not decided, good | not decided, bad | refused |",
@@ -221,7 +224,7 @@ fn by_situation(graded: &[Graded]) -> String {
     text
 }
 
-/// Returns a line for each answer that is wrong, misses the truth, or is none.
+/// Returns a line for each answer that is wrong, lacks the true limit, or is missing.
 fn exceptions(graded: &[Graded]) -> String {
     let mut text = String::new();
     for one in graded.iter().filter(|one| !matches!(one.grade(), Grade::Right | Grade::Open)) {
@@ -267,7 +270,7 @@ mod tests {
         let document = serde_json::json!({"findings": [{"limit": "policer", "confidence": "high"}]});
         assert_eq!(Answer::of_document(&document), high(Limit::Policer));
         assert_eq!(Answer::of_document(&Value::Null), Answer::None("no finding".into()));
-        // The older build has one word for every cap.
+        // The older build has one name for every cap.
         let one = graded(Limit::Cap, high(Limit::Cap), Some(high(Limit::Policer)));
         assert_eq!((one.grade(), one.grade_before()), (Grade::Right, Some(Grade::Right)));
     }

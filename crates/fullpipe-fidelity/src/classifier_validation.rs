@@ -2,7 +2,7 @@
 //!
 //! A kernel does not record all limits of its senders, so [`classify`] cannot be compared with the kernel
 //! itself. Instead, each point of an experiment is designed to have one limit, which the key `limit` names.
-//! The classifier is right about a run if it names that limit for the longest time.
+//! A run is classified correctly if the classifier names that limit for the longest time.
 //!
 //! ```text
 //!   point { limit = "rwnd", ... } ──► expected: rwnd ──────────────────────────┐
@@ -37,8 +37,8 @@ pub fn expected(point: &Point) -> Option<Limit> {
     Limit::ALL.into_iter().find(|limit| limit.name() == name)
 }
 
-/// Returns whether `named` is a right answer for a run that is designed to have the limit `expected`. A
-/// policer is also a rate cap, so `cap` is right but less specific; the classifier reports it if there are
+/// Returns whether `named` is correct for a run that is designed to have the limit `expected`. A policer
+/// is also a rate cap, so `cap` is correct but less specific; the classifier reports `cap` if there are
 /// too few losses to show that packets are dropped.
 pub fn is_right(expected: Limit, named: Limit) -> bool {
     named == expected || (expected, named) == (Limit::Policer, Limit::Cap)
@@ -82,8 +82,8 @@ impl Situation<'_> {
         wrong
     }
 
-    /// Returns the mean and the minimum of the right limit's share of time, over the runs that were
-    /// classified correctly.
+    /// Returns the mean and the minimum of the correct limit's share of time, over the runs that
+    /// were classified correctly.
     fn time(&self) -> Option<(f64, f64)> {
         let right = self.named.iter().filter(|named| is_right(self.expected, named.limit));
         let shares: Vec<f64> = right.map(|named| named.share).collect();

@@ -2,7 +2,8 @@
 //!
 //! The rate of the link, the RTT, the congestion control and the value that limits the flow are drawn
 //! independently of each other. Some combinations do not have the limit of their situation: a loss of 0.1 %
-//! limits no flow on a slow path. The caller says which ones do; the others are drawn again.
+//! limits no flow on a slow path. The caller decides which combinations have the limit; the others are
+//! drawn again.
 
 use fullpipe::lab::experiment::{Experiment, ExperimentError, Point};
 use fullpipe::lab::scenario::Scenario;
@@ -251,7 +252,7 @@ fn point(template: &Template, of: &Draw, number: u64, duration: Duration) -> Res
     let Settings { what, path, host, flow } = (template.settings)(of);
     let cc = flow.split('"').nth(1).unwrap_or_default();
     let (name, limit, rate, rtt) = (template.name, template.limit, of.rate, of.rtt);
-    // Keys of a point replace those of the tables above it.
+    // The keys of a point replace the keys of the tables above it.
     let text = format!(
         "name = \"drawn-situations\"\nduration = \"{}ms\"\n[path]\nrate = \"{rate}mbit\"\nrtt = \"{rtt}ms\"\n\
          queue = \"1bdp\"\n[host]\nsndbuf = \"16MiB\"\nrcvbuf = \"16MiB\"\n[[flow]]\ncc = \"cubic\"\n\
@@ -261,8 +262,8 @@ fn point(template: &Template, of: &Draw, number: u64, duration: Duration) -> Res
         duration.as_millis()
     );
     let experiment = Experiment::from_toml(&text)?;
-    // The file has one [[point]] without lists. Other losses might give the run another limit, so that the seed
-    // belongs to the variant.
+    // The file has one [[point]] without lists. Other losses might give the run another limit, so the seed is
+    // part of the variant.
     let point = &experiment.points()[0];
     let scenario = Scenario { seed: FIRST_SEED + of.ordinal, ..point.scenario.clone() };
     Ok(Point { scenario, ..point.clone() })
@@ -277,7 +278,8 @@ mod tests {
         points(seed, 3, Duration::from_secs(10), |_| true).expect("valid")
     }
 
-    /// A published result belongs to these variants: another list, seed or draw would change them.
+    /// Published results refer to these variants, so they must not change with the list, the seed
+    /// or the draws.
     #[test]
     fn the_seed_draws_these_variants() {
         let labels: Vec<String> = drawn(SEED).into_iter().map(|point| point.label).collect();
@@ -299,7 +301,8 @@ mod tests {
         }
     }
 
-    /// A variant without its limit is replaced, and a situation that never has it has no variants.
+    /// A variant without its limit is replaced, and a situation whose draws never have the limit
+    /// has no variants.
     #[test]
     fn variants_without_their_limit_are_drawn_again() {
         let slow = |point: &Point| point.scenario.path.forward.rate < Rate::from_bps(50_000_000);

@@ -107,8 +107,8 @@ fn ten_connections(golden: &CellLadder, seeds: &[u64]) -> Result<Option<Step>, E
         return Ok(None);
     };
     let one = &point.scenario;
-    // The run of the rung that stands for the log has the duration of the log. Here the run is twice as long,
-    // and its second half is the steady state.
+    // The run for the rung of the log is as long as the log. Here the run is twice as long, and its second
+    // half is the steady state.
     let scenario = Scenario {
         flows: one.flows.iter().cycle().take(CONNECTIONS).cloned().collect(),
         duration: one.duration * 2,
@@ -190,8 +190,8 @@ fn of_top(point: &Point, rungs: &[RungComparison<'_>]) -> Option<Target> {
     let simulated = top.rung.lasting().as_mbps_f64();
     Some(Target {
         what: format!(
-            "{}: {simulated:.1} Mbit/s simulated in steady state (target: at least {least:.1}), and the kernel's {:.1} within 10 % \
-             of it; {:.1} with its start.",
+            "{}: {simulated:.1} Mbit/s simulated in steady state (target: at least {least:.1}); kernel: {:.1} in steady state \
+             (target: within 10 % of the simulation), {:.1} including the start.",
             point.label,
             mbit(top.mean()),
             mbit(top.mean_with_start())

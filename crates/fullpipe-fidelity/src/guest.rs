@@ -46,11 +46,13 @@ const RETRANSMITS: f64 = 0.10;
 const FEW_RETRANSMITS: f64 = 3.0;
 /// Permitted median of the relative deviations in a cell with loss.
 const LOSSY: f64 = 0.03;
-/// Allowed deviation of the mean goodput with `--strict`, and that of a rate-based control behind a send buffer
-/// below one BDP, whose rate depends on when the kernel wakes the writer.
+/// Allowed deviation of the mean goodput with `--strict`.
 const STRICT: f64 = 0.01;
+/// Value of `STRICT` for a rate-based control behind a send buffer below one BDP, whose rate depends on when the
+/// kernel wakes the writer.
 const STRICT_BY_RATE: f64 = 0.07;
-/// Allowed deviation of the retransmissions of several flows with `--strict`: such runs part early.
+/// Allowed deviation of the retransmissions of several flows with `--strict`: runs with several
+/// flows diverge early.
 const RETRANSMITS_OF_SEVERAL: f64 = 0.25;
 /// Maximum difference in time between packets that count as equal.
 const TOLERANCE: Duration = Duration::from_millis(1);
@@ -94,8 +96,8 @@ pub(crate) fn options(args: &FidelityArgs) -> Options {
     Options { kernel: args.kernel.clone(), ..Options::default() }
 }
 
-/// Returns the points for comparison with the kernel that `args` select; if this is the kernel of a guest,
-/// the points get its receive-window rules, and points with too fast a link are left out.
+/// Returns the points for comparison with the kernel that `args` select; if the kernel is a guest's,
+/// the points get its receive-window rules, and points whose link is too fast are left out.
 pub(crate) fn points(experiment: &Experiment, args: &FidelityArgs) -> Result<Vec<Point>, Error> {
     if args.world != KernelWorld::Uml {
         return Ok(experiment.points().to_vec());
@@ -116,7 +118,7 @@ pub(crate) fn found(args: &FidelityArgs) -> Result<Kernel, Error> {
 }
 
 /// Runs each of the scenarios once on a guest, on all cores, and passes the iperf3 log of each run to `store`
-/// as soon as the run ends. A log is that of the sending host, with a report every second.
+/// as soon as the run ends. Each log comes from the sending host, and contains a report every second.
 pub(crate) fn logs(
     scenarios: &[Scenario],
     args: &FidelityArgs,
@@ -143,7 +145,7 @@ pub(crate) fn logs(
     made.into_iter().collect()
 }
 
-/// Runs `wanted` in the simulator as the kernel that `args` select runs them.
+/// Runs `wanted` in the simulator, with the receive-window rules of the kernel that `args` select.
 pub(crate) fn paired(wanted: &[RunRequest], args: &FidelityArgs) -> Result<Vec<Run>, Error> {
     match args.world {
         KernelWorld::Emu => crate::simulated(wanted),
@@ -220,11 +222,12 @@ pub(crate) fn table(
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Bounds {
     goodput: f64,
-    /// Whether `goodput` applies to the median of the deviations of the seeds, instead of to the mean goodput.
+    /// Whether `goodput` applies to the median deviation over the seeds, instead of to the mean
+    /// goodput.
     of_median: bool,
     /// Bound of the mean number of retransmissions; `None` if they are not compared.
     retransmits: Option<f64>,
-    /// Number of retransmissions that count as equal.
+    /// Difference between the mean numbers of retransmissions that is ignored.
     few: f64,
 }
 
@@ -451,8 +454,8 @@ mod tests {
         assert_eq!(of(large, "cc = 'cubic'\ncount = 10"), (0.01, Some(0.25)));
     }
 
-    /// The strict bound is that of the means, and counts every retransmission; the others allow a few more, and
-    /// bound the median of the deviations.
+    /// With `--strict`, the bounds apply to the means, and every retransmission counts. Otherwise, they apply
+    /// to the median of the deviations, and a few retransmissions are ignored.
     #[test]
     fn a_cell_agrees_within_its_bounds() {
         let cell = point("", "", "cc = 'cubic'");

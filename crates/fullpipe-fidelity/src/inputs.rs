@@ -35,7 +35,7 @@ use crate::guest;
 use crate::progress::bar;
 use crate::situations::expected;
 
-/// Length of the drawn runs: that of an iperf3 test.
+/// Length of the drawn runs, which is the default length of an iperf3 test.
 const DURATION: Duration = Duration::from_secs(10);
 /// Share of the time for which a drawn run must have the limit of its situation, according to the simulator's
 /// own record.
@@ -111,8 +111,8 @@ fn points(experiment: &Experiment, kernel: Option<&Kernel>, variants: u64) -> Re
     Ok(points)
 }
 
-/// Returns whether most of the link is used. A sender that still approaches the rate of the link is paced by its
-/// estimate of that rate, which its own record calls the link, too.
+/// Returns whether most of the link is used. A sender that is still approaching the link rate is paced by its
+/// estimate of that rate, and its own record names the link in this case, too.
 fn link_is_used(rows: &[Row], scenario: &Scenario) -> bool {
     rows.last().is_some_and(|row| {
         let mean = Rate::mean(row.sender.delivered, row.at.saturating_since(Instant::ZERO));
@@ -123,7 +123,7 @@ fn link_is_used(rows: &[Row], scenario: &Scenario) -> bool {
 /// Answers to one input: of this build, and of the older one.
 type Answers = Vec<(InputKind, Answer, Option<Answer>)>;
 
-/// Runs a scenario unless its folder has its inputs, and returns the answers to them.
+/// Runs a scenario unless its folder already contains the inputs, and returns the answers to them.
 fn answered(scenario: &Scenario, kernel: Option<&Kernel>, args: &FidelityArgs) -> Result<Answers, Error> {
     let dir = args.out.join(format!("{:03}", scenario.seed));
     let release =

@@ -7,8 +7,8 @@
 //! A report has only what iperf3 reads from its sockets and counts itself. The path, the receive buffer and
 //! the internal state of a sender do not enter it. RTT variation and reordering are not sampled, so their
 //! keys are zero; no diagnosis reads them. The settings are those that iperf3 would need for the first flow:
-//! `-b` for a slow writer, `--fq-rate` for a pacing rate, `-n` for an amount of data. Buffers are those of
-//! the hosts, so `-w` is not used.
+//! `-b` for a slow writer, `--fq-rate` for a pacing rate, `-n` for an amount of data. The hosts set the
+//! buffers, so `-w` is not used.
 
 use std::collections::BTreeMap;
 
@@ -36,8 +36,8 @@ const NEXT_SOCKET: i32 = 2;
 const SNDBUF_ACTUAL: Bytes = Bytes::new(16_384);
 const RCVBUF_ACTUAL: Bytes = Bytes::new(131_072);
 
-/// Returns the log of a run of `scenario` on hosts with the kernel `release`. `rows` has a row of each flow at
-/// the end of every report, in the order of time.
+/// Returns the log of a run of `scenario` on hosts with the kernel `release`. `rows` has a row of each flow
+/// at the end of every report, in chronological order.
 pub fn document(scenario: &Scenario, release: &str, rows: &[Row]) -> Document {
     let mut written: BTreeMap<u32, Reading> = BTreeMap::new();
     let mut intervals = Vec::new();
@@ -88,13 +88,14 @@ struct Reading {
 }
 
 impl Reading {
-    /// Returns the counters at `row`, which follows these. iperf3 counts a byte when the socket accepts it. An
-    /// amount (`has_amount`) that fits into the send buffer would be written at once, and the log would show no
-    /// time at all, so an amount is counted when it is delivered.
+    /// Returns the counters at `row`, which follows these. iperf3 counts a byte when the socket accepts it.
+    /// If an amount of data (`has_amount`) fits into the send buffer, it is written immediately, and the log
+    /// would show no duration. An amount is therefore counted when it is delivered.
     fn next(self, row: &Row, has_amount: bool) -> Self {
         let TcpInfo { delivered, inflight, notsent, retransmits, .. } = row.sender;
-        // Segments that are marked lost and not yet retransmitted are in none of the three, so the sum may
-        // briefly be too small. An application never takes data back.
+        // Segments that are marked lost and not yet retransmitted are in none of these three amounts, so
+        // the sum may briefly be too small. An application never takes data back, so the largest sum so
+        // far counts.
         let accepted = if has_amount { delivered } else { delivered + inflight + notsent };
         let written = accepted.max(self.written);
         let read = row.receiver.map_or(written, |it| it.received.saturating_sub(it.unread));
@@ -206,7 +207,8 @@ mod tests {
     use fullpipe::tcp::buffers::KernelVersion;
     use fullpipe::{Input, Measurement, tcp};
 
-    /// Returns a run of five seconds with this many flows, and what the reader makes of its log.
+    /// Returns a run of five seconds with this many flows, and the measurement that is read from
+    /// its log.
     fn read_back(flows: u32) -> (Vec<Row>, Measurement) {
         let text = format!(
             "name = 'x'\nduration = '5s'\n[path]\nrate = '20mbit'\nrtt = '40ms'\nloss = '0.1%'\n[host]\n\

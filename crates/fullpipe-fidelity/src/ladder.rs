@@ -52,15 +52,15 @@ fn known(label: &str, scenario: &Scenario, seeds: &[u64]) -> Result<Vec<Rung>, E
     Ok(climbed.map_err(|error| about(label, error))?.rungs)
 }
 
-/// Returns what the ladder of `scenario` predicts for it as it stands.
+/// Returns the ladder's prediction for `scenario` without any remedy.
 pub(crate) fn present(label: &str, scenario: &Scenario, seeds: &[u64]) -> Result<Option<Rung>, Error> {
     let (scenario, repeats) = apart(scenario, seeds);
     with_ladder(|progress| present_known(&scenario, repeats, progress)).map_err(|error| about(label, error))
 }
 
-/// Returns `scenario` with the first seed of its ladder, and the runs of the ladder. The seeds begin after the
-/// last one of `seeds`, those of the kernel runs. With the same seeds, the ladder would see the losses that it
-/// must predict.
+/// Returns `scenario` with the first seed of its ladder, and the runs of the ladder. The ladder's seeds begin
+/// after the last of `seeds`, which are the seeds of the kernel runs. With the same seeds, the ladder would
+/// see the losses that it must predict.
 fn apart(scenario: &Scenario, seeds: &[u64]) -> (Scenario, Repeats) {
     let seed = seeds.last().map_or(0, |last| last.wrapping_add(1));
     let repeats = Repeats { measurements: MEASUREMENTS, runs: seeds.len() as u64 };

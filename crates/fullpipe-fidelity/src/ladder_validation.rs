@@ -255,8 +255,8 @@ fn ends(of: &[f64]) -> String {
     if of.is_empty() { "-".into() } else { format!("{}-{}", mbit(low), mbit(high)) }
 }
 
-/// Returns the paired simulation as text. Where nothing is random, it is omitted: the prediction is already
-/// that simulation, or differs from it in the path.
+/// Returns the paired simulation as text. If nothing is random, the paired simulation is omitted: the
+/// prediction is already that simulation, or differs from it in the path.
 fn paired(held: &RungComparison<'_>) -> String {
     if held.kernel.len() > 1 || !held.blocks.is_empty() { mbit(mean(&held.paired)) } else { "-".into() }
 }

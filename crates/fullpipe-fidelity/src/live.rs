@@ -25,7 +25,7 @@ use crate::kernel::{keep, kept};
 use crate::situations::expected;
 use fullpipe::Error;
 
-/// Required share of runs in which `fullpipe iperf3` reports the right limit.
+/// Required share of runs in which `fullpipe iperf3` reports the correct limit.
 const ASKED: f64 = 0.9;
 /// Name of the file that stores the live measurements.
 const KEPT: &str = "live.jsonl";
@@ -40,7 +40,8 @@ struct LiveRecord {
     disturbed: bool,
 }
 
-/// Returns the table of situations, and whether `fullpipe iperf3` reports the right limit often enough.
+/// Returns the table of situations, and whether `fullpipe iperf3` reports the correct limit often
+/// enough.
 pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<(String, bool), Error> {
     let points = experiment.points();
     let expected = points.iter().map(expected).collect::<Result<Vec<_>, _>>()?;

@@ -176,7 +176,7 @@ fn compare(args: &FidelityArgs) -> Result<ExitCode, Error> {
     })
 }
 
-/// Returns whether a page about the experiment compares published results, beside those of the emulator.
+/// Returns whether the experiment contains published results, which its page then compares as well.
 fn has_published(experiment: &Experiment) -> bool {
     experiment.expectations().iter().any(|expectation| expectation.published.is_some())
 }

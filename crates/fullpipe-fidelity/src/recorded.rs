@@ -134,7 +134,7 @@ impl<'s> Recorded<'s> {
         trace.into_text()
     }
 
-    /// Returns the rows that are the first ones at or after multiples of `every`.
+    /// Returns the first row at or after each multiple of `every`.
     fn every(&self, every: Duration) -> impl Iterator<Item = &Row> {
         let mut next = Instant::ZERO;
         self.rows.iter().filter(move |row| {
@@ -306,7 +306,7 @@ mod tests {
         let dumped = dumps.rows()[0].last().expect("dumps").sender;
         assert_eq!(dumped.retransmits, last.retransmits);
         assert_eq!((dumped.mss, dumped.cwnd, dumped.rwnd), (last.mss, last.cwnd, last.rwnd));
-        // A dump counts segments, and one of them may be under way again.
+        // A dump counts segments, and one of them may be in flight again as a retransmission.
         let within = |a: Bytes, b: Bytes| a.get().abs_diff(b.get()) <= 2 * last.mss.get();
         assert!(within(dumped.inflight, last.inflight), "{:?} {:?}", dumped.inflight, last.inflight);
         assert!(within(dumped.delivered, last.delivered), "{:?} {:?}", dumped.delivered, last.delivered);

@@ -123,8 +123,9 @@ pub fn steps<E>(
         let Some(fit) = diagnosis.fit else { continue };
         let (low, high) = fit.range();
         let rung = Rung { steady: Some(fit.mean), low: Some(low), high: Some(high), ..rung.clone() };
-        // The simulated run lasts twice as long as the period with which a log of typical duration is
-        // compared.
+        // The simulated run is twice as long as a log of typical duration. If the fit compares the
+        // mean of the whole log, the kernel's run is as long as the log; otherwise, its second half
+        // is compared.
         let (duration, period) = if fit.log == diagnosis.path.mean {
             (simulated.duration / 2, Period::Whole)
         } else {

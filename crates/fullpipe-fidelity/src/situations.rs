@@ -10,7 +10,7 @@ use crate::guest;
 use crate::kernel::{self, RunDetail, RunRequest};
 use fullpipe::Error;
 
-/// Returns the table of situations, and whether the classifier is right often enough. On the emulator, every
+/// Returns the table of situations, and whether enough runs are classified correctly. On the emulator, every
 /// seed is run, even if nothing on the path is random, because the kernel's timing varies.
 pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<(String, bool), Error> {
     let points = guest::points(experiment, args)?;

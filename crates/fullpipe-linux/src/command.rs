@@ -70,7 +70,7 @@ pub fn run(behind: &Behind<'_>, command: &[OsString], serve: Option<&str>) -> Re
     let Behind { path, seed, datapath } = *behind;
     let wan = Wan::new(&WanConfig {
         path,
-        // Packets of any program cross the path, and all of them have the same distance.
+        // Any program's packets may cross the path, and all of them have the same RTT.
         flows: &[],
         seed,
         datapath,

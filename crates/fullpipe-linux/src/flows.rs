@@ -45,7 +45,7 @@ use sockets::{connecting, requesting, set_receiver_algorithm};
 
 /// Maximum number of bytes per write: the default block size of iperf3.
 const WRITE: usize = 128 << 10;
-/// What flows send. A constant array would make the program larger by its size.
+/// Data that the flows send. A constant array would enlarge the program by the size of the array.
 static ZEROS: LazyLock<Vec<u8>> = LazyLock::new(|| vec![0; WRITE]);
 
 /// Both ends of a flow, shared by the threads that transfer the flow's data and the thread that samples the
@@ -153,7 +153,8 @@ impl Flow {
         (0..scenario.flows.len()).map(flow).collect()
     }
 
-    /// Returns the number of the flow that is opened from `port`. If there is no such flow, the number is too large.
+    /// Returns the number of the flow that is opened from `port`. If there is no such flow, the
+    /// number is larger than any flow number.
     fn of_port(flows: &[Self], port: u16) -> usize {
         let first = flows.first().map_or(FIRST_PORT, |flow| flow.port);
         usize::from(port.wrapping_sub(first))

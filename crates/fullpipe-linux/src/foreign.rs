@@ -3,7 +3,7 @@
 
 use crate::{netlink, sock_diag, tune};
 
-/// Parses an answer of the kernel to a query of sockets; returns the number of sockets in the answer.
+/// Parses the kernel's reply to a query for sockets; returns the number of sockets in the reply.
 pub fn sockets(answer: &[u8]) -> usize {
     let mut seen = Vec::new();
     // An error is a valid result for invalid bytes, so it is ignored.
@@ -11,7 +11,7 @@ pub fn sockets(answer: &[u8]) -> usize {
     seen.len()
 }
 
-/// Parses an answer of the kernel about devices, queueing disciplines or routes, and formats each route as
+/// Parses a reply of the kernel about devices, queueing disciplines or routes, and formats each route as
 /// text; returns the length of the text.
 pub fn routes(answer: &[u8]) -> usize {
     let found = netlink::messages(answer).map_or_else(|_| Vec::new(), |answers| answers.found);

@@ -47,7 +47,7 @@ fn request() -> Vec<u8> {
     bytes
 }
 
-/// Evaluates the first message of an answer: a policy, an error, or the end of the list.
+/// Evaluates the first message of a reply: a policy, an error, or the end of the list.
 fn judge(answer: &[u8]) -> Option<bool> {
     let kind = u16::from_ne_bytes(answer.get(4..6)?.try_into().ok()?);
     match kind {

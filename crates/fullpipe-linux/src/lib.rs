@@ -28,7 +28,7 @@
 //! | [`pacing`] | the highest rate of a socket |
 //! | [`sock_diag`] | state of all TCP sockets of this host, over netlink |
 //! | [`watch`] | periodic samples of the TCP sockets of this host |
-//! | [`return_path`] | answers of a server to clients whose addresses this host has borrowed |
+//! | [`return_path`] | replies of a server to clients whose addresses this host has borrowed |
 //! | [`process`] | command lines of running processes |
 //! | [`command`] | any command behind an emulated path |
 //! | [`tune`] | TCP settings and routes of a host: read, change on trial, confirm, restore |

@@ -261,7 +261,8 @@ impl Netlink {
         self.ask(message, NLM_F_REQUEST | NLM_F_ACK | flags).map(drop)
     }
 
-    /// Sends one netlink message and reads one answer: an acknowledgement (`None`), an error, or a message.
+    /// Sends one netlink message and reads one reply: an acknowledgement (`None`), an error, or a
+    /// message.
     fn ask(&self, message: RouteNetlinkMessage, flags: u16) -> io::Result<Option<RouteNetlinkMessage>> {
         self.send(message, flags)?;
         let (answer, _) = self.socket.recv_from_full()?;
@@ -284,7 +285,7 @@ impl Netlink {
     }
 }
 
-/// Messages of an answer to a dump.
+/// Messages of a reply to a dump request.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
     pub(crate) found: Vec<RouteNetlinkMessage>,
@@ -292,7 +293,7 @@ pub(crate) struct Answers {
     done: bool,
 }
 
-/// Splits an answer to a dump into its messages.
+/// Splits a reply to a dump request into its messages.
 pub(crate) fn messages(bytes: &[u8]) -> io::Result<Answers> {
     let mut answers = Answers::default();
     let mut rest = bytes;

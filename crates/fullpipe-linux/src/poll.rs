@@ -96,7 +96,7 @@ impl Poll {
     }
 
     /// Changes the condition for which `fd` is being watched from `before` to `after`. A descriptor without a
-    /// condition is removed from epoll, which would otherwise report a hang-up of it in every call.
+    /// condition is removed from epoll, which would otherwise report its hang-up in every call.
     pub(crate) fn change(
         &self,
         fd: BorrowedFd<'_>,

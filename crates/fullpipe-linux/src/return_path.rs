@@ -8,7 +8,7 @@
 //!             rule: from 127.0.0.1 iif lo ipproto tcp sport 8080 ─► table: local default dev lo
 //! ```
 //!
-//! Without the rule, the kernel would send the server's answers along the route to the client. The rule
+//! Without the rule, the kernel would send the server's replies along the route to the client. The rule
 //! matches only packets from a loopback address, so it affects no other traffic: the kernel sends no such
 //! packets to other hosts, and packets to addresses of this host are handled earlier by the table `local`,
 //! whose rule has priority 0 and is not changed.
@@ -40,7 +40,7 @@ const MOST_TABLES: u32 = 1 << 16;
 /// Priority of the rules: after the rule for the table `local`, and before all others.
 const PRIORITY: u32 = 1;
 
-/// A rule and a route that keep the answers of one server on this host. Both are removed when this value is
+/// A rule and a route that keep the replies of one server on this host. Both are removed when this value is
 /// dropped.
 #[derive(Debug)]
 pub struct ReturnPath {
@@ -149,7 +149,7 @@ fn rule(ipv6: bool, table: u32) -> RuleMessage {
     message
 }
 
-/// Returns the rule that matches the answers of `server`.
+/// Returns the rule that matches the replies of `server`.
 fn selecting(ipv6: bool, table: u32, server: SocketAddr) -> RuleMessage {
     let mut message = rule(ipv6, table);
     message.header.src_len = if ipv6 { 128 } else { 32 };

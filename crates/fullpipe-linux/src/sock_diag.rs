@@ -63,10 +63,10 @@ const HEADER: usize = 16;
 const ATTRIBUTE: usize = 4;
 const SOCKID: usize = 48;
 const MESSAGE: usize = 4 + SOCKID + 20;
-/// Number of requests that are sent together. All their answers must fit into the socket's receive buffer,
-/// and they are received together.
+/// Number of requests that are sent together. All replies must fit into the socket's receive buffer, and
+/// they are received together.
 const AT_ONCE: usize = sys::MOST_MESSAGES;
-/// Size of the receive buffer in bytes. A dump arrives in messages of up to 32 KiB; the answer about one
+/// Size of the receive buffer in bytes. A dump arrives in messages of up to 32 KiB; the reply about one
 /// socket takes about 1 KiB.
 const ROOM: usize = AT_ONCE * (4 << 10);
 
@@ -203,8 +203,8 @@ impl SockDiag {
         Ok(())
     }
 
-    /// Reads messages until `requests` requests have been answered, and passes each socket to `on_socket`. The
-    /// answer to a request is a socket, an error (the socket no longer exists), or the end of a dump.
+    /// Reads messages until `requests` requests have been answered, and passes each socket to `on_socket`.
+    /// The reply to a request is a socket, an error (the socket no longer exists), or the end of a dump.
     fn answers(&mut self, requests: usize, on_socket: &mut dyn FnMut(&[u8])) -> io::Result<()> {
         let mut open = requests;
         while open > 0 {
@@ -227,12 +227,13 @@ impl SockDiag {
     }
 }
 
-/// Appends the sockets in an answer to `seen`; returns the number of requests that it answers.
+/// Appends the sockets in a reply to `seen`; returns the number of requests that it answers.
 pub(crate) fn answered(answer: &[u8], seen: &mut Vec<SocketState>) -> io::Result<usize> {
     read(answer, &mut |bytes| seen.extend(parse(bytes)))
 }
 
-/// Passes each socket in an answer to `on_socket`; returns the number of requests that the answer answers.
+/// Passes each socket in a reply to `on_socket`; returns the number of requests that the reply
+/// answers.
 fn read(answer: &[u8], on_socket: &mut dyn FnMut(&[u8])) -> io::Result<usize> {
     let (mut rest, mut requests) = (answer, 0);
     while let Some((message, after)) = message(rest) {
@@ -319,7 +320,7 @@ fn address(address: IpAddr, ipv6: bool) -> [u8; 16] {
     }
 }
 
-/// A netlink message in the kernel's answer.
+/// A netlink message in the kernel's reply.
 enum Message<'a> {
     /// The state of a socket; `dump` is true if the message belongs to a dump.
     Socket {

@@ -260,7 +260,7 @@ const FIN_RECEIVED: [u8; 5] = [6, 7, 8, 9, 11];
 /// Returns the state of a receiving socket, for a trace row.
 pub(crate) fn receiver(fd: BorrowedFd<'_>) -> io::Result<ReceiverInfo> {
     // The number of unread bytes is queried first. Data that arrives between the two queries then counts as
-    // received but not as unread, so the number of unread bytes never exceeds that of received bytes.
+    // received but not as unread, so the number of unread bytes never exceeds the number of received bytes.
     let unread = sys::unread(fd)?;
     Ok(receiver_of(&raw(fd)?, &memory(fd)?, Bytes::new(unread)))
 }

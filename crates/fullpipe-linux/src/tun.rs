@@ -132,8 +132,8 @@ impl Tun {
         let vnet_hdr = if datapath == Datapath::Offload { libc::IFF_VNET_HDR } else { 0 };
         let flags = libc::IFF_TUN | libc::IFF_NO_PI | vnet_hdr;
         sys::tun_set_interface(fd.as_fd(), name, flags).doing("create a TUN device")?;
-        // The offloads are set in any case, because a persistent device keeps those that an earlier process
-        // has set.
+        // The offloads are set in any case, because a persistent device keeps the offloads that an earlier
+        // process has set.
         let features = match datapath {
             Datapath::Plain => 0,
             Datapath::Offload => libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN,

@@ -122,7 +122,7 @@ pub fn run_captured(
     captured(kernel, scenario, options, sink, Some(capture))
 }
 
-/// A capture of which there are no values.
+/// Capture type of a run without a capture. The type has no values.
 enum Discarded {}
 
 impl Capture for Discarded {

@@ -144,8 +144,8 @@ impl Watch {
         } else {
             self.diag.ask(&self.busy, seen)?;
         }
-        // Samples get the time of the middle of the round, which is closer to most of the answers than the
-        // start of the round.
+        // Samples get the time of the middle of the round, which is closer to most of the kernel's replies
+        // than the start of the round.
         let at = at + self.clock.now().saturating_since(at) / 2;
         if all {
             self.remember(seen);

@@ -30,8 +30,7 @@ pub struct PathToPeer {
 
 impl PathToPeer {
     /// Returns the input of the simulation for a copy from this host: buffers, congestion control and kernel
-    /// are those of this host, as far as it reports them, and the receive buffer is the default of the same
-    /// kernel.
+    /// are this host's, as far as it reports them, and the receive buffer is the default of the same kernel.
     fn question(self) -> Question {
         let host = settings(LOCAL).unwrap_or_default();
         let cc = host.congestion_control.as_deref().and_then(|name| name.parse().ok());

@@ -41,7 +41,7 @@ impl OwnSockets {
 
 impl Sampler for OwnSockets {
     fn sample(&mut self) -> Vec<SocketSample> {
-        // If a round of sampling fails, the copy continues without it.
+        // If a round of sampling fails, the copy continues without its samples.
         let Ok(round) = self.watch.round(&mut self.seen) else { return Vec::new() };
         take(&mut self.sockets, round, &self.seen, true);
         let begin = *self.begin.get_or_insert(round.at);
@@ -72,15 +72,16 @@ pub(crate) fn sample(report: &SocketReport, interval: Duration) -> SocketSample 
 
 /// RTT, as a multiple of the minimum RTT, from which a queue at the link is assumed.
 const QUEUE: f64 = 1.25;
-/// RTT, as a multiple of the minimum RTT, from which the link counts as full, whatever the limit. Data that is released
-/// at once waits for less than a minimum RTT, if the link transmits it before ACKs release more.
+/// RTT, as a multiple of the minimum RTT, from which the link counts as full, whatever the limit. A burst
+/// that a window or buffer releases waits for less than one minimum RTT, if the link transmits it before ACKs
+/// release more.
 const FULL: f64 = 2.0;
 
 /// Returns whether another connection may increase the total rate.
 fn room(limit: Limit, report: &SocketReport) -> Room {
-    // With a queue at the link, larger congestion windows would not increase the rate. Data that a send buffer or a
-    // receive window releases at once also queues, although the link is not full; in this case, a trial of more
-    // connections decides.
+    // With a queue at the link, larger congestion windows would not increase the rate. A burst that a send
+    // buffer or a receive window releases also queues, although the link is not full; in this case, a trial
+    // of more connections decides.
     let is_queueing = |factor: f64| match (report.rtt_ms, report.min_rtt_ms) {
         (Some(rtt), Some(least)) => rtt > least * factor,
         _ => false,

@@ -44,8 +44,8 @@ impl Prover {
         self.kernel.release.parse().ok()
     }
 
-    /// Runs each rung that was simulated on the kernel, one rung per core, and stores the result in the rung.
-    /// Passes a note to `observer` for each rung that the kernel cannot run.
+    /// Runs each simulated rung on the kernel, one rung per core, and stores the result in the rung. Passes a
+    /// note to `observer` for each rung that the kernel cannot run.
     ///
     /// The calling program becomes the guest's init if it has called `fullpipe::linux::uml::run_if_guest` at the
     /// start of `main`; otherwise the program `fullpipe-guest` does.

@@ -144,9 +144,9 @@ impl PreparedRun<'_> {
         Ok(Report { document, summaries: summaries(experiment, &runs), traces })
     }
 
-    /// Runs the experiment like [`PreparedRun::run`], but keeps only what is known of each point: with `out`, the
-    /// runs are written to the files of [`Report::write`] in this folder as they finish. In the simulator, memory
-    /// does not grow with the number of runs. Without any finished run, no file is written.
+    /// Runs the experiment like [`PreparedRun::run`], but keeps only the summary of each point. With `out`,
+    /// each run is written to the files of [`Report::write`] in this folder as it finishes. In the simulator,
+    /// memory does not grow with the number of runs. If no run finishes, no file is written.
     ///
     /// # Errors
     /// Returns the errors of [`PreparedRun::run`] and [`Report::write`].
@@ -176,7 +176,7 @@ impl PreparedRun<'_> {
             failed = add(run).err();
             if failed.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        // Rows of a run that waits for earlier runs wait in a file.
+        // If a run finishes before an earlier run, its rows wait in a file.
         let spool = out.map(TraceSpool::new).filter(|_| options.traced);
         let runner = |scenario: &Scenario| {
             let (timed, trace) = simulated(scenario, options.traced, observer);

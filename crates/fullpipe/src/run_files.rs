@@ -21,7 +21,8 @@ pub(crate) struct ResultFiles {
     table: AtomicFile,
     lines: AtomicFile,
     trace: AtomicFile,
-    /// The runs of `result.json`, in a file without a name: keys before them are known only after the last run.
+    /// The runs of `result.json`, in a file without a name, because the keys before the runs are
+    /// known only after the last run.
     runs: BufWriter<File>,
     is_empty: bool,
     has_trace_header: bool,
@@ -37,7 +38,8 @@ impl ResultFiles {
             table,
             lines: create("results.jsonl")?,
             trace: create("trace.csv")?,
-            // Created last, because the others create the folder and remove what killed processes have left.
+            // This file is created last, because creating the others also creates the folder and
+            // removes the temporary files of killed processes.
             runs: BufWriter::new(nameless(dir).map_err(|e| cannot(dir, "result.json", &e))?),
             is_empty: true,
             has_trace_header: false,
@@ -72,7 +74,7 @@ impl ResultFiles {
             write!(self.trace, "{}", TraceRows::NO_COLUMNS).map_err(|e| cannot(&dir, "trace.csv", &e))?;
         }
         let document = crate::json::document(report)?;
-        // Quotes in texts are escaped, so only the key itself matches.
+        // Quotes in strings are escaped, so only the key itself matches.
         let Some((before, after)) = document.split_once("\"runs\": []") else {
             unreachable!("the document has no runs")
         };

@@ -1,7 +1,8 @@
 //! Trace rows of finished runs, which wait in a file until all runs are finished.
 //!
-//! `trace.csv` has the rows in the order of the runs, and the runs finish in another order. In memory, the rows of a
-//! thousand runs would take gigabytes. The file has no name, so it disappears with the process, however that ends.
+//! `trace.csv` has the rows in the order of the runs, but the runs finish in another order. In memory, the
+//! rows of a thousand runs would take gigabytes. The file has no name, so it disappears with the process,
+//! however the process ends.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -57,7 +58,7 @@ impl TraceSpool {
         match file.write_all(bytes) {
             Ok(()) => Ok(at),
             Err(error) => {
-                // The rows that did not fit take up no space.
+                // Incomplete rows are removed, so that they take up no space.
                 let _ = file.set_len(at);
                 Err(error)
             }

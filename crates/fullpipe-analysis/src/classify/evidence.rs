@@ -1,5 +1,5 @@
-//! Findings: each limit with its evidence, taken from the time for which the limit applied, and with the
-//! questions that remain open.
+//! Findings: each limit with its open questions and with its evidence, which comes from the time during
+//! which the limit applied.
 
 use fullpipe_lab::stats::upper_median;
 use fullpipe_lab::trace::{BbrInfo, Row};
@@ -14,7 +14,8 @@ use crate::thresholds::time;
 
 /// Row spacing above which an event between two rows may go unnoticed.
 const COARSE: Duration = Duration::from_millis(150);
-/// Share of the rows with a full Cwnd below which BBR's rate estimate, not its window, limits the flow.
+/// If Cwnd is full in a smaller share of the rows than this, BBR's rate estimate limits the flow,
+/// not its window.
 const RARELY_FULL: f64 = 0.5;
 
 /// Returns one finding per limit in the time since `from`, longest first. Findings are built on demand.
@@ -123,7 +124,7 @@ impl Time<'_> {
     }
 
     /// Returns the share of the rows in which data behind lost segments fills the receive window, or zero if
-    /// it is too small to matter.
+    /// the share is too small to matter.
     fn holes(&self) -> f64 {
         let holes = self.tally.rows.iter().filter(|row| full_of_holes(row)).count();
         let share = holes as f64 / self.tally.rows.len().max(1) as f64;

@@ -44,7 +44,7 @@ const CYCLE: u64 = 4;
 const BUSY: f64 = 0.8;
 
 /// Returns the limits over time of the flow in `rows`, which must belong to one flow and be in chronological
-/// order; `None` if the rows lack path or truth.
+/// order; `None` if the rows lack the columns of the path or of the simulator's record.
 pub fn exact(rows: &[Row]) -> Option<Vec<LimitPeriod>> {
     let rows = spans::lifetime(rows);
     let policed = policed_last(rows);

@@ -31,8 +31,8 @@ pub enum Limit {
     Cpu,
     /// The link itself.
     Link,
-    /// The input does not show the limit, which is at the sender or on the path, because only the receiver
-    /// was observed.
+    /// Only the receiver was observed, so the limit, which is at the sender or on the path, cannot be
+    /// identified.
     Unknown,
 }
 

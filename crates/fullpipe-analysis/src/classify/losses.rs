@@ -1,8 +1,8 @@
 //! Loss episodes, and whether a fixed rate causes them.
 //!
 //! A policer, like a short queue, drops the data above a certain rate and leaves the RTT unchanged, so that a
-//! loss-based sender has a large window at each loss. Random loss hits packets with equal probability at any
-//! window. The classifier therefore ranks the windows at losses among the windows of all data:
+//! loss-based sender has a large window at each loss. Random loss hits each packet with the same probability,
+//! whatever the window. The classifier therefore ranks the windows at losses among the windows of all data:
 //!
 //! ```text
 //!   random loss     ranks spread evenly over 0..1, for any congestion control: their mean is 1/2,
@@ -33,17 +33,17 @@ const EVEN: f64 = 0.289;
 /// Source: the normal distribution.
 /// Unit: standard deviations
 const DEVIATIONS: f64 = 3.09;
-/// Largest number of losses for which the tail of the mean rank is computed exactly, as the volume of the
-/// corner of a cube. For more losses, the normal distribution is a good approximation.
+/// Largest number of losses for which the tail of the mean rank is computed exactly, as the volume of a
+/// corner of the unit hypercube. For more losses, the normal distribution is a good approximation.
 const FEW: usize = 6;
-/// Minimum mean rank at which a fixed rate is taken for the cause of the losses. It applies to any number of
+/// Minimum mean rank from which a fixed rate is assumed to cause the losses. It applies to any number of
 /// losses, because some of them may have another cause.
 const HIGH: f64 = 0.65;
-/// Share of the mean window at losses below which the standard deviation of these windows shows that a fixed
-/// rate causes the losses.
+/// If the standard deviation of the windows at losses is below this share of their mean, a fixed rate causes
+/// the losses.
 const ALIKE: f64 = 0.3;
-/// Minimum number of rows over which the rate around a loss is measured, because a rate between two rows
-/// means little.
+/// Minimum number of rows over which the rate around a loss is measured, because the rate between two
+/// single rows is not meaningful.
 const FEWEST_ROWS: usize = 6;
 /// Minimum mean number of round trips between losses for which windows are ranked.
 /// Unit: round trips
@@ -190,8 +190,8 @@ pub(super) fn of_path(flow: &Flow<'_>, limit: Option<Limit>) -> LossEstimate {
     // retransmissions were spurious.
     let spurious = Some(last.dsack_dups.saturating_sub(first.dsack_dups)).filter(|count| *count <= resent);
     let again = if flow.by_rate { resent - spurious.unwrap_or(0) } else { resent };
-    // A loss-based sender overflows the queue that it fills; a policer drops the excess of either kind of
-    // sender.
+    // A loss-based sender causes its own losses by overflowing the queue. A policer drops the excess
+    // packets of loss-based and rate-based senders alike.
     let own = flow.losses().at_fixed_rate()
         || matches!(limit, Some(Limit::Cap | Limit::Policer))
         || limit == Some(Limit::Link) && !flow.by_rate;
@@ -205,8 +205,8 @@ pub(super) fn of_path(flow: &Flow<'_>, limit: Option<Limit>) -> LossEstimate {
 }
 
 /// Returns the rate that was delivered over two round trips before a loss, and whether there was a standing
-/// queue; `None` if too few rows show it. `later` is the number of round trips between the loss and the last
-/// row.
+/// queue; `None` if there are too few rows. `later` is the number of round trips between the loss and the
+/// last row.
 fn delivered(rows: &[Row], later: u64) -> Option<(f64, bool)> {
     let (at, trip) = (rows.last()?.at, round_trip(rows.last()?));
     let (from, to) = (at.saturating_sub(trip * (later + 2)), at.saturating_sub(trip * later));

@@ -252,7 +252,7 @@ fn up_to(rows: &[Row], to: Instant) -> usize {
 pub fn agreement(a: &[LimitPeriod], b: &[LimitPeriod]) -> Option<f64> {
     let (mut common, mut same) = (Duration::ZERO, Duration::ZERO);
     for x in a {
-        // Both are in chronological order.
+        // Both lists are in chronological order.
         let begin = b.partition_point(|y| y.to <= x.from);
         for y in b[begin..].iter().take_while(|y| y.from < x.to) {
             let span = x.to.min(y.to).saturating_since(x.from.max(y.from));

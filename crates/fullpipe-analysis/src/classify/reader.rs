@@ -8,11 +8,11 @@
 //! ```
 //!
 //! If the receiver's `Recv-Q` is known, it decides. Otherwise the window decides: data that is acknowledged
-//! without reopening the window is unread. The third pattern is that of an application that writes to a slow
-//! disk or pipe. Its advertised window equals the whole buffer most of the time, because the data that will
-//! fill the buffer is still in flight, so no median shows the slow reader. Two measures over many round trips
-//! do show it: the share of the buffer that was not advertised, and a rate far below one window per round
-//! trip, the rate that the buffer allows.
+//! without reopening the window is unread. An application that writes to a slow disk or pipe causes the third
+//! pattern. Its advertised window equals the whole buffer most of the time, because the data that will fill
+//! the buffer is still in flight, so no median shows the slow reader. Two measures over many round trips do
+//! show it: the share of the buffer that was not advertised, and a rate far below the one that the buffer
+//! allows, which is one window per round trip.
 //!
 //! When its reader pauses, a receiver also delays ACKs (its window does not advance, so Linux waits up to 40
 //! ms), and a sender whose window has just reopened starts with what Cwnd allows. Between two window closings
@@ -35,7 +35,8 @@ const SMALLER: f64 = 0.8;
 const CLOSED: f64 = 0.1;
 /// The reader, not the buffer, is the limit if less than this share of the largest window is delivered per
 /// minimum RTT. A buffer that is too small delivers nearly a full window. Autotuning makes a buffer twice as
-/// large as the data that the reader takes per round trip, so a limiting reader stays below half.
+/// large as the data that the reader takes per round trip, so if the reader is the limit, the delivered data
+/// stays below half of the window.
 /// Source: a small buffer delivered 0.8 to 0.98, measured; one half follows from the autotuning rule.
 const CARRIED: f64 = 0.5;
 /// The window is full regularly, not by accident, if it is full in at least this share of the rows.
@@ -63,7 +64,7 @@ pub(super) fn whose_window(flow: &Flow<'_>, at: usize, near: &Window<'_>) -> (Li
 /// time.
 pub(super) fn by_reader_or_path(flow: &Flow<'_>, at: usize) -> (Limit, Confidence) {
     use Confidence::{Certain, High, Low};
-    // Evaluated last because it reads many rows.
+    // The closure is evaluated last, because it reads many rows.
     let by_turns = || flow.window(at, LONG, WIDE_ROWS).share(receive_window_is_full) >= BY_TURNS;
     match by_path(flow, at) {
         line @ (Limit::Link, Certain) => line,

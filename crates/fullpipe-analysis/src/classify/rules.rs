@@ -41,7 +41,7 @@ pub(super) const WIDE_ROWS: usize = 8;
 /// Round trips on either side over which the loss rate is evaluated, because losses come in bursts.
 pub(super) const LONG: u64 = 32;
 /// ACKs are delayed if data stays in flight for more than this multiple of the smoothed RTT. A factor of two
-/// leaves room for sampling error, because rows are few.
+/// leaves room for sampling error, because there are only a few rows.
 /// Unit: round trips
 const LATE: f64 = 2.0;
 /// Minimum duration, in round trips, of a limit between two spans of another limit; a shorter span is noise.
@@ -127,8 +127,8 @@ fn verdict(flow: &Flow<'_>, at: usize) -> Verdict {
     use Confidence::{Certain, High};
     let near = flow.window(at, NEAR, 1);
     let (limit, confidence) = if !near.mostly(data_waits) {
-        // A buffer above its limit was filled while data was leaving. That data may have filled the
-        // congestion window, but the writer is waiting for the buffer.
+        // If the buffer is above its limit, the writer filled it while data was leaving. The writer
+        // then waits for the buffer, even if the data in flight fills the congestion window.
         if near.rows.iter().any(buffer_overflows)
             || near.mostly(buffer_is_full) && !near.mostly(congestion_window_is_full)
         {
@@ -176,9 +176,9 @@ fn buffer_is_full(row: &Row) -> bool {
     over(row.sender.sndbuf_used, row.sender.sndbuf).is_some_and(|share| share >= send_buffer::BLOCKED_IN_ROWS)
 }
 
-/// Returns whether the send buffer is at or above its limit. When the kernel wakes a writer, the buffer may
-/// come to exceed its limit. If the writer is slow to write again, the buffer may become emptier than the two
-/// thirds at which the kernel wakes a writer.
+/// Returns whether the send buffer is at or above its limit. A writer that the kernel wakes may fill the
+/// buffer beyond its limit. The kernel wakes a writer when the buffer is two thirds full, and the buffer
+/// drains further if the writer is slow to write again.
 fn buffer_overflows(row: &Row) -> bool {
     over(row.sender.sndbuf_used, row.sender.sndbuf).is_some_and(|share| share >= 1.0)
 }
@@ -252,7 +252,7 @@ pub(super) fn by_path(flow: &Flow<'_>, at: usize) -> (Limit, Confidence) {
     if full.is_some_and(|full| full >= link::FULL_IN_ROWS) {
         return (Limit::Link, Certain);
     }
-    // A constant rate below the link rate is that of a shaper or a policer.
+    // A constant rate below the link rate comes from a shaper or a policer.
     let (fixed, confidence) = match full {
         Some(full) if full < link::ROOM => (Limit::Cap, High),
         _ => (Limit::Link, if full.is_some() { High } else { Low }),
@@ -287,7 +287,7 @@ pub(super) fn by_path(flow: &Flow<'_>, at: usize) -> (Limit, Confidence) {
         return (fixed, confidence.max(High));
     }
     if flow.losses().at_fixed_rate() {
-        // Delayed ACKs make the rate as steady as that of a policer, so the losses may have any cause.
+        // Delayed ACKs make the rate as steady as a policer does, so the losses may have any cause.
         if answers_late(&wide) {
             return (Limit::Cwnd, Low);
         }
@@ -301,7 +301,8 @@ pub(super) fn by_path(flow: &Flow<'_>, at: usize) -> (Limit, Confidence) {
 /// Returns whether BBR has found a policer itself: it then paces at the policer's rate for 48 round trips,
 /// without the probes of its gain cycle of eight.
 fn obeys_a_policer(flow: &Flow<'_>, at: usize) -> bool {
-    /// BBR does not probe if its pacing rate varies by at most this share; its cycle varies it by half.
+    /// BBR does not probe if its pacing rate varies by at most this share; its gain cycle varies
+    /// the rate by half.
     const CONSTANT: f64 = 0.01;
     let wide = flow.window(at, 2 * WIDE, WIDE_ROWS);
     let pacing = |row: &Row| bps(row.sender.pacing_rate);

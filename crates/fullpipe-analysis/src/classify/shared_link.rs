@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A flow that is judged alone keeps the limit of its own rows, with one exception: the fixed rate of one of
-//! several flows is not taken for a rate cap ([`of_one_of_several`]).
+//! several flows is not mistaken for a rate cap ([`of_one_of_several`]).
 
 use fullpipe_units::{Bytes, Rate};
 

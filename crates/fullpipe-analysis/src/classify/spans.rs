@@ -24,7 +24,7 @@ pub(super) struct Verdict {
 pub(super) fn lifetime(rows: &[Row]) -> &[Row] {
     let moves = |row: &Row| {
         let sender = &row.sender;
-        // Before the first RTT sample of a handshake, the kernel counts the SYN as in flight like data.
+        // Before the first RTT sample of a handshake, the kernel counts the SYN as data in flight.
         let open = sender.srtt.is_some() || !sender.delivered.is_zero();
         open && !(sender.flight_size.is_zero() && sender.delivered.is_zero() && sender.notsent.is_zero())
     };

@@ -9,8 +9,8 @@
 //!
 //! Each stream has its own windows and buffers, so it is classified from its own rows. The link is shared:
 //! one of ten streams sees its tenth of the link as a fixed rate, like that of a policer, and this rate
-//! varies with the other streams. The sum of the streams therefore determines what the path allows. The time
-//! of each limit is summed over the streams.
+//! varies with the other streams. The rules of the path are therefore applied to the sum of the streams. The
+//! time of each limit is summed over the streams.
 
 use fullpipe_lab::trace::{Row, TcpInfo};
 use fullpipe_units::{Bytes, Duration, Instant, Rate};

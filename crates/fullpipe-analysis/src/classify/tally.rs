@@ -98,7 +98,7 @@ impl<'a, R> Tally<'a, R> {
             Limit::SlowStart => "slow start: the window still doubles each round trip",
             Limit::Pacing => "the socket's pacing rate is capped (SO_MAX_PACING_RATE)",
             Limit::Cap if queued() => {
-                "something on the path delays this flow at a rate below that of the link"
+                "something on the path queues this flow and forwards it below the link rate"
             }
             Limit::Cap => "something on the path caps this flow at a rate below that of the link",
             Limit::Policer => "a policer drops the packets that exceed its rate",

@@ -208,7 +208,8 @@ fn idle_ends_are_left_out() {
     assert_eq!((first.from.as_secs_f64(), last.to.as_secs_f64()), (1.0, 3.05));
 }
 
-/// Losses at the peaks of a sawtooth come from a fixed rate; losses anywhere else in it are random.
+/// Losses at the peaks of a sawtooth are caused by a fixed rate; losses anywhere else in the
+/// sawtooth are random.
 #[test]
 fn losses_are_told_by_their_rank() {
     // A window that grows by two segments per row; `falls` returns whether it loses a packet at this row.
@@ -262,7 +263,7 @@ fn a_burst_of_losses_may_come_from_a_rate() {
 }
 
 /// Windows of a low sawtooth cannot be ranked: the largest window of the last two round trips is always near
-/// its top. Random losses of 2 % were once taken for those of a cap.
+/// its top. Random losses of 2 % were once attributed to a cap.
 #[test]
 fn a_low_sawtooth_says_nothing_about_a_rate() {
     let sawtooth = |low: u64| {

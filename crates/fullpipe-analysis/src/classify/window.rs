@@ -157,7 +157,8 @@ fn is_rate_based(rows: &[Row]) -> bool {
         let pacing =
             sender.pacing_rate.filter(|rate| sender.max_pacing_rate.is_none_or(|most| *rate < most))?;
         let (srtt, min_rtt) = (sender.srtt?, sender.min_rtt?);
-        // A standing queue stretches the round trip of a window-based sender, not that of a rate-based one.
+        // The kernel derives a window-based sender's pacing rate from the smoothed RTT, which
+        // includes a standing queue. BBR derives its window from the minimum RTT.
         let rtt = if sender.ssthresh.is_some() { srtt } else { min_rtt };
         let window = sender.cwnd.get().max(1) as f64;
         Some(pacing.as_bps() as f64 / 8.0 * rtt.as_secs_f64() / window)
@@ -276,8 +277,8 @@ impl Window<'_> {
         Some(Rates { median: at(0.5)?, middle_half: at(0.75)? - at(0.25)? })
     }
 
-    /// Returns the share of retransmissions among the segments sent between the first and the last row, 0 to
-    /// 1.
+    /// Returns the share of retransmissions among the segments sent between the first and the last row, from
+    /// 0 to 1.
     pub(super) fn repeated(&self) -> f64 {
         let (Some(first), Some(last)) = (self.rows.first(), self.rows.last()) else { return 0.0 };
         let (first, last) = (&first.sender, &last.sender);

@@ -1,4 +1,4 @@
-//! Assumptions of a diagnosis, with a type for those that rules depend on.
+//! Assumptions of a diagnosis. Assumptions that rules depend on have a type of their own.
 
 use std::fmt;
 

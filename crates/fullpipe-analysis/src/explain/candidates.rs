@@ -35,12 +35,12 @@ const EXCLUDES: f64 = 1.5;
 
 /// A rate cap dropped nothing if less than this share of the segments was retransmitted. Because BBR's probes
 /// exceed the cap, BBR retransmits 7 % of its segments at a policer, and 1 % at a shaper with a queue of 1
-/// BDP. A tenth of the smaller share fits neither of them.
+/// BDP. This constant is a tenth of the smaller share, so a cap of either kind retransmits more.
 /// Source: `experiments/flow-cap.toml`.
 const DROPPED_AT_A_CAP: f64 = 0.001;
 
-/// Returns the assumed buffers: those of the dump, or else the kernel's defaults, and at least as large as
-/// the log proves.
+/// Returns the assumed buffers: from the dump, or else the kernel's defaults, and at least as large as the
+/// log proves.
 pub(super) fn buffers(
     facts: &Facts<'_>,
     series: &Series,
@@ -61,7 +61,7 @@ pub(super) fn buffers(
         (None, None) => WindowRule::AdvWinScale(1),
     };
     let of_sender = if older_dump { BufferSource::OlderDump } else { BufferSource::Dump };
-    // A dump of the receiver alone may be newer than that of the sender.
+    // A separate dump of the receiver may be newer than the sender's.
     let of_receiver = if facts.hosts.one_for_both() { of_sender } else { BufferSource::Dump };
     let default_rmem = kernel.map_or(OLDER_DEFAULT_RMEM, default_rmem);
     let choose = |(dump, source): (Option<[Bytes; 3]>, _), default: Bytes, least: Bytes| match dump {
@@ -87,7 +87,7 @@ pub(super) fn buffers(
         Some(set) if set.sndbuf >= held => (set.sndbuf, BufferSource::Socket),
         _ => choose((sender.and_then(|host| host.tcp_wmem), of_sender), DEFAULT_WMEM, held),
     };
-    // iperf3 sets both ends with -w. A size that contradicts the log is not in force.
+    // iperf3 sets both ends with -w. A size that contradicts the log is not in effect.
     let set = facts.measurement.hosts.set_buffers.is_some();
     let rcvbuf_fixed = set && matches!(rcvbuf_source, BufferSource::Socket | BufferSource::Window);
     let sndbuf_fixed = set && sndbuf_source == BufferSource::Socket;
@@ -112,7 +112,8 @@ impl Explainer<'_> {
         let control = self.control_verdict();
         let cap_excluded = control == Control::Excludes;
 
-        // A rank below 1 sorts before every buffer that fits, and a rank above 2 after it.
+        // A finding with a rank below 1 sorts before every buffer that fits, and a finding with a
+        // rank above 2 after all of them.
         let distance = |predicted: f64| (predicted / steady).ln().abs();
         let mut ranked: Vec<(f64, Finding)> = Vec::new();
         ranked.extend(holes.map(|holes| (0.5, self.holes_in_the_window(holes))));
@@ -225,7 +226,7 @@ impl Explainer<'_> {
         Rate::of(total, self.measured.rtt)
     }
 
-    /// Returns whether the rate equals that of the control measurement, so that a rate cap on the host
+    /// Returns whether the rate equals the control measurement's, so that a rate cap on the host
     /// explains it.
     pub(super) fn meets_the_control_rate(&self) -> bool {
         self.control_verdict() == Control::Same && self.cap.is_some()
@@ -402,7 +403,7 @@ impl Explainer<'_> {
         Some(again as f64 / self.segments().max(1) as f64)
     }
 
-    /// Returns the number of full segments that the data of the log needs.
+    /// Returns the number of full segments needed to carry the data in the log.
     fn segments(&self) -> u64 {
         let log = self.facts.transfer;
         let bytes = log.sent.map_or_else(|| log.bytes(), |sent| sent.bytes);
@@ -523,8 +524,8 @@ impl Explainer<'_> {
         }
     }
 
-    /// Returns whether the rate is near that of `link`. A flow that starts slowly may fill the link only
-    /// later.
+    /// Returns whether the rate is near the rate of `link`. A flow that starts slowly may fill the link
+    /// only later.
     fn nearly_fills(&self, link: Rate) -> bool {
         let mss = self.measured.mss.get();
         let most = link.mul_div(mss, mss + HEADERS);

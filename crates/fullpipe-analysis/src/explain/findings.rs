@@ -100,7 +100,7 @@ pub struct StandingQueue {
 }
 
 impl StandingQueue {
-    /// Delay that the scheduling of hosts can cause.
+    /// Delay that process scheduling on the hosts can cause.
     const LEAST: Duration = Duration::from_millis(1);
 
     /// Returns the queue that the RTTs of a measurement show; `idle` is its smallest RTT sample.

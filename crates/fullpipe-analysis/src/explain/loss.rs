@@ -8,9 +8,9 @@
 //!     fills the link or a cap    perhaps its own                        events; retransmissions are the upper bound
 //! ```
 //!
-//! Whatever the cause of the losses, the number of lost segments is at most that of the retransmissions, so every
-//! estimate has this upper bound. A log does not report which retransmissions were spurious (D-SACK), so they count as
-//! losses.
+//! Whatever the cause of the losses, the number of lost segments is at most the number of retransmissions, so
+//! every estimate has this upper bound. A log does not report which retransmissions were spurious (D-SACK),
+//! so they count as losses.
 
 use fullpipe_units::Probability;
 
@@ -19,8 +19,9 @@ use crate::loss_estimate::LossEstimate;
 use crate::segment::DEFAULT_MSS;
 use crate::thresholds::link;
 
-/// If at least this share of the intervals has retransmissions, the few intervals without any do not show how many
-/// events share an interval, so the upper bound of the loss counts every reaction that is possible.
+/// If at least this share of the intervals has retransmissions, the few other intervals do not show how many
+/// events share an interval. The upper bound of the loss then assumes the maximum number of events to which
+/// the sender can react.
 const SATURATED: f64 = 0.5;
 /// The number of lost segments is between these multiples of the number of retransmissions: some retransmissions are
 /// unnecessary, and some repair losses from before the counted time.
@@ -54,7 +55,7 @@ impl Explainer<'_> {
         Some(estimate.bounded_by(again, sent))
     }
 
-    /// Lowers the bound of `events` to zero if the flow may have caused all of them.
+    /// Lowers the lower bound of `events` to zero if the flow may have caused all of them.
     fn not_all_random(&self, events: LossEstimate) -> LossEstimate {
         if self.fills_the_path() { LossEstimate { low: Probability::ZERO, ..events } } else { events }
     }

@@ -1,7 +1,7 @@
 //! Option by which an application limits its own rate, such as curl's `--limit-rate`.
 //!
-//! A socket shows only that its application offers no more, or reads no faster. The command line of the
-//! application shows why.
+//! A socket shows only that its application offers no more data, or reads no faster. The command line
+//! of the application shows why.
 
 use std::fmt;
 

@@ -100,8 +100,8 @@ impl Explainer<'_> {
         }
     }
 
-    /// Replaces guesses about a sender of which nothing is known by the finding that the receiver does not
-    /// observe the limit.
+    /// If nothing is known about the sender, replaces the guesses about it with the finding that the
+    /// receiver does not observe the limit.
     pub(super) fn admit_what_is_not_observable(&self, findings: &mut Vec<Finding>) {
         let Some(received) = self.received else { return };
         let guess = findings.first().is_none_or(|first| first.confidence == Confidence::Low);

@@ -60,7 +60,8 @@ const OUTRUNS: f64 = 2.0;
 /// Minimum share of Cwnd that is in flight under BBR, whose window is 2 BDP in the steady state and 2.89 BDP
 /// in Startup.
 const LEAST_OF_BBR: f64 = 0.25;
-/// Number of intervals after the ramp above which a count of retransmissions leaves out the first of them.
+/// If there are more intervals than this after the ramp, the count of retransmissions leaves out
+/// the first one.
 const FEWEST_AFTER: usize = 4;
 /// Initial window of a connection: ten segments.
 /// Source: RFC 6928.

@@ -7,8 +7,8 @@
 //!   slow start that meets a rate limit sends up to twice that rate, and loses up to half of a window at once
 //! ```
 //!
-//! Even after an overshoot, random loss may be the limit. This is so if the later losses occur at rates much
-//! lower than the highest rate.
+//! Even after an overshoot, random loss is the limit if the later losses occur at rates much lower than the
+//! highest rate.
 
 use fullpipe_units::Bytes;
 
@@ -20,8 +20,8 @@ use crate::thresholds::loss;
 /// Source: RFC 6928.
 /// Unit: segments
 const INITIAL_WINDOW: f64 = 10.0;
-/// Number of round trips that a flow in slow start takes in addition to those of the formula, because the
-/// last window must be acknowledged, delayed ACKs slow the growth, and BBR paces its first window.
+/// Number of round trips that a flow in slow start takes in addition to the formula's, because the last
+/// window must be acknowledged, delayed ACKs slow the growth, and BBR paces its first window.
 /// Unit: round trips
 const MORE_ROUND_TRIPS: f64 = 3.0;
 /// A burst of losses shows that slow start overshot a rate if the burst hit at least this multiple of the

@@ -146,7 +146,8 @@ fn settings_belong_to_the_host_that_the_log_says() {
     );
 }
 
-/// The classifier explains a series of dumps; a finding from a single dump has less confidence and says so.
+/// The classifier explains a series of dumps; a finding from a single dump has a lower confidence
+/// and states this.
 #[test]
 fn one_dump_is_a_snapshot() {
     let limit = |text: &str| {

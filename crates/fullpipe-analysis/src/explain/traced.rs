@@ -186,7 +186,8 @@ pub(super) fn buffers(base: Buffers, streams: &[&[Row]], classification: &Classi
     let window = largest(|row| Some(row.sender.rwnd));
     let rcvbuf = largest(|row| row.receiver.map(|receiver| receiver.rcvbuf));
     let mut known = base;
-    // A buffer that never grew to the limit of autotuning, although it held the flow, was set by a program.
+    // A buffer that never grew to the limit of autotuning, although it limited the flow, was set by
+    // a program.
     let constant = |of: fn(&Row) -> Option<Bytes>| {
         let mut sizes = rows().filter_map(of);
         let first = sizes.next();

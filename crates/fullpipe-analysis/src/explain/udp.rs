@@ -2,8 +2,8 @@
 //!
 //! UDP has no windows, acknowledgements or congestion control, so a link that carries a given rate over UDP
 //! may carry only a tenth of it over TCP, and a clean UDP test can hide the fault for years. If the test left
-//! room on the link, however, its loss rate is that of the path. Together with the RTT and the link rate, the
-//! loss rate predicts the rate of TCP: the ladder is then that of a given path, not of a measured transfer.
+//! room on the link, however, its loss rate is the path's. Together with the RTT and the link rate, the loss
+//! rate predicts the rate of TCP: the ladder is then built for a given path, not for a measured transfer.
 
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
@@ -64,7 +64,7 @@ fn sent_as(log: &Transfer, datagrams: Datagrams) -> (Rate, Bytes) {
     let arrived = datagrams.total.saturating_sub(datagrams.lost.unwrap_or(0)).max(1);
     match log.sent {
         Some(sent) => (sent.rate, sent.bytes.mul_div(1, datagrams.total.max(1))),
-        // The log has only the receiver's count, so the missing datagrams are added to the sent amount.
+        // The log contains only the amount that arrived, so the missing datagrams are added to it.
         None => (log.mean_rate().mul_div(datagrams.total.max(1), arrived), log.bytes().mul_div(1, arrived)),
     }
 }

@@ -73,7 +73,8 @@ impl Undecided {
                     known.what = format!("{} or {}", known.what, noun(finding));
                 }
                 Some(_) => {}
-                // A log shows neither what the application offers nor a maximum of its socket's pacing rate.
+                // A log shows neither the rate that the application offers nor the maximum pacing
+                // rate of its socket.
                 None if more && finding.limit == Limit::App => candidates.push(Candidate {
                     limits: vec![Limit::App, Limit::Pacing],
                     what: "the sending application or its pacing rate".into(),

@@ -12,7 +12,8 @@
 //! ```
 //!
 //! Amounts use powers of 1024 although the unit is "KBytes"; bit rates use powers of 1000. The rate in a
-//! sender's interval is that of *writes* to the socket, so single intervals vary by whole write blocks.
+//! sender's interval is the rate of *writes* to the socket, so single intervals vary by whole write
+//! blocks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -312,7 +313,8 @@ impl Rows {
             Some(datagrams) => datagrams.lost.is_none(),
             None => i.retransmits.is_some() || i.cwnd.is_some(),
         };
-        // Builds for macOS and Windows, and old ones, print neither retransmissions nor Cwnd for a sender.
+        // Builds for macOS and Windows, and old builds, print neither retransmissions nor Cwnd for
+        // a sender.
         let sends = match first.direction {
             Some(direction) => direction == Direction::Tx,
             None => by_command || intervals.iter().any(of_sender),
@@ -351,7 +353,7 @@ impl Rows {
     /// Returns the counts of both endpoints; `total` returns the summary line of each endpoint.
     fn summary(&self, total: impl Fn(Side) -> Option<Interval>) -> (Summary, Option<Datagrams>) {
         let (sent, received) = (total(Side::Sender), total(Side::Receiver));
-        // The sender's summary says "0 lost" although it does not know.
+        // The sender's summary says "0 lost", although the sender does not know the number.
         let told = received.and_then(|total| total.datagrams);
         let datagrams = told.or(sent.and_then(|total| total.datagrams).map(Datagrams::unheard));
         (Summary { sent: Total::of(sent), received: Total::of(received), rtt: None }, datagrams)

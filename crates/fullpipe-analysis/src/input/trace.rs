@@ -208,7 +208,7 @@ pub(super) fn of_one_row(
     Ok(measurement)
 }
 
-/// Returns the rows of the chosen flow of one run, and those of the other flows of that run.
+/// Returns the rows of the chosen flow of one run, and the rows of the other flows of that run.
 fn chosen(
     rows: Vec<RunRow>,
     choice: &Choice<'_>,

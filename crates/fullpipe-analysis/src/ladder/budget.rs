@@ -6,7 +6,7 @@
 use fullpipe_lab::campaign::{Job, RunPanicked};
 use fullpipe_lab::cost::RunCost;
 
-/// Data packets that the simulator handles per second of two cores: the medians in `BENCHMARKS.md` are about
+/// Data packets that the simulator handles per second on two cores: the medians in `BENCHMARKS.md` are about
 /// six million packets per core.
 const PACKETS_PER_SECOND: u64 = 12_000_000;
 /// Budget for an interactive answer: about ten seconds on two cores.

@@ -1,4 +1,4 @@
-//! Simulated figures of a path for several numbers of flows.
+//! Simulated figures of a path for different numbers of flows.
 
 use fullpipe_lab::campaign::{JobWatch, RunPanicked};
 use fullpipe_units::{Bytes, Duration, Rate};
@@ -36,7 +36,7 @@ pub(crate) fn effort_of_counts(rtt: Duration) -> Effort {
     }
 }
 
-/// Simulated figures of a number of flows.
+/// Simulated figures for one number of flows.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct FlowCount {
     /// Number of flows.

@@ -1,7 +1,7 @@
 //! The ladder of a completely known run: one point of an experiment.
 //!
-//! Nothing is fitted. The path, with all its elements, and the hosts are those of the run; only the remedies
-//! change them. A kernel can therefore reproduce each rung.
+//! Nothing is fitted. The ladder uses the path, with all its elements, and the hosts of the run; only the
+//! remedies change them. A kernel can therefore reproduce each rung.
 
 use fullpipe_lab::algorithm::FlowAlgorithm;
 use fullpipe_lab::campaign::JobWatch;
@@ -135,7 +135,7 @@ fn path(scenario: &Scenario, flows: u64) -> PathModel {
         cap: cap.map(payload),
         cap_is_per_flow: true,
         mss: Bytes::new(path.mtu.saturating_sub(HEADERS).max(1)),
-        // The queue is that of the run.
+        // The known run contains the queue.
         queue: None,
         at_least: line,
         // All flows are identical.

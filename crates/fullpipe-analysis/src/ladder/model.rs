@@ -168,7 +168,8 @@ pub(crate) struct Hosts<'a> {
     pub(crate) limited: bool,
     /// Option by which the sending application limits its own rate.
     pub(crate) rate_option: Option<&'a RateOption>,
-    /// Host that made the measurement, or that is planned for; `None` if neither is at hand.
+    /// Host that made the measurement, or for which the plan is made; `None` if there is no such
+    /// host.
     pub(crate) this: Option<Host>,
     /// Rule that converts receive memory to a window.
     pub(crate) rule: WindowRule,
@@ -199,12 +200,12 @@ pub(crate) struct Effort {
     /// Value of `duration` for a rate-based congestion control, which reaches the steady state right after
     /// its start.
     pub(crate) duration_by_rate: Duration,
-    /// Whether `duration_by_rate` also applies to the present state, because there is no log with whose
-    /// length it would have to agree.
+    /// Whether `duration_by_rate` also applies to the present state; true if there is no log whose
+    /// duration the simulation must match.
     pub(crate) present_by_rate: bool,
     /// Minimum of `duration`: a shorter run would consist of the ramp only.
     pub(crate) shortest: Duration,
-    /// Total work in data packets above which the runs are made fewer and shorter. This and the next two
+    /// Total work, in data packets, above which fewer and shorter runs are made. This and the next two
     /// bounds apply to [`Model::most_work`], which assumes a full link.
     pub(crate) packets: u64,
     /// Total work to which runs above `packets` are shortened.
@@ -280,7 +281,8 @@ impl<'a> Model<'a> {
         self.path.loss.is_zero() && self.path.loss_interval.is_none_or(|(_, high)| high.is_zero())
     }
 
-    /// Returns whether all runs of a state are alike. A known run may be random in other ways than by loss.
+    /// Returns whether all runs of a state are alike. A known run may have other sources of
+    /// randomness than loss.
     pub(super) fn repeats_itself(&self) -> bool {
         self.known.is_none() && self.is_lossless()
     }
@@ -292,7 +294,7 @@ impl<'a> Model<'a> {
     }
 
     /// Returns an estimate of the total work of all runs, in data packets: a walk tries some states with one
-    /// run each, and shows about two that fill the link with all of their runs.
+    /// run each, and makes all runs of about two states that fill the link.
     pub(crate) fn most_work(&self) -> u64 {
         // Under loss only a rate-based sender fills the link.
         let duration = match self.is_lossless() {

@@ -180,7 +180,8 @@ pub struct Rung {
 }
 
 impl Rung {
-    /// Creates a rung of which only the limit, the mean rate and its source are known.
+    /// Creates a rung with a limit, a mean rate and the source of that rate, and without other
+    /// figures.
     pub fn new(limit: Limit, what: impl Into<String>, rate: Rate, source: Source) -> Self {
         Self {
             limit,

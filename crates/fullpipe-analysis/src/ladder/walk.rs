@@ -85,8 +85,9 @@ impl Walker<'_, '_> {
         while let Some(last) = rungs.last().filter(|_| rungs.len() <= MOST_STEPS) {
             let Some(next) = self.next(last.limit, last.lasting())? else { break };
             let shown = self.runs.shown(next)?;
-            // This remedy was chosen from fewer runs. The rate of the previous rung is a measurement or the
-            // mean of all runs, so compare the new rung with it again.
+            // This remedy was chosen from fewer runs, whereas the rate of the previous rung is a
+            // measurement or the mean of all runs. The new rung is therefore compared with the previous one
+            // again.
             if shown.sustained.mul_div(rate::SETBACK.0, rate::SETBACK.1) < last.lasting() {
                 break;
             }
@@ -191,8 +192,8 @@ impl Walker<'_, '_> {
                     first = Some(next.clone());
                 }
                 if !worth_it(from, &next) {
-                    // The required gain is that of a doubling, so a size that is less than twice the previous
-                    // one does not end the search.
+                    // The required gain applies to a doubling, so the search continues after a size that is
+                    // less than twice the previous one.
                     if self.usable(next.state) < self.usable(from.state).mul_div(2, 1) && step.sizes.len() > 1
                     {
                         continue;
@@ -246,8 +247,8 @@ impl Walker<'_, '_> {
     }
 
     /// Returns whether a size increases the RTT under load by too much. A size up to one BDP is never
-    /// refused, because a smaller window cannot fill the link. Of a send buffer only two thirds count, the
-    /// share that is certain to be in flight.
+    /// refused, because a smaller window cannot fill the link. Only two thirds of a send buffer count,
+    /// because only this share is certain to be in flight.
     fn only_queues(&self, from: &Prediction, next: &Prediction) -> bool {
         let (window, sndbuf) = self.model.ceilings(from.state);
         let one_bdp = window.min(sndbuf.mul_div(2, 3)) >= self.model.ceiling_of(from.state);
@@ -456,8 +457,8 @@ const fn remedies_matter(first: Limit) -> bool {
     !matches!(first, Limit::Link | Limit::App | Limit::ReceiverApp | Limit::Cpu | Limit::Unknown)
 }
 
-/// Returns whether the rate of `next` is worth a change. Both are means over the same seeds, as far as both
-/// have been simulated with them.
+/// Returns whether the rate of `next` is worth a change. Both rates are means over the seeds with which
+/// both states were simulated.
 fn gains(base: &Prediction, next: &Prediction) -> bool {
     next.sustained > base.sustained.mul_div(rate::WORTH.0, rate::WORTH.1)
 }
@@ -493,7 +494,8 @@ pub(super) fn binding(model: &Model<'_>, predicted: &Prediction) -> Limit {
     }
 }
 
-/// Returns the receive window or the send buffer, whichever allows the lower rate, with this rate.
+/// Returns the receive window or the send buffer, whichever allows the lower rate, together with
+/// that rate.
 fn window_or_buffer(model: &Model<'_>, state: State) -> (Limit, Rate) {
     let (window, sndbuf) = model.ceilings(state);
     if window <= sndbuf { (Limit::Rwnd, window) } else { (Limit::Sndbuf, sndbuf) }

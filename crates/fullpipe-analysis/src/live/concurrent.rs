@@ -7,7 +7,7 @@
 //!   span               ├───────────┤       up to the last row that every running flow has
 //! ```
 //!
-//! The rule is that of [`SharedLink`].
+//! [`SharedLink`] contains the rule.
 
 use fullpipe_units::{Instant, Rate};
 

@@ -6,7 +6,7 @@
 //!   rows of one flow  ──► its limit, judged alone ──────────────────────────────┴──► Live::times
 //! ```
 //!
-//! The rule is that of [`ConcurrentFlows`].
+//! [`ConcurrentFlows`] contains the rule.
 
 use fullpipe_units::Instant;
 

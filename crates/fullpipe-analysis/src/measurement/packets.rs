@@ -130,8 +130,8 @@ pub struct Connection {
     /// Last window that the receiver advertised.
     #[serde(rename = "last_window_bytes", with = "crate::json::OptionalByteCount")]
     pub last_window: Option<Bytes>,
-    /// Packets that were captured again, for example on a mirror port or on several devices of a bridge. They
-    /// are in no other count.
+    /// Packets that were captured again, for example on a mirror port or on several devices of a bridge. No
+    /// other count includes these packets.
     #[serde(default)]
     pub copies: u64,
 }

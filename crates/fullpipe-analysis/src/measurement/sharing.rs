@@ -84,8 +84,8 @@ impl Measurement {
         others.map(|(_, flow)| flow).filter(move |flow| Some(flow.direction) == direction)
     }
 
-    /// Returns the samples of each sending socket in the direction of the chosen flow, without those of the
-    /// chosen one; empty unless the input is a trace.
+    /// Returns the samples of each sending socket in the direction of the chosen flow, without the chosen
+    /// flow's samples; empty unless the input is a trace.
     pub fn companion_rows(&self) -> Vec<&[Row]> {
         self.companions().filter_map(Flow::rows).collect()
     }
@@ -115,8 +115,8 @@ pub(crate) fn may_share(a: (IpAddr, IpAddr), b: (IpAddr, IpAddr)) -> bool {
     stays_on_host(a) == stays_on_host(b)
 }
 
-/// Returns the intervals of a flow at the times of `like`. The times of the flow begin later than those of
-/// `like` by `later`, or earlier by `earlier`. The rate within an interval is assumed to be constant.
+/// Returns the intervals of a flow at the times of `like`. The flow's times start `later` after the times
+/// of `like`, or `earlier` before them. The rate within an interval is assumed to be constant.
 pub(crate) fn at_times_of(
     like: &[Interval],
     own: &[Interval],

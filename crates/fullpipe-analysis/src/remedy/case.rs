@@ -136,7 +136,7 @@ impl HostCase<'_> {
         let (Some(with), Some(less)) = (rate(self.reached), rate(without)) else {
             return Gain::words("not simulated, because the link is too fast");
         };
-        // If the plan changes nothing else, the comparison would be the same.
+        // If the plan changes nothing else, the change alone reaches the rate of the whole plan.
         let alone = (without != self.present).then(|| rate(self.present.with(change))).flatten();
         let alone = alone.map(|alone| format!("; alone, this change reaches {alone}"));
         let text = format!(

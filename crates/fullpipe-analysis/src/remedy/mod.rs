@@ -182,7 +182,7 @@ impl Part {
 pub struct What(&'static str);
 
 impl What {
-    /// Returns the name as text.
+    /// Returns the name as a string.
     pub const fn name(self) -> &'static str {
         self.0
     }

@@ -1,4 +1,4 @@
-//! The rates of several numbers of flows, as text.
+//! Rates for different numbers of flows, as text.
 
 use fullpipe_units::{Bytes, Duration, Probability};
 

@@ -33,7 +33,7 @@ pub(super) struct Arrivals {
 }
 
 /// Returns whether the application of a receiving socket had fallen behind in a sample: unread data takes
-/// much of what the buffer holds.
+/// up much of the buffer.
 pub(crate) fn reader_is_behind(sample: &ReceiverSample) -> bool {
     let unread = sample.receiver.unread.get() as f64;
     unread > reader::BEHIND * (unread + sample.window.get() as f64)

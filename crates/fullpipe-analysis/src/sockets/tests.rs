@@ -33,7 +33,7 @@ fn a_growing_queue_is_told_with_its_end() {
     );
 }
 
-/// An interval starts at the end of the previous one, also for sockets that were idle meanwhile.
+/// An interval starts at the end of the previous one, even for sockets that were idle in between.
 #[test]
 fn an_interval_has_its_own_figures() {
     let mut sockets = Sockets::new(SocketFacts::default());
@@ -45,7 +45,7 @@ fn an_interval_has_its_own_figures() {
     run(&mut sockets, 1, 1, 20, 0);
     assert_eq!(sockets.interval(None, MEMORY).len(), 1, "one of two moved");
     assert_eq!((sockets.len(), sockets.is_empty()), (2, false));
-    // The second socket moves for the first time in the third second: a million bits in one second.
+    // The second socket transfers its first data in the third second: a million bits.
     resting.acked += Bytes::new(125_000);
     for tenth in 21..=30 {
         sockets.take(Instant::ZERO + Duration::from_millis(100 * tenth), &resting);

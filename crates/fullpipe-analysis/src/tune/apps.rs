@@ -34,7 +34,8 @@ const BURSTS: u64 = 3;
 /// fifteen round trips from an initial window; the rest is an idle period of many retransmission timeouts.
 const BETWEEN_RTTS: u64 = 60;
 const BETWEEN_LEAST: Duration = Duration::from_secs(10);
-/// Number of seeds on a path with loss. The median is used, because a burst may or may not meet a loss.
+/// Number of seeds on a path with loss. The median is used, because a burst may or may not lose a
+/// packet.
 const SEEDS_OF_BURSTS: u64 = 5;
 
 /// Returns the time for a burst on an open connection after an idle period, until its last byte is
@@ -63,7 +64,7 @@ pub(super) fn burst_after_pause(model: &Model<'_>, state: State, burst: Bytes) -
     upper_median(times, Ord::cmp)
 }
 
-/// Length of the run in round trips, and the number of them that belong to the start.
+/// Length of the run in round trips, and the number of round trips that belong to the start.
 const WAITING_RTTS: u64 = 30;
 const START_RTTS: u64 = 20;
 /// Number of packets above which a run is too slow for an interactive answer.

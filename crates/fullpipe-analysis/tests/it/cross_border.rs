@@ -141,7 +141,7 @@ fn bbr_is_not_held_by_cwnd() {
     assert_says(&rwnd.evidence, "certainly not cwnd");
     assert_eq!(rwnd.what, "a receive window near 3 MiB limits the rate");
     assert_eq!(rwnd.ceiling.map(|rate| rate.as_bps() / 100_000), Some(1198));
-    // Only six retransmissions are evidence against a policer, but a rate cap without drops remains possible.
+    // Six retransmissions are too few for a policer, but a rate cap without drops remains possible.
     let cap = &found.findings[2];
     assert_eq!(
         (cap.what.as_str(), cap.confidence),

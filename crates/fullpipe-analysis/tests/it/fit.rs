@@ -41,9 +41,9 @@ fn the_present_state_has_the_rate_of_the_log() {
     assert!(met + 1 >= all, "{met} of {all}");
 }
 
-/// A log of 30 s is one draw of its losses: it may have lost more or less than usual. The range of the present
-/// state therefore covers every loss rate that meets the log, and contains the mean of other runs on the same
-/// path.
+/// A log of 30 s is one random sample: it may contain more or fewer losses than usual. The range of the
+/// present state therefore covers every loss rate that meets the log, and contains the mean of other runs on
+/// the same path.
 #[test]
 fn the_range_of_the_present_state_contains_the_mean_of_other_runs() {
     let (mut all, mut within, mut within_seeds) = (0, 0, 0);
@@ -73,7 +73,7 @@ fn the_range_of_the_present_state_contains_the_mean_of_other_runs() {
 }
 
 /// A flow that fills a link loses packets in its queue only. The fitted path has no random loss, although the
-/// log counts losses, so the simulation has the rate of the log.
+/// log counts losses. The simulation therefore reaches the rate in the log.
 #[test]
 fn the_losses_of_a_full_link_are_its_own() {
     let path = "rate = '80mbit'\nrtt = '120ms'\nqueue = '1bdp'";

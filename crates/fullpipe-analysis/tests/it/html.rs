@@ -204,7 +204,7 @@ fn the_charts_have_the_log_and_every_simulated_rung() {
             assert!(curve(run, name).is_some(), "{name} of {}", run["label"]);
         }
         assert!(run["phase"].is_object());
-        // The band shows one limit at each moment.
+        // The band shows one limit at each point in time.
         let band = curve(run, "limit").expect("a band");
         let times: Vec<f64> = values(band, "x");
         assert!(!times.is_empty() && times.windows(2).all(|pair| pair[0] < pair[1]), "{times:?}");

@@ -502,7 +502,8 @@ fn impossible_amounts_are_refused() {
     let huge = ["9100000000000000000", "4611686018427387904", UNKNOWN[0], UNKNOWN[1]];
     let tcp = example("tcp.json");
     let udp = example("udp-loss.json");
-    // Each with the index of the first value of an interval; the last index is that of a sum.
+    // Each entry contains the index of the first value of an interval; the last index is the index
+    // of a sum.
     for (text, keys) in
         [(&tcp, [("bytes", 1), ("bits_per_second", 0)]), (&udp, [("packets", 0), ("bits_per_second", 0)])]
     {
@@ -551,7 +552,8 @@ fn decimal_commas_are_read() {
     }
 }
 
-/// iperf3 for macOS and Windows prints neither Retr nor Cwnd; the log is still that of a sending client.
+/// iperf3 for macOS and Windows prints neither Retr nor Cwnd; the log still comes from a sending
+/// client.
 #[test]
 fn a_sender_without_cwnd_is_no_receiver() {
     let rows: String = (0..9)
@@ -582,8 +584,8 @@ fn a_sender_without_cwnd_is_no_receiver() {
     assert!(first.next_test.as_ref().is_some_and(|test| test.contains("tcpdump")), "{first:?}");
 }
 
-/// `tcp_adv_win_scale` has no effect since 6.6. It was once applied to the newer kernel of this log, too,
-/// which halved the window.
+/// `tcp_adv_win_scale` has no effect since 6.6. An earlier version also applied it to the newer kernel of
+/// this log, which halved the window.
 #[test]
 fn the_kernel_of_the_log_decides_about_the_window_scale() {
     let json = example("tcp.json");

@@ -64,7 +64,8 @@ fn a_leap_of_the_clock_is_left_out() {
     }
 }
 
-/// A pause of the application is not taken for a leap, because timestamps advance during the pause.
+/// A pause of the application is not mistaken for a leap, because timestamps advance during the
+/// pause.
 #[test]
 fn a_pause_is_no_leap() {
     let BothEnds { sender, .. } = flow("[[flow]]\ncc = 'cubic'\napp = { write = '20mbit', chunk = '5MB' }\n");

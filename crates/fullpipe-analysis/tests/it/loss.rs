@@ -85,8 +85,8 @@ fn events_of_a_loss_based_sender_are_told_apart() {
     }
 }
 
-/// Also where most intervals have no retransmission, some have two losses. A count of lossy intervals alone is
-/// on average a quarter too low.
+/// Even if most intervals have no retransmission, some contain two losses. A count of lossy intervals alone
+/// is on average a quarter too low.
 #[test]
 fn events_that_share_an_interval_are_counted() {
     for (line, loss) in [((100, 100, MIB64), 0.1), ((50, 100, MIB64), 0.2)] {

@@ -60,7 +60,8 @@ fn the_send_buffer() {
     is_told("sndbuf", |label| !label.contains("reno"), [Some(0.92), None]);
 }
 
-/// For some time after a loss, data in flight stays constant, as it would for a loss-based sender too.
+/// For some time after a loss, data in flight stays constant, as it also does if the congestion
+/// window is the limit.
 #[test]
 fn the_send_buffer_after_a_loss() {
     is_told("sndbuf", |label| label.contains("reno"), [Some(0.7), None]);

@@ -166,7 +166,7 @@ const CUBIC: &str = "[[flow]]\ncc = 'cubic'\ncount = 3";
 const BBR: &str = "[[flow]]\ncc = 'bbr1'\ncount = 3";
 
 /// Three connections fill a link of a given rate, each with a third of the rate: for each kind of input, the
-/// report is certain that the link is full, and its figures are those of the sum.
+/// report is certain that the link is full, and its figures are sums over the connections.
 #[test]
 fn connections_that_fill_the_link_together_are_told_so() {
     for what in [CUBIC, BBR] {
@@ -242,7 +242,7 @@ fn connections_one_after_another_are_not_summed() {
 }
 
 /// Senders of several streams write more than the link carries while their buffers fill. The reported rate is
-/// that of the data that arrived.
+/// the rate at which the data arrived.
 #[test]
 fn a_rate_above_that_of_the_link_is_the_receivers() {
     let mut text =

@@ -205,7 +205,7 @@ fn loss_that_holds_cwnd_down_is_certain_and_named() {
     let first = &found.findings[0];
     assert_eq!((first.limit, first.confidence), (Limit::Cwnd, Confidence::Certain));
     assert_eq!(found.sender, Sender::Named(Algorithm::Cubic));
-    assert_says(&first.evidence, "probably not those of a long queue");
+    assert_says(&first.evidence, "probably not caused by a long queue overflowing");
     assert!(first.could_not_tell.iter().all(|open| !open.contains("shows no RTT")));
 }
 
@@ -313,7 +313,7 @@ fn a_busy_processor_is_the_limit() {
 }
 
 /// A congestion control that the log names is never inferred from the window: a window that losses do not
-/// reduce looks like that of BBR.
+/// reduce looks like BBR's.
 #[test]
 fn a_named_congestion_control_is_not_inferred() {
     let seconds = || {
@@ -333,7 +333,7 @@ fn a_named_congestion_control_is_not_inferred() {
 /// by a link.
 #[test]
 fn losses_at_one_rate_may_be_a_policers() {
-    // A sawtooth of five seconds; the first loss is that of slow start.
+    // A sawtooth of five seconds; the first loss ends slow start.
     let sawtooth = |peaks: [f64; 8], rtt_ms: f64| {
         let seconds = (0..40).map(move |i: usize| {
             let mbps = peaks[i / 5] * [14.0, 16.0, 18.5, 19.8, 20.0][i % 5];
@@ -370,8 +370,7 @@ fn losses_at_one_rate_may_be_a_policers() {
     assert!(!limits(&queued).contains(&Limit::Policer), "{:#?}", queued.findings);
 }
 
-/// The RTT under load, minus that of the idle path, is the queueing delay. The report contains it for every
-/// limit.
+/// The RTT under load minus the idle RTT is the queueing delay. The report contains it for every limit.
 #[test]
 fn a_standing_queue_has_a_size() {
     for link in [None, "100mbit".parse().ok()] {

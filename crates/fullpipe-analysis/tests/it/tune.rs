@@ -62,8 +62,8 @@ fn setting(item: &Item) -> &str {
     }
 }
 
-/// The first limit of this host is loss, and the second one its buffers: changes against both are planned,
-/// each with its gain.
+/// The first limit of this host is loss, and its buffers are the second limit: a change for each of them
+/// is planned, with its gain.
 #[test]
 fn what_holds_a_lossy_path_is_planned_and_the_narrowest_scope_comes_first() {
     let plan = planned(&host(&[]), &inputs("0.1%"));

@@ -67,7 +67,7 @@ fn a_constant_cwnd_names_no_policer() {
 
 /// The policer of `experiments/situations/policer.toml`: for the JSON log of a loss-based sender, the report
 /// names it, or states that the log leaves open whether the cause is a policer or loss. Random loss at the
-/// same mean rate is not taken for a policer.
+/// same mean rate is not mistaken for a policer.
 #[test]
 fn a_policer_is_not_taken_for_random_loss() {
     let explained = |path: &str, cc: &str| {

@@ -1,4 +1,4 @@
-//! Flags of `fullpipe iperf3`: those of iperf3, and those that fullpipe adds.
+//! Flags of `fullpipe iperf3`: iperf3's flags, and flags that fullpipe adds.
 
 use std::net::IpAddr;
 

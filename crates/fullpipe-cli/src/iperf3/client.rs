@@ -34,7 +34,7 @@ const RETRIES: u32 = 8;
 pub(super) fn measure(args: &Iperf3Args, look: Look) -> Result<ExitCode, Failure> {
     let mut params = args.test.params()?;
     // If the server is fullpipe's and sends, its socket samples contain more information about the transfer
-    // than those of this host.
+    // than this host's samples.
     params.wants_trace =
         params.mode != Mode::Forward && params.protocol == Protocol::Tcp && !args.explain.no_diagnosis;
     let stop = stop_on_signal()?;

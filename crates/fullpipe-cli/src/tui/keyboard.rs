@@ -27,7 +27,8 @@ pub(super) enum Waited {
     Closed,
 }
 
-/// The keyboard of the terminal. A thread reads it, because a read cannot end at a time.
+/// The keyboard of the terminal. A separate thread reads it, because a blocking read has no
+/// timeout.
 pub(super) struct Keyboard(Receiver<Vec<Key>>);
 
 impl Keyboard {
@@ -36,7 +37,7 @@ impl Keyboard {
         let (sender, typed) = mpsc::channel();
         let read = move || {
             let mut bytes = [0; 256];
-            // The input of a terminal that was closed ends, or its read fails with EIO.
+            // When the terminal is closed, its input ends, or the read fails with EIO.
             while let Ok(length @ 1..) = io::stdin().read(&mut bytes) {
                 if sender.send(keys(&bytes[..length])).is_err() {
                     return;

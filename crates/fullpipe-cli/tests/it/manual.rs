@@ -35,7 +35,7 @@ fn every_help_has_an_example_and_the_exit_codes() {
         let example = format!("\n  fullpipe {command} ");
         assert!(help.contains("Example") && help.contains(&example), "{help}");
         let codes = match command {
-            // The exit code of `fullpipe emu` is that of the command that it runs.
+            // `fullpipe emu` exits with the exit code of the command that it runs.
             "emu" => "\nExit codes:\n  the exit code of ",
             // The exporter runs until it is stopped, so exit code 0 is not listed.
             "exporter" => "\nExit codes:\n  1  ",

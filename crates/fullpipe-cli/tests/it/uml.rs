@@ -106,8 +106,8 @@ fn a_guest_has_hosts_at_several_distances() {
     }
 }
 
-/// A guest has controls that fullpipe's TCP lacks. DCTCP requests ECN, and so does its receiver, although `ecn` is
-/// off; its marks replace losses. Westwood without ECN shares the queue.
+/// A guest has congestion controls that fullpipe's TCP lacks. DCTCP requests ECN, and so does its
+/// receiver, although `ecn` is off; CE marks replace losses. Westwood without ECN shares the queue.
 #[test]
 fn a_control_of_linux_alone_runs_on_a_guest() {
     let points = "queue = { size = '4bdp', aqm = 'step', threshold = '0.5bdp' }\n\

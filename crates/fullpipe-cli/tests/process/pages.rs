@@ -9,7 +9,7 @@
 //! | `console network` | behind an emulated path, with HOST at its other end |
 //! | `console network upload` | likewise, while a program on this host sends to HOST |
 //! | `console network download` | likewise, while a program on HOST sends to this host |
-//! | `console no-run` | nowhere; `tests/it/pages.rs` has a list with the reason of each |
+//! | `console no-run` | nowhere; `tests/it/pages.rs` lists the reason for each |
 
 use std::fs;
 use std::path::{Path, PathBuf};

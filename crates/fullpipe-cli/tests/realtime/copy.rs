@@ -1,5 +1,5 @@
-//! Tests of `fullpipe copy` and `fullpipe relay` as users and scripts run them, also when either end is
-//! killed.
+//! Tests of `fullpipe copy` and `fullpipe relay` as users and scripts run them, including cases in
+//! which either end is killed.
 
 mod clock;
 mod memory;
@@ -64,7 +64,7 @@ impl Ends {
         child
     }
 
-    /// Returns the arguments of a copy from `source` to `target` of the relay.
+    /// Returns the arguments of a copy from `source` to `target` on the relay.
     fn arguments(&self, source: &str, target: &str) -> Vec<String> {
         self.between(self.path(source), self.at_relay(target))
     }
@@ -79,7 +79,7 @@ impl Ends {
         fullpipe(&words)
     }
 
-    /// Returns the arguments of a copy from `source` of the relay to `target`.
+    /// Returns the arguments of a copy from `source` on the relay to `target`.
     fn fetching(&self, source: &str, target: &str) -> Vec<String> {
         self.between(self.at_relay(source), self.path(target))
     }
@@ -141,10 +141,11 @@ enum Way {
 }
 
 /// While a large file and `files` small files are copied, the test alternately kills one end and the other,
-/// at a different moment each time. In the end, both trees are equal, and no other file is left.
+/// at a different time in each round. In the end, both trees are equal, and no other file is left.
 fn survives(test: &str, kills: u64, large: usize, files: u64, way: Way) {
     let ends = Ends::new(test);
-    // The folder of the source, the folder of the target, what contains the target, and the copy between them.
+    // The source folder, the target folder, the folder that contains the target, and the arguments
+    // of the copy.
     let (source, target, beside, arguments) = match way {
         Way::ToRelay => ("out", "in/out", "in", ends.arguments("out", "out")),
         Way::FromRelay => ("in/out", "back/out", "back", ends.fetching("out", "back/out")),

@@ -54,8 +54,8 @@ fn the_command_is_alone() {
     let lines: Vec<&str> = stdout.lines().collect();
     let [_, shell, processes] = lines[..] else { panic!("{stdout}{stderr}") };
     assert_eq!((code, shell), (0, "sh"), "{stderr}");
-    // The visible processes are the first process of the namespace, the shell, sleep, and those of the last
-    // pipeline.
+    // The visible processes are the first process of the namespace, the shell, sleep, and the processes of
+    // the last pipeline.
     assert!((4..=6).contains(&processes.parse().unwrap_or(0)), "{stdout}");
 }
 

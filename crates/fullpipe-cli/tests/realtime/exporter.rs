@@ -35,7 +35,7 @@ impl Exporter {
         Self { child, address }
     }
 
-    /// Sends an HTTP request, and returns the head and the body of the answer.
+    /// Sends an HTTP request, and returns the head and the body of the response.
     fn ask(&self, request: &str) -> (String, String) {
         let mut stream = TcpStream::connect(&self.address).expect("a connection");
         let text = format!(
@@ -157,7 +157,7 @@ fn silent_connections_are_bounded() {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", exporter.child.id())).expect("its threads");
         tasks.count()
     };
-    // An evicted connection is closed without an answer.
+    // An evicted connection is closed without a response.
     let is_closed = |stream: &TcpStream| {
         let _ = stream.set_read_timeout(Some(std::time::Duration::from_secs(60)));
         let mut stream = stream;

@@ -1,5 +1,5 @@
-//! The diagnosis of each kind of input of the situations and of some drawn variants, compared with their limits.
-//! The published table has more variants.
+//! Diagnoses every kind of input for the situations and some drawn variants, and compares the results with
+//! the known limits. The published table has more variants.
 
 use std::process::Command;
 
@@ -7,8 +7,8 @@ use crate::process::folder;
 
 const SITUATIONS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments/kernel-situations.toml");
 
-/// At least 98 % of the decided answers are right, every other one has the limit among its candidates, and the
-/// inputs of a stored run are not made anew.
+/// At least 98 % of the decided answers are correct, every undecided answer lists the limit among its
+/// candidates, and the inputs of a stored run are reused.
 #[test]
 fn decided_answers_are_right_and_others_contain_the_limit() {
     let dir = folder("inputs");

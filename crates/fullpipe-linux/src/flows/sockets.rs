@@ -74,8 +74,9 @@ pub(crate) fn requesting(host: &HostSpec, flow: &FlowSpec, port: u16) -> Result<
 
 /// Creates the listening kernel socket of all flows without a request; accepted sockets inherit its options.
 ///
-/// If the algorithm of a flow has to be that of its receiver, the listener has it, because it negotiates ECN during
-/// the handshake. [`set_receiver_algorithm`] takes it from the other flows.
+/// If the receiver of a flow needs the algorithm of its sender, the listener gets this algorithm, because ECN
+/// is negotiated during the handshake. [`set_receiver_algorithm`] replaces it on the sockets of the other
+/// flows.
 pub(crate) fn listening(host: &HostSpec, flows: &[FlowSpec]) -> Result<Socket, Error> {
     let socket = tcp()?;
     set_receiver(&socket, host)?;
@@ -180,8 +181,8 @@ fn set_receiver(socket: &Socket, host: &HostSpec) -> Result<(), Error> {
     Ok(())
 }
 
-/// Gives an accepted receiving socket another algorithm than its listener's, if only other flows of the run need
-/// that one.
+/// Replaces the algorithm that an accepted receiving socket has inherited from its listener, if only other
+/// flows of the run need that algorithm.
 pub(crate) fn set_receiver_algorithm(
     socket: &Socket,
     flow: &FlowSpec,
@@ -190,7 +191,8 @@ pub(crate) fn set_receiver_algorithm(
     if flow.cc.needs_receiver() || !flows.iter().any(|other| other.cc.needs_receiver()) {
         return Ok(());
     }
-    // Every kernel has Reno. A receiver sends no data, so any algorithm without influence on ACKs will do.
+    // Every kernel has Reno. A receiver sends no data, so any algorithm that does not affect ACKs
+    // is suitable.
     set_congestion_control(socket, Algorithm::Reno.into())
 }
 

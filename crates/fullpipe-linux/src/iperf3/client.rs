@@ -52,7 +52,7 @@ const LOOK: Duration = Duration::from_millis(10);
 /// Minimum duration of the last report, as a fraction of the report interval. As in iperf3, a shorter last
 /// report is omitted.
 const SHORTEST_REPORT: f64 = 0.1;
-/// Timeout for the server's answer to a UDP hello. Because a hello may be lost, the client sends up to
+/// Timeout for the server's reply to a UDP hello. Because a hello may be lost, the client sends up to
 /// `HELLOS` hellos.
 const HELLO_PATIENCE: Duration = Duration::from_secs(3);
 const HELLOS: u32 = 10;
@@ -201,7 +201,8 @@ impl<'a> Test<'a> {
                     WaitResult::Late => continue,
                     WaitResult::Ready => {}
                 }
-                // With `-R`, data may arrive before the server's answer; the client ignores this data.
+                // With `-R`, data may arrive before the server's reply; the client ignores this
+                // data.
                 let mut buffer = [0; 1 << 16];
                 match (&socket).read(&mut buffer) {
                     Ok(len) if datagram::is_answer(&buffer[..len]) => return Ok(socket),

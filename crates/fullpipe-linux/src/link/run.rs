@@ -272,7 +272,7 @@ impl Link {
         let last = first.index + group.len() as u32 - 1;
         let now = self.clock.now();
         let (virtio, packet) = bytes.split_at(self.output.datapath.header_len());
-        // The packet is recorded before it is written, so that the record of the answer follows it.
+        // The packet is recorded before it is written, so that the record of the reply follows it.
         if let Some(tap) = self.tap.as_ref().filter(|tap| !tap.outbound) {
             let parsed = parse(packet);
             let segments = Segments::of(virtio, packet, &parsed);

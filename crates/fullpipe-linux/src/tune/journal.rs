@@ -96,7 +96,8 @@ impl Generation {
     }
 
     /// Returns the time until the deadline of the trial: `None` without a deadline, zero once the deadline
-    /// has passed. A trial ends with a reboot, because a reboot is the last resort of a user.
+    /// has passed. A trial ends with a reboot, because a user whose host is unreachable can only reboot
+    /// it.
     pub(super) fn left(&self, place: &Target) -> Option<Duration> {
         let deadline = self.deadline_boottime_ns?;
         let left = deadline.saturating_sub(since_boot().as_nanos());

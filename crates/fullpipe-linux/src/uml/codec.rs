@@ -297,7 +297,7 @@ mod tests {
 
     use super::*;
 
-    /// An order arrives as it was sent, whatever the path and the flows consist of.
+    /// An order arrives unchanged, whatever the path and the flows consist of.
     #[test]
     fn an_order_survives_the_way_to_the_guest() {
         let paths = [

@@ -8,8 +8,8 @@
 //!
 //! Flows at other distances have other namespaces with other devices.
 //!
-//! Init is the program that started the guest, which the guest sees through hostfs like every other file of the
-//! host. The applications and the samples are those of the emulator.
+//! Init is the program that started the guest, which the guest sees through hostfs like every other file of
+//! the host. Applications and samples are the same as in the emulator.
 
 use std::ffi::CStr;
 use std::fs;
@@ -51,11 +51,11 @@ const RUN: &str = "/tmp";
 /// Link to the folder of the kernel's modules, in the folder of the run.
 pub(super) const MODULES: &str = "modules";
 
-/// Time between the announcement of a run and its start, for starting threads and creating sockets. The guest's
-/// processor takes no time, so this time is never used up.
+/// Time between the announcement of a run and its start, for starting threads and creating sockets.
+/// Computation takes no virtual time in the guest, so this time is never used up.
 const LEAD: Duration = Duration::from_millis(30);
-/// TCP memory of the guest in pages, `tcp_mem`. The kernel derives it from the guest's memory, which a host
-/// would have more of.
+/// TCP memory of the guest in pages, `tcp_mem`. By default, the kernel derives this value from the memory,
+/// of which a guest has less than a host.
 const TCP_MEM: &str = "4194304 4194304 4194304";
 
 /// Whether the running program becomes a guest's init when it is started as such.
@@ -67,10 +67,11 @@ pub(super) fn can_be_init() -> bool {
 }
 
 /// Runs this process as the guest's init, and powers the guest off, if the process was started as such.
-/// Otherwise, returns at once.
+/// Otherwise, returns immediately.
 ///
-/// A program that runs scenarios on a guest calls this function at the start of `main`, and becomes the guest's
-/// init. Without the call, the init is the program `fullpipe-guest`, which has to lie beside the code.
+/// A program that runs scenarios on a guest calls this function at the start of `main`, and becomes the
+/// guest's init. Without the call, the init is the program `fullpipe-guest`, which must be in the folder of
+/// the program or library that contains this code.
 pub fn run_if_guest() {
     CAN_BE_INIT.store(true, Ordering::Relaxed);
     let is_guest = std::process::id() == 1 && std::env::args().nth(1).as_deref() == Some(GUEST_ARGUMENT);
@@ -141,7 +142,7 @@ fn host(namespace: &Namespace, device: &str, address: Ipv4Addr, mtu: u64) -> Res
         set_host_sysctls(address.into())?;
         let netlink = Netlink::new()?;
         let index = netlink.index(device)?;
-        // With one device at each end of a pair, nobody has to be found.
+        // Each end of a pair has a single device, so there is no address to resolve.
         netlink.disable_arp(index)?;
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).doing("create a socket")?;
         sys::disable_device_merging(socket.as_fd(), device).doing("disable GRO and GSO")?;
@@ -185,7 +186,7 @@ fn run(scenario: &Scenario) -> Result<GuestReport, Error> {
     allow_files(scenario.flows.len() as u64);
     set_sysctl("net/ipv4/tcp_mem", TCP_MEM)?;
     let pairs = HostPair::all(scenario)?;
-    // All sending hosts reach the path.
+    // Every sending host can reach the path, so the first one sends the messages.
     let path = pairs[0].sender.run(|| UdpSocket::bind((SENDER, 0)).doing("create a socket"))?;
     let tell = |control: Control| {
         path.send_to(&control.datagram(), Control::ADDRESS).doing("send a message to the path").map(drop)

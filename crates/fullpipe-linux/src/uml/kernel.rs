@@ -21,8 +21,8 @@ const MODULES: &str = "/usr/lib/uml/modules";
 const LIBRARY: &str = "libfullpipe_uml.so";
 /// Environment variable with the path of the preloaded library.
 const LIBRARY_VARIABLE: &str = "FULLPIPE_UML_LIBRARY";
-/// File name of the program that is the init of the guests of a program that cannot be one itself, such as a
-/// Python interpreter.
+/// File name of the program that becomes a guest's init if the running program cannot, as in a Python
+/// interpreter.
 const INIT: &str = "fullpipe-guest";
 
 /// Hint for a host without a usable kernel.
@@ -70,8 +70,8 @@ impl Kernel {
         Ok(Self { path, release, modules, library, init })
     }
 
-    /// Returns whether the kernel has the congestion control `name`, built in or as a module. A kernel without
-    /// modules is given the benefit of the doubt.
+    /// Returns whether the kernel has the congestion control `name`, built in or as a module. A kernel
+    /// without a folder of modules is assumed to have it.
     pub(super) fn may_have(&self, name: &str) -> bool {
         let built_in = ["reno", "cubic"].contains(&name);
         let module = |modules: &PathBuf| modules.join(format!("kernel/net/ipv4/tcp_{name}.ko")).exists();
@@ -177,8 +177,8 @@ fn mapped_file(maps: &[u8], address: usize) -> Option<&Path> {
     })
 }
 
-/// Finds the preloaded library: named by the environment, beside the code, beside it among Cargo's
-/// intermediate files, or in the folder of libraries of the program's prefix.
+/// Finds the preloaded library: the one that the environment names, or else the first one among
+/// Cargo's intermediate files, beside the code, or in the library folder of the program's prefix.
 fn library(code: &Path) -> Result<PathBuf, Error> {
     if let Some(path) = env::var_os(LIBRARY_VARIABLE) {
         let path = PathBuf::from(path);
@@ -187,7 +187,7 @@ fn library(code: &Path) -> Result<PathBuf, Error> {
             Error::settings(message, "unset the variable to use the library beside the program")
         });
     }
-    // In Cargo's folder, the file beside the program may be of an earlier build.
+    // In Cargo's folder, the file beside the program may be from an earlier build.
     first(code, &["deps", "", "../lib/fullpipe"], LIBRARY).ok_or_else(|| {
         Error::settings(
             format!("the library {LIBRARY}, which gives a kernel virtual time, is missing"),
@@ -240,8 +240,9 @@ mod tests {
         assert_eq!(elf(b"#!/bin/sh"), None);
     }
 
-    /// The library of an installed program lies in the prefix of the program, and that of a build beside it. Cargo's
-    /// own folder comes first, because the file beside the program may be of an earlier build.
+    /// The library of an installed program is in the program's prefix, and the library of a build is beside
+    /// the program. Cargo's own folder comes first, because the file beside the program may be from an
+    /// earlier build.
     #[test]
     fn the_library_is_found_from_the_programs_folder() {
         if env::var_os(LIBRARY_VARIABLE).is_some() {

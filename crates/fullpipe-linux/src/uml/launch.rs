@@ -30,25 +30,26 @@ use crate::clock::{since_boot, timespec};
 use crate::error::{Doing, Error, Kind};
 use crate::sys;
 
-/// Beginning of the names of the folders of runs. Such a folder is locked while its run lasts.
+/// Prefix of the names of run folders. The folder of a run is locked while the run lasts.
 const FOLDER: &str = "fullpipe-uml-";
-/// Beginning of the names of folders that are not locked yet.
+/// Prefix of the names of run folders that are not locked yet.
 const UNLOCKED_FOLDER: &str = "fullpipe-new-uml-";
-/// Descriptor of the first device in the guest's process; those of the other devices follow. A constant, because
-/// the kernel's command line reaches the guest's random numbers.
+/// Descriptor of the first device in the guest's process; the descriptors of the other devices follow.
+/// The value is constant, because the guest's random numbers depend on the kernel's command line.
 pub(super) const FIRST_DEVICE: i32 = 100;
-/// Largest number of pairs of hosts of a guest. Each device takes about 60 of the 4096 bytes of the kernel's command
-/// line.
+/// Maximum number of host pairs of a guest. Each device takes about 60 of the 4096 bytes of the kernel's
+/// command line.
 pub(super) const MOST_PAIRS: usize = 16;
-/// Lowest number of the descriptors that are copied to those of the devices.
+/// Lowest number for the descriptors from which the devices' descriptors are copied.
 const ABOVE: i32 = 200;
 /// Interval at which the launcher asks whether the run should continue.
 const ASK_EVERY: Duration = Duration::from_millis(100);
-/// Memory of a guest without buffers, and the most memory of any guest. Only memory that the guest uses is
+/// Memory of a guest without buffers, and maximum memory of a guest. Only memory that the guest uses is
 /// allocated.
 const MEMORY: Bytes = Bytes::from_mib(256);
 const MOST_MEMORY: Bytes = Bytes::from_mib(8_192);
-/// Address of all devices. Equal addresses make the frames of a device arrive at the other one of its pair without ARP.
+/// Address of all devices. Because the addresses are equal, the frames of a device arrive at the
+/// other device of its pair without ARP.
 const MAC: &str = "02:00:00:00:00:01";
 /// Age in seconds at which a folder that is not locked yet is removed.
 const ABANDONED: u64 = 60;
@@ -74,7 +75,7 @@ pub(super) fn launch(
     let mut child = start(dir, &console, &order.scenario)?;
     let ended = wait(&mut child, limit, goes_on);
     if ended.is_err() {
-        // A process that has ended by itself cannot be killed, which is as good.
+        // An error means that the guest has already ended.
         let _ = child.kill();
     }
     let status = child.wait().doing("wait for the guest")?;
@@ -104,7 +105,7 @@ struct RunFolder {
 
 impl RunFolder {
     /// Creates the folder of a run. The kernel's command line and environment contain only constant names in
-    /// this folder, because they reach the guest's random numbers.
+    /// this folder, because the guest's random numbers depend on them.
     fn new(kernel: &Kernel, order: &Order) -> Result<Self, Error> {
         let folder = tempfile::Builder::new()
             .prefix(UNLOCKED_FOLDER)
@@ -112,7 +113,8 @@ impl RunFolder {
             .doing("create a folder for the run")?;
         let lock = File::open(folder.path()).doing("open the folder of the run")?;
         flock(&lock, FlockOperation::LockShared).doing("lock the folder of the run")?;
-        // It gets its name when it is locked, so that no other process takes it for an abandoned one.
+        // The folder gets its final name only once it is locked, so that no other process mistakes
+        // it for an abandoned folder.
         let unlocked = folder.keep();
         let name = unlocked.file_name().unwrap_or_default().to_string_lossy();
         let path = unlocked.with_file_name(name.replacen(UNLOCKED_FOLDER, FOLDER, 1));
@@ -175,7 +177,8 @@ fn now_1970() -> u64 {
 
 fn start(dir: &Path, console: &Path, scenario: &Scenario) -> Result<Child, Error> {
     let console = File::create(console).doing("create the guest's console")?;
-    // The kernel requires sockets, through which nothing is sent: the library answers for them.
+    // The kernel requires sockets, but nothing is sent through them: the library handles all calls
+    // on them.
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     // The descriptors are first copied to high numbers, so that none of them is overwritten.
     let high = |fd: OwnedFd| fcntl_dupfd_cloexec(fd, ABOVE).doing("copy a file descriptor");
@@ -202,8 +205,8 @@ fn start(dir: &Path, console: &Path, scenario: &Scenario) -> Result<Child, Error
         .stderr(output(&console)?)
         .process_group(0);
     let prepare = move || {
-        // The guest ends with its launcher, even if that is killed. The library passes this on to the
-        // processes that the guest's kernel creates.
+        // The kernel kills the guest when its launcher exits, even if the launcher itself was killed.
+        // The library sets the same signal for the processes that the guest's kernel creates.
         set_parent_process_death_signal(Some(Signal::KILL))?;
         setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
         for (socket, number) in sockets.iter().zip(FIRST_DEVICE..) {
@@ -238,7 +241,7 @@ fn arguments(scenario: &Scenario) -> Vec<String> {
         "con0=null,fd:1",
         "quiet",
         "panic=-1",
-        // These measure speeds in a loop, or read the random numbers of the host.
+        // These initcalls measure speeds in a loop, or read the host's random numbers.
         "initcall_blacklist=rng_init,raid6_select_algo,calibrate_xor_blocks",
         "lpj=1000000",
         "ipv6.disable=1",
@@ -287,7 +290,8 @@ fn wait(child: &mut Child, limit: Duration, goes_on: &dyn Fn() -> bool) -> Resul
 
 /// Returns the error for a guest that ended without reports, from the last lines of its console.
 fn explain(status: ExitStatus, console: &str) -> Error {
-    // The kernel passes this word to perror(3). Other lines of its console name ptrace, too.
+    // perror(3) prints this word with a colon before its message. Other lines of the console
+    // contain the word without a colon.
     if console.contains("ptrace: ") {
         return forbidden("the guest's kernel is not permitted to trace its processes (ptrace)");
     }
@@ -295,8 +299,8 @@ fn explain(status: ExitStatus, console: &str) -> Error {
     Error::settings(format!("the guest ended without a result ({status}){last}"), "")
 }
 
-/// Returns the last line of a console that says something: the one before a panic, which states its cause, or
-/// the last of all. A panic ends with a list of addresses.
+/// Returns the last informative line of a console: the line before a panic, which states its cause, or else
+/// the last line. A panic ends with a list of addresses.
 fn last_words(console: &str) -> Option<&str> {
     let words = console.split("Kernel panic").next().unwrap_or(console);
     words.lines().rev().map(str::trim).find(|line| !line.is_empty())

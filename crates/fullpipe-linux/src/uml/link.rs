@@ -156,7 +156,8 @@ impl VirtualLink {
         }
         let [forward, backward] = self.ways.each_ref().map(|way| way.path.counters());
         let samples = std::mem::take(&mut self.samples);
-        // The outcome of a run covers its duration: the last sample has the counters of its end.
+        // The outcome covers the duration of the run, and the last sample contains the counters at
+        // the end of this time.
         let forward = samples.last().map_or(forward, |sample| sample.counters);
         let packets = self.log.take().map(PacketLog::into_records).unwrap_or_default();
         PathReport { samples, forward, backward, packets }

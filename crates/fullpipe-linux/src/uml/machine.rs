@@ -7,8 +7,8 @@
 //!   the timer expires:      SIGALRM, once the kernel no longer blocks it
 //! ```
 //!
-//! The preloaded library (`fullpipe-uml`) holds the only [`Machine`] of its process, and answers the guest
-//! kernel's calls of libc from it. Nothing here reads a clock or does I/O, so equal calls lead to equal answers.
+//! The preloaded library (`fullpipe-uml`) holds the only [`Machine`] of its process, and uses it to handle
+//! the guest kernel's libc calls. Nothing here reads a clock or does I/O, so equal calls give equal results.
 
 use fullpipe_units::{Draws, Instant};
 
@@ -21,8 +21,8 @@ use super::link::{MOST_FRAME, VirtualLink};
 /// Time of the machine's clock when its kernel starts, in nanoseconds: not zero, because a timer at time zero
 /// is disarmed.
 const BOOT: u64 = 1_000_000_000;
-/// Calendar time of the machine's clock at zero, in nanoseconds since 1970: 1 January 2025. A constant, because
-/// calendar time reaches the guest's random numbers.
+/// Calendar time of the machine's clock at zero, in nanoseconds since 1970: 1 January 2025. The value is
+/// constant, because the guest's random numbers depend on the calendar time.
 const EPOCH: u64 = 1_735_689_600 * 1_000_000_000;
 /// Number of times that the kernel may read the clock without a pause before reading costs time. A kernel that
 /// waits for time to pass in a loop would otherwise never continue.
@@ -163,8 +163,8 @@ impl Machine {
         }
     }
 
-    /// Passes a frame that device `from` has sent, in `pieces`, to the path, or obeys it if it is a message to the
-    /// path. Returns the length of the frame in bytes.
+    /// Passes a frame that device `from` has sent, in `pieces`, to the path, or executes it if it is a
+    /// message to the path. Returns the length of the frame in bytes.
     pub fn transmit<'f>(&mut self, from: usize, pieces: impl Iterator<Item = &'f [u8]>) -> usize {
         let mut frame = std::mem::take(&mut self.sent);
         frame.clear();
@@ -184,7 +184,7 @@ impl Machine {
 
     /// Moves the clock to the next event. Returns false if there is none: then the kernel would sleep for ever.
     ///
-    /// A kernel that sleeps has read all frames that it will ever read. One that is left belongs to a device that
+    /// A sleeping kernel has read every frame that it will read. A remaining frame belongs to a device that
     /// is down, and is discarded.
     pub fn sleep(&mut self) -> bool {
         self.reads = 0;
@@ -273,7 +273,8 @@ impl Machine {
     fn finish(&mut self) {
         if !std::mem::replace(&mut self.finished, true) {
             let report = self.link.report(self.run_time());
-            // Without the report, the launcher fails with the guest's last words.
+            // Without the report, the launcher fails and reports the last line of the guest's
+            // console.
             let _ = exchange::write(std::path::Path::new("."), PATH_REPORT, &report);
         }
     }
@@ -369,8 +370,8 @@ mod tests {
         assert_eq!(machine.due(), None);
     }
 
-    /// Hosts at another distance have other devices. Their frames share the link with those of the first hosts, and
-    /// take the additional delay behind it.
+    /// Hosts at another distance have other devices. Their frames share the link with the frames of the first
+    /// hosts, and are delayed further behind the link.
     #[test]
     fn a_frame_arrives_at_the_other_host_of_its_pair() {
         let mut machine = with_flows(
@@ -393,7 +394,7 @@ mod tests {
         assert_eq!(arrivals, [(32_030, Some(3)), (32_031, Some(2)), (64_000, Some(1))]);
     }
 
-    /// A device that is down reads no frames. They do not stop the clock.
+    /// A device that is down reads no frames. Unread frames do not stop the clock.
     #[test]
     fn a_frame_that_nobody_reads_is_discarded() {
         let mut machine = machine();

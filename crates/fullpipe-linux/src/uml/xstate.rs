@@ -65,8 +65,8 @@ impl ProcessorState {
 mod tests {
     use super::*;
 
-    /// Components that end within the part are kept, others are in their initial state. The state before does not
-    /// show through.
+    /// Components that end within the part are kept, others are in their initial state. No part of the
+    /// previous state remains.
     #[test]
     fn components_beyond_the_part_are_in_their_initial_state() {
         let mut state = ProcessorState::new(2_048);

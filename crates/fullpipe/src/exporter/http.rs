@@ -22,14 +22,14 @@ use fullpipe_units::{Duration, Instant};
 const CONNECTIONS: usize = 64;
 /// Timeout for receiving the head of an HTTP request.
 const HEAD: Duration = Duration::from_secs(5);
-/// Timeout for each write of an HTTP answer.
+/// Timeout for each write of an HTTP response.
 const WRITE: Timeout = Timeout::from_secs(10);
 /// Maximum size in bytes of the head of an HTTP request.
 const HEAD_MOST: usize = 8 << 10;
 /// Maximum number of header lines in an HTTP request.
 const HEADERS_MOST: usize = 64;
-/// Maximum number of bytes that the server reads and discards after it has sent the answer. Closing a socket
-/// with unread data would reset the connection, and the client would lose the answer.
+/// Maximum number of bytes that the server reads and discards after it has sent the response. Closing a
+/// socket with unread data would reset the connection, and the client would lose the response.
 const REST_MOST: usize = 64 << 10;
 const REST: Timeout = Timeout::from_secs(1);
 /// Delay before the server calls accept again after a failure, for example when no file descriptors are left.
@@ -44,7 +44,7 @@ pub(super) struct Request {
     pub(super) scrape_timeout: Option<String>,
 }
 
-/// HTTP answer with status, content type and body.
+/// HTTP response with status, content type and body.
 pub(super) struct Answer {
     pub(super) status: u16,
     pub(super) kind: &'static str,
@@ -72,8 +72,8 @@ pub(super) fn serve(listener: &TcpListener, answer: impl Fn(&Request) -> Answer 
             clock.sleep_until(clock.now() + PAUSE);
             continue;
         };
-        // If every open connection is waiting for its answer, which may take seconds, the new connection is
-        // closed.
+        // If every open connection is waiting for its response, which may take seconds, the new connection
+        // is closed.
         let Some(number) = enter(&connections, kept) else { continue };
         let (answer, entered) =
             (Arc::clone(&answer), ConnectionSlot { number, connections: Arc::clone(&connections) });
@@ -92,7 +92,7 @@ fn lock(connections: &Mutex<Connections>) -> MutexGuard<'_, Connections> {
 }
 
 /// Adds a connection. If there are too many connections, closes the connection that has been silent for
-/// longest.
+/// the longest time.
 fn enter(connections: &Mutex<Connections>, stream: TcpStream) -> Option<u64> {
     let mut connections = lock(connections);
     if connections.all >= CONNECTIONS {

@@ -33,7 +33,7 @@ const ALL: &str = "all";
 /// Maximum number of groups. The number of groups is limited because each group has about twenty time series.
 const MOST_GROUPS: usize = 100;
 
-/// Content type of an answer in plain text.
+/// Content type of a response in plain text.
 const PLAIN: &str = "text/plain; charset=utf-8";
 
 /// Sockets whose values are summed as one group.

@@ -19,7 +19,8 @@ use crate::Error;
 
 /// Scrape timeout that is assumed if Prometheus does not send one.
 const SCRAPE: Duration = Duration::from_secs(10);
-/// Part of the scrape timeout that is reserved for connecting, exchanging results and answering.
+/// Part of the scrape timeout that is reserved for connecting, exchanging results and sending the
+/// response.
 const RESERVE: Duration = Duration::from_secs(3);
 /// Maximum and minimum duration of a test, independent of the scrape timeout.
 const LONGEST: Duration = Duration::from_secs(5);

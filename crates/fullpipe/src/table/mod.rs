@@ -18,7 +18,8 @@ use fullpipe_lab::columns::Cell;
 pub use crate::dataset::ColumnSpec;
 pub use simulate::{SimulateOptions, Simulation, Source, simulate};
 
-/// Maximum number of rows of a batch of simulated runs, which keeps the offsets of texts within 32 bits.
+/// Maximum number of rows of a batch of simulated runs, which keeps the offsets of strings within
+/// 32 bits.
 pub const BATCH_ROWS: usize = 1 << 16;
 
 /// Table with columns of fixed types.
@@ -57,11 +58,12 @@ pub enum Values {
     F64(Vec<f64>),
     /// Boolean values.
     Bool(Bits),
-    /// UTF-8 texts, one after the other. Text `i` begins at `offsets[i]` and ends at `offsets[i + 1]`.
+    /// UTF-8 strings, one after the other. String `i` begins at `offsets[i]`,
+    /// and ends at `offsets[i + 1]`.
     Text {
         /// Offsets into `bytes`, one more than there are rows.
         offsets: Vec<i32>,
-        /// Bytes of all texts.
+        /// Bytes of all strings.
         bytes: Vec<u8>,
     },
 }

@@ -20,7 +20,7 @@ use crate::{Error, Observer};
 pub enum Source<'a> {
     /// A file; file names in the experiment are relative to the file's folder.
     File(&'a Path),
-    /// A text that refers to no other file.
+    /// A string that refers to no other file.
     Text(&'a str),
 }
 

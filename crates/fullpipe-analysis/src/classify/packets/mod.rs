@@ -197,8 +197,9 @@ impl<'a> Packets<'a> {
                 reader @ (Limit::ReceiverApp, _) => reader,
                 (Limit::Cwnd, confidence) if flow.by_rate => (Limit::Cwnd, confidence),
                 (Limit::Cwnd, _) => self.by_clock(course, at),
-                // The drops at a cap limit a flow through its congestion window. If the congestion window
-                // does not determine the data in flight, only single bursts were dropped.
+                // A cap that drops packets limits a flow only by shrinking its congestion window. If the
+                // congestion window does not bound the data in flight, the drops were isolated bursts and
+                // the cap is not the limit.
                 (Limit::Cap | Limit::Policer, _)
                     if !held_by_cwnd && !flow.window(at, WIDE, WIDE_ROWS).has_standing_queue() =>
                 {
@@ -210,8 +211,8 @@ impl<'a> Packets<'a> {
         Verdict { limit, confidence }
     }
 
-    /// Returns whether nothing is in flight. At any point other than the sender, this is known only after no
-    /// packet has passed for several round trips.
+    /// Returns whether nothing is in flight. Away from the sender, this is certain only after several round
+    /// trips without a packet.
     fn idle(&self, at: usize) -> bool {
         let quiet = |sample: &Sample| sample.sent == 0 && sample.flight_size.is_zero();
         quiet(&self.samples[at]) && (self.side == Side::Sender || self.near(at, NEAR).iter().all(quiet))
@@ -233,7 +234,7 @@ impl<'a> Packets<'a> {
     /// ProbeRTT.
     fn looks_for_min_rtt(&self, flow: &Flow<'_>, at: usize) -> bool {
         let usual = flow.window(at, WIDE, WIDE_ROWS).median(|row| Some(row.sender.cwnd.get() as f64));
-        // At any point other than the sender, data in flight is known only when it passes.
+        // Away from the sender, the data in flight is known only at samples in which data passed.
         let passed = |sample: &&Sample| sample.sent > 0 || self.side == Side::Sender;
         let now = self.samples[..=at].iter().rev().find(passed).map_or(0, |sample| sample.inflight.get());
         now <= 4 * self.mss() && usual.is_some_and(|usual| usual > (40 * self.mss()) as f64)
@@ -256,7 +257,8 @@ impl<'a> Packets<'a> {
         if held_by_cwnd && !starved && (lossy(COURSE) || after_loss && !flat) {
             return (Limit::Cwnd, if flow.losses().may_come_from_a_rate() { Low } else { High });
         }
-        // If only single bursts lose packets, these losses limit the flow only until they are repaired.
+        // If only isolated bursts lose packets, their losses limit the flow only until they are
+        // repaired.
         if !held_by_cwnd && lossy(REPAIR) {
             return (Limit::Cwnd, Low);
         }
@@ -268,7 +270,7 @@ impl<'a> Packets<'a> {
             told if out_of_data => {
                 (Limit::App, if told.is_some_and(|share| share < FREE) { High } else { Low })
             }
-            // Where the path limits BBR, its probes show in the RTT.
+            // If the path limits BBR, BBR's probes raise the RTT.
             told => match flow.window(at, WIDE, WIDE_ROWS).most(stretch) {
                 Some(most) if most >= queue::PROBED => by_path(rated, at),
                 _ if told.is_some() => (Limit::Pacing, Low),
@@ -334,13 +336,13 @@ impl<'a> Packets<'a> {
     }
 }
 
-/// Converts the samples to rows; `cwnd` is the maximum data in flight during the last round trip, a lower bound of the
-/// real window. `srtt` is the minimum RTT during the last round trip. A mean would be too long for a sender that sends
-/// each window in one burst, which builds a queue that drains before the next burst. There is a standing queue only if
-/// no packet of a round trip finds the queue empty.
+/// Converts the samples to rows; `cwnd` is the maximum data in flight during the last round trip, a lower
+/// bound of the real window. `srtt` is the minimum RTT during the last round trip. A mean would be too long
+/// for a sender that sends each window in one burst: the burst builds a queue, which drains before the next
+/// burst. There is a standing queue only if no packet of a round trip finds the queue empty.
 fn rows(samples: &[Sample], mss: Bytes) -> Vec<Row> {
     let (mut min_rtt, mut rtt) = (None, None);
-    // Until the receive window is known, its first known value is used.
+    // Before the receive window is known, its first known value is used.
     let first = samples.iter().find_map(|sample| sample.rwnd).unwrap_or(Bytes::MAX);
     let first_rtt = samples.iter().find_map(|sample| sample.rtt);
     let mut rows: Vec<Row> = Vec::with_capacity(samples.len());
@@ -435,7 +437,7 @@ fn shrinks_without_losses(rows: &[Row]) -> bool {
         if row.at.saturating_since(since.at) < trip {
             continue;
         }
-        // The window falls at the loss, and again at the end of its repair.
+        // The window falls at the loss, and again when the loss has been repaired.
         if lost_at.is_none_or(|at| row.at.saturating_since(at) > trip * REPAIR * 2) {
             steps += 1;
             falls += usize::from((row.sender.cwnd.get() as f64) < DRAINED * since.sender.cwnd.get() as f64);

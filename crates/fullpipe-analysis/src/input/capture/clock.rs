@@ -1,4 +1,4 @@
-//! Time of the packets in a capture whose clock may be set while it records.
+//! Packet times in a capture whose clock may be set during the recording.
 //!
 //! ```text
 //!   timestamps of the file    0   1   2   3 │ 3603  3604          set forward: TCP shows that no hour passed

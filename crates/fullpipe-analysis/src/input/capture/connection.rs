@@ -126,7 +126,7 @@ pub(super) struct ConnectionTracker {
     handshake_done: bool,
     /// Evidence about copies in the packets of each endpoint.
     copy_rules: [CopyRules; 2],
-    /// Number of packets; the next field counts those that are copies of others.
+    /// Number of packets; the next field counts the packets that are copies of others.
     packets: u64,
     copies: u64,
     /// Largest number of captures per packet so far. Later packets of a burst precede the copies of earlier
@@ -371,7 +371,8 @@ impl ConnectionTracker {
             .min();
         match told {
             Some(mss) => mss.saturating_sub(if self.timestamps { TIMESTAMPS } else { 0 }).max(1),
-            // A smaller segment size is used if no captured segment is larger.
+            // If the MSS is unknown, the largest captured segment counts as a full one, unless it
+            // is below `LEAST_MSS`.
             None => match self.directions.iter().map(OneWay::largest_segment).max() {
                 Some(largest @ LEAST_MSS..) => largest,
                 _ => USUAL_MSS,

@@ -116,7 +116,7 @@ fn hash(number: usize, packet: &PacketView<'_>) -> u64 {
         pair(value, echo),
         packet.len << 32 | number as u64,
     ];
-    // The products do not depend on each other, so that a processor computes them at the same time.
+    // The products do not depend on each other, so the processor can compute them in parallel.
     let mut hash = words
         .iter()
         .zip(SPREAD)

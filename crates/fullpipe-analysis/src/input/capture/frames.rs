@@ -82,7 +82,7 @@ pub(super) fn each(source: impl Read, mut see: impl FnMut(Frame<'_>)) -> Result<
 #[inline]
 fn is_tcp_fragment(ip: &[u8]) -> bool {
     const TCP: u8 = 6;
-    // More fragments, and the offset.
+    // The more-fragments flag and the fragment offset.
     const FRAGMENT_BITS: u16 = 0x3fff;
     const IPV6_HEADER: usize = 40;
     const IPV6_FRAGMENT: u8 = 44;
@@ -102,7 +102,7 @@ fn broken(what: &str) -> InputError {
     InputError::new(format!("cannot read this capture: {what}"), "capture again with tcpdump -w F or dumpcap")
 }
 
-/// Byte order of a file, which is that of the host that wrote it.
+/// Byte order of a file, which is the byte order of the host that wrote it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     Little,

@@ -6,10 +6,10 @@
 //! ```
 //!
 //! At the sender, the last captured ACK is the one that the sender knows. At any other point, the latest
-//! captured ACKs were still on their way to the sender when it sent the data that passes now. The sender
-//! counts as knowing an ACK once the data echoes its timestamp or a later one (RFC 7323), and at least the
-//! time to the sender and back has passed. Otherwise a capture at the receiver would show nothing in flight
-//! and a window that is never full.
+//! captured ACKs were still on their way to the sender when it sent the data that passes now. An ACK counts
+//! as known to the sender once the data echoes the ACK's timestamp or a later one (RFC 7323), and the time
+//! to the sender and back has passed. Otherwise a capture at the receiver would show nothing in flight and
+//! a window that is never full.
 
 use std::collections::VecDeque;
 

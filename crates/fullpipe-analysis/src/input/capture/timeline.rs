@@ -12,8 +12,8 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Minimum number of intervals of a log, if there are as many spans.
 const FEWEST: usize = 10;
 
-/// Minimum time to the receiver and back that counts as a part of the path when the capture point is unknown;
-/// a host answers faster.
+/// If the capture point is unknown, a shorter time to the receiver and back may be only the response time of
+/// a host, so the RTT is unknown, too.
 const TELLING: Duration = Duration::from_millis(1);
 /// Minimum silence that counts as a gap in the capture, if ACKs of uncaptured data follow.
 const AWAY: Duration = Duration::from_millis(100);
@@ -36,8 +36,8 @@ pub(super) struct Span {
     pub(super) inflight: u64,
     /// Receive window at the end of the span.
     pub(super) window: Option<u64>,
-    /// Number of packets with new data; `full` counts those that filled the window, `short` those after which
-    /// the sender had no more data.
+    /// Number of packets with new data; `full` counts the packets that filled the window, and `short` the
+    /// packets after which the sender had no more data.
     pub(super) sent: u32,
     pub(super) full: u32,
     pub(super) short: u32,

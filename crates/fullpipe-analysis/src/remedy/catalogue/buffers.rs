@@ -239,7 +239,7 @@ fn plan_limit(triple: &Triple, host: &HostCase<'_>) -> Decision {
             host.flows
         );
     }
-    // The present buffer is a limit until then only if it allows less than the planned rate.
+    // Until the buffer is raised, it is a limit only if it allows less than the planned rate.
     let ceiling = (triple.of_ceilings)(trials.ceilings(reached.without(CHANGE, *present)));
     let holds = trials.rate(*reached).is_none_or(|planned| ceiling < planned);
     Decision::Propose(Box::new(Proposal {

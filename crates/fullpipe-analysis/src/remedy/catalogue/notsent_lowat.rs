@@ -42,7 +42,7 @@ impl What {
 const UNSENT: u64 = 128 << 10;
 const COST: Cost = Cost::Words("more CPU time in applications that poll instead of waiting for writability");
 const KEY: &str = "net.ipv4.tcp_notsent_lowat";
-/// Divisor of the RTT. A wait shorter than the quotient is negligible.
+/// A wait shorter than the RTT divided by this number is negligible.
 const SOON: u64 = 20;
 /// A rate that stays at or above this share of the previous rate counts as unchanged.
 const SAME_RATE: (u64, u64) = (19, 20);

@@ -395,7 +395,7 @@ fn resent(moments: &[Moment]) -> Vec<(f64, f64)> {
 fn phase(moments: &[Moment], rates: &[(f64, f64)], rtt: f64) -> Option<Phase> {
     let mut phase = Phase::default();
     let step = moments.len().div_ceil(DOTS).max(1);
-    // The data in flight at a moment is acknowledged one round trip later, so pair it with the RTT at that
+    // Data in flight is acknowledged one round trip later, so it is paired with the RTT at that later
     // time.
     let since = round_trips(moments, rtt);
     for (i, moment) in moments.iter().enumerate().step_by(step) {

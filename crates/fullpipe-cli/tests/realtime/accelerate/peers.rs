@@ -4,13 +4,13 @@
 //!
 //! | byte | the server |
 //! |---|---|
-//! | `w` | answers with the address that it sees |
+//! | `w` | replies with the client address that it sees |
 //! | `e` | echoes |
 //! | `d` | sends until the client has gone |
 //! | `u` | reads an upload, and records how it has ended |
 //! | `g` and a length | sends that many bytes of the pattern, and ends |
 //! | `r` and lengths | answers each length with as many bytes of the pattern |
-//! | `p` | reads the pattern until the client's end, and answers with the number of bytes that were right |
+//! | `p` | reads the pattern until the client's end, and replies with the number of correct bytes |
 //! | `x` | resets the connection |
 
 use std::collections::BTreeMap;

@@ -88,7 +88,8 @@ fn over_a_path(test: &str, feed: impl FnOnce(PipeWriter) + Send) -> (Value, Stri
     (report, notes, most("resident"), most("sockets"))
 }
 
-/// The service of the article read faster than its line carried, queued without a bound, and was killed for its memory.
+/// A service that reads faster than its link carries the data, and queues without a bound, is
+/// finally killed for its memory. A copy blocks its producer instead.
 #[test]
 #[ignore = "minutes: cargo test --release -p fullpipe-cli --features copy --test realtime -- --ignored --nocapture offers_twice"]
 fn a_producer_that_offers_twice_the_link_waits_half_the_time() {
@@ -122,7 +123,8 @@ fn a_producer_that_offers_twice_the_link_waits_half_the_time() {
     let all = (resident << 10) + sockets + held;
     assert!(all <= (64 + 48) << 20, "{} MiB with the memory of the sockets", all >> 20);
 
-    // The service without a bound: a queue between the same producer and the same path.
+    // The service without a bound is modelled by a queue between the same producer and the same
+    // path.
     let time = Duration::from_secs(20);
     let queue: Arc<Queue> = Arc::default();
     let (carrying, mut most, mut produced) = (Arc::clone(&queue), 0, 0);
@@ -149,14 +151,15 @@ fn a_producer_that_offers_twice_the_link_waits_half_the_time() {
         });
         {
             let mut locked = state.lock().expect("no panic");
-            // The test need not wait until the queue has been carried.
+            // The test need not wait until the queue has drained.
             locked.0.clear();
             locked.1 = true;
             changed.notify_one();
         }
         sender.join().expect("no panic");
     });
-    // What the queue does not have, the copy has carried, or keeps in its 64 MiB.
+    // Data that is not in the queue was carried by the copy, or is in the 64 MiB that the copy may
+    // keep.
     let seconds = time.as_secs_f64();
     let (growth, offered) = (most as f64 / seconds / 1e6, produced as f64 / seconds / 1e6);
     println!("the service without a bound: {offered:.1} MB/s offered, its queue grows by {growth:.1} MB/s");

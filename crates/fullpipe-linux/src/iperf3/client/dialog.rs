@@ -10,8 +10,8 @@ use crate::error::Error;
 use crate::iperf3::control::{ConnectionError, Control};
 use crate::poll::Stop;
 
-/// Timeout for an answer of the server, the same as in iperf3. The server may first wait for all data
-/// connections.
+/// Timeout for a reply from the server, the same as in iperf3. The server may first wait for all
+/// data connections.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Reason why a client's test did not finish.

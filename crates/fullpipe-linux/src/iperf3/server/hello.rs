@@ -79,7 +79,7 @@ impl AsFd for Hello {
     }
 }
 
-/// Receives the next datagram. If the datagram is a hello, returns the peer's address and the answer to the
+/// Receives the next datagram. If the datagram is a hello, returns the peer's address and the reply to the
 /// hello; otherwise returns `None`.
 fn heard(socket: &UdpSocket) -> io::Result<Option<(SocketAddr, [u8; 4])>> {
     let mut buffer = [0; HELLO_MOST];

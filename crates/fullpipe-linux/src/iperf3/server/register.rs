@@ -6,8 +6,8 @@
 //! ```
 //!
 //! A test is identified by its cookie. A UDP hello contains no cookie, so the server assigns UDP streams by
-//! the address of the client. Of all tests from one address, only one at a time may therefore open UDP
-//! streams. The server sends no datagrams to an address that has no control connection.
+//! the address of the client. Only one test per address may therefore open UDP streams at a time. The
+//! server sends no datagrams to an address that has no control connection.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

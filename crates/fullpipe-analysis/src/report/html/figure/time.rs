@@ -199,7 +199,8 @@ impl<'s> Band<'s> {
             })
         };
         let mut traces: Vec<Value> = self.limits.iter().enumerate().map(row).collect();
-        // Invisible points, dense enough for the pointer to meet one, show the limit of that moment.
+        // Invisible points, so dense that the pointer is always near one, show the limit at that
+        // time.
         let step = Self::length(self.spans.iter()) / BAND_POINTS;
         let (mut x, mut y, mut names) = (Vec::new(), Vec::new(), Vec::new());
         for LimitSpan { from_s, to_s, limit } in self.spans {
