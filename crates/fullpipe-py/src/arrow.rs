@@ -196,7 +196,8 @@ fn array(batch: &Arc<Batch>) -> ArrowArray {
             Values::Text(texts) => buffers.extend(buffers_of(texts)),
             Values::Words { keys, .. } => buffers.push(keys.as_ptr().cast()),
         }
-        let content = |buffers| ArrayContent { _batch: Some(Arc::clone(batch)), buffers, children: Vec::new() };
+        let content =
+            |buffers| ArrayContent { _batch: Some(Arc::clone(batch)), buffers, children: Vec::new() };
         let mut array = array_of(batch.rows, nulls, content(buffers));
         if let Values::Words { words, .. } = &data.values {
             let buffers = iter::once(null()).chain(buffers_of(words)).collect();
