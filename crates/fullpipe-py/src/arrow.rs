@@ -7,10 +7,11 @@
 #![allow(unsafe_code, reason = "structs of C that other libraries read and release")]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::iter;
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
 
-use fullpipe::table::{Batch, ColumnData, ColumnSpec, Table, Values};
+use fullpipe::table::{Batch, ColumnData, ColumnSpec, Table, Texts, Values};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
@@ -132,10 +133,16 @@ pub(crate) fn schema(columns: &[ColumnSpec]) -> ArrowSchema {
             "u64" => c"L",
             "f64" => c"g",
             "bool" => c"b",
+            // The keys of words; the words are in the dictionary.
+            "word" => c"i",
             _ => c"u",
         };
         let flags = if column.optional { NULLABLE } else { 0 };
-        Box::into_raw(Box::new(schema_of(format, &column.name, flags, Vec::new())))
+        let mut field = schema_of(format, &column.name, flags, Vec::new());
+        if column.kind == "word" {
+            field.dictionary = Box::into_raw(Box::new(schema_of(c"u", "", 0, Vec::new())));
+        }
+        Box::into_raw(Box::new(field))
     };
     schema_of(c"+s", "", 0, columns.iter().map(field).collect())
 }
@@ -165,6 +172,9 @@ unsafe extern "C" fn release_schema(schema: *mut ArrowSchema) {
         let content = Box::from_raw((*schema).private_data.cast::<SchemaContent>());
         // If a consumer has moved a child, its `release` is cleared, so this frees only its box.
         content.children.iter().for_each(|child| drop(Box::from_raw(*child)));
+        if !(*schema).dictionary.is_null() {
+            drop(Box::from_raw((*schema).dictionary));
+        }
         (*schema).release = None;
     }
 }
@@ -183,15 +193,25 @@ fn array(batch: &Arc<Batch>) -> ArrowArray {
             Values::U64(values) => buffers.push(values.as_ptr().cast()),
             Values::F64(values) => buffers.push(values.as_ptr().cast()),
             Values::Bool(bits) => buffers.push(bits.bytes.as_ptr().cast()),
-            Values::Text { offsets, bytes } => {
-                buffers.extend([offsets.as_ptr().cast::<c_void>(), bytes.as_ptr().cast()]);
-            }
+            Values::Text(texts) => buffers.extend(buffers_of(texts)),
+            Values::Words { keys, .. } => buffers.push(keys.as_ptr().cast()),
         }
-        let content = ArrayContent { _batch: Some(Arc::clone(batch)), buffers, children: Vec::new() };
-        Box::into_raw(Box::new(array_of(batch.rows, nulls, content)))
+        let content =
+            |buffers| ArrayContent { _batch: Some(Arc::clone(batch)), buffers, children: Vec::new() };
+        let mut array = array_of(batch.rows, nulls, content(buffers));
+        if let Values::Words { words, .. } = &data.values {
+            let buffers = iter::once(null()).chain(buffers_of(words)).collect();
+            array.dictionary = Box::into_raw(Box::new(array_of(words.count(), 0, content(buffers))));
+        }
+        Box::into_raw(Box::new(array))
     };
     let children = batch.columns.iter().map(column).collect();
     array_of(batch.rows, 0, ArrayContent { _batch: None, buffers: vec![null()], children })
+}
+
+/// Returns the buffers of texts: their offsets, and their bytes.
+fn buffers_of(texts: &Texts) -> [*const c_void; 2] {
+    [texts.offsets.as_ptr().cast(), texts.bytes.as_ptr().cast()]
 }
 
 fn array_of(length: usize, nulls: usize, content: ArrayContent) -> ArrowArray {
@@ -218,6 +238,9 @@ unsafe extern "C" fn release_array(array: *mut ArrowArray) {
         let content = Box::from_raw((*array).private_data.cast::<ArrayContent>());
         // As for a schema: if a child was moved, this frees only its box.
         content.children.iter().for_each(|child| drop(Box::from_raw(*child)));
+        if !(*array).dictionary.is_null() {
+            drop(Box::from_raw((*array).dictionary));
+        }
         (*array).release = None;
     }
 }

@@ -34,8 +34,8 @@ pub(crate) struct RunDatasetArgs {
     #[arg(long, value_name = "N", requires = "dataset")]
     pub(crate) threads: Option<NonZeroUsize>,
 
-    /// With --dataset, limit each part to this number of predicted packets [default: 64 million, which take 8
-    /// to 32 s to simulate]
+    /// With --dataset, limit each part to this number of predicted packets [default: 32 million, which take 4
+    /// to 16 s to simulate; the last parts are smaller]
     #[arg(long, value_name = "N", requires = "dataset", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) part_packets: Option<u64>,
 

@@ -358,7 +358,7 @@ def sweep(
     :param threads: number of threads; one per core if it is left out
     :param on: ``"local"``, ``"ray"``, or a ``concurrent.futures.Executor``, as for :meth:`Dataset.make`
     :param address: address of Ray, as for :meth:`Dataset.make`
-    :param part_packets: size of a part in predicted packets
+    :param part_packets: maximum size of a part in predicted packets; the last parts are smaller
     :param progress: True to print the progress, or a function, as for :meth:`Dataset.make`
     :raises InputError: the experiment or a point is not valid, or the folder contains another data set
     :raises UsageError: an argument has the wrong type or is out of range

@@ -6,6 +6,7 @@ These tests take minutes, most of which Ray takes to start, so they are not part
 import os
 import pathlib
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -32,6 +33,17 @@ cc = ["reno", "cubic", "bbr1"]
 PARTS = {"part_packets": 5_000_000, "progress": False}
 #: Numbers of finished and of all runs, as the driver prints them at the end.
 TOTAL = "5940 5940"
+
+#: Prints the time of a sweep, the CPU time of this process in it, and the peak memory of this process in MiB. The time
+#: contains the connection to a cluster that runs, and its end.
+MEASURED = """
+import resource, sys, time, fullpipe
+sweep, folder, on, address = sys.argv[1:]
+begin, used = time.monotonic(), time.process_time()
+fullpipe.sweep(sweep, out=folder, repeat=120, on=on, address=address or None, progress=False)
+print("result:", time.monotonic() - begin, time.process_time() - used,
+      resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+"""
 
 ON_RAY = """
 import sys, fullpipe, fullpipe._sweep as sweeps
@@ -68,6 +80,17 @@ def cluster() -> Iterator[Any]:
     # The head has no CPU for tasks, so that both other nodes can be killed.
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     cluster.workers = [cluster.add_node(num_cpus=1) for _ in range(2)]
+    yield cluster
+    cluster.shutdown()
+
+
+@pytest.fixture
+def machine() -> Iterator[Any]:
+    """One node with two workers, as `sweep` starts it without an address."""
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'fullpipe[ray]'")
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
     yield cluster
     cluster.shutdown()
 
@@ -172,3 +195,24 @@ def test_a_driver_that_is_killed_twenty_times_continues(
     left = len(local) - 1 - made(folder)
     assert end(begin(folder, cluster))[0].endswith(TOTAL)
     assert left >= 1 and files(folder) == local
+
+
+def test_ray_takes_about_as_long_as_threads(machine: Any, tmp_path: pathlib.Path) -> None:
+    """Threads and Ray take turns, so that other load disturbs both. The start of the cluster is not measured."""
+    ratios, memory = [], 0.0
+    for turn in range(3):
+        took: dict[str, float] = {}
+        for on in ("local", "ray") if turn % 2 else ("ray", "local"):
+            address = machine.address if on == "ray" else ""
+            words = [sys.executable, "-P", "-c", MEASURED, SWEEP, str(tmp_path / f"{on}{turn}"), on, address]
+            driver = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            seconds, used, peak = map(float, end(driver)[0].split())
+            load = os.getloadavg()[0]
+            print(f"{on}: {seconds:.1f} s, driver {used:.1f} s of CPU, {peak:.0f} MiB, load average {load:.1f}")
+            took[on] = seconds
+            memory = max(memory, peak if on == "ray" else 0)
+        ratios.append(took["ray"] / took["local"])
+        assert files(tmp_path / f"ray{turn}") == files(tmp_path / f"local{turn}")
+    print("Ray / threads:", ", ".join(f"{ratio:.2f}" for ratio in ratios))
+    assert memory < 300
+    assert statistics.median(ratios) <= 1.15

@@ -85,6 +85,12 @@ def test_other_libraries_read_tables_without_a_copy(tmp_path: pathlib.Path) -> N
     addresses = [pyarrow.table(table)["cwnd_bytes"].chunk(0).buffers()[1].address for _ in range(2)]
     assert addresses[0] == addresses[1]
     assert pyarrow.schema(table).names == table.column_names
+    words = [name for name, kind in table.schema.items() if kind == "word"]
+    assert words == ["cc", "send_limit", "phase"]
+    for name in words:
+        # Each batch has the different words once.
+        assert all(len(chunk.dictionary) < 20 for chunk in read[name].chunks)
+        assert read[name].cast(pyarrow.string()).to_pylist() == table.column(name)
     # A stream can be read only once. A consumer that stops early, or never begins, leaks nothing.
     reader = pyarrow.RecordBatchReader.from_stream(table)
     next(iter(reader))
@@ -99,6 +105,10 @@ def test_polars_reads_tables_and_data_sets(tmp_path: pathlib.Path) -> None:
     dataset = fullpipe.sweep(SWEEP, out=tmp_path, **PARTS)
     frame = polars.DataFrame(dataset.table())
     assert dataset.scan().collect().equals(frame)
+    trace = fullpipe.run(SWEEP, trace=True).trace
+    assert trace is not None
+    words = polars.DataFrame(trace)["phase"]
+    assert (words.dtype, words.to_list()) == (polars.Categorical, trace.column("phase"))
     assert frame["loss_percent"].unique().sort().to_list() == [0.0, 1.0]
     points = polars.DataFrame({"rtt_ms": [15.0]})
     assert len(fullpipe.sweep(SWEEP, out=tmp_path / "points", points=points, **PARTS)) == 8

@@ -40,11 +40,14 @@ pub struct Made {
     pub missing: u64,
 }
 
-/// Columns of the parts of a trace: the number of the run, and the columns of a trace.
+/// Columns of the parts of a trace: the number of the run, and the columns of a trace. Their texts are names
+/// of congestion controls, limits and phases, so a table stores each different text once per batch.
 pub(crate) fn trace_columns() -> Arc<[ColumnSpec]> {
     let run = ColumnSpec::new("run", Kind::U64, false);
-    let rows =
-        COLUMNS.iter().map(|Column { name, kind, optional, .. }| ColumnSpec::new(name, *kind, *optional));
+    let rows = COLUMNS.iter().map(|Column { name, kind, optional, .. }| match kind {
+        Kind::Text => ColumnSpec { kind: "word".into(), ..ColumnSpec::new(name, *kind, *optional) },
+        _ => ColumnSpec::new(name, *kind, *optional),
+    });
     std::iter::once(run).chain(rows).collect()
 }
 

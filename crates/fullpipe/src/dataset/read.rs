@@ -83,7 +83,7 @@ fn batch(
             (ColumnReader::BoolColumnReader(reader), "bool") => {
                 values(reader, rows, data, |value| Ok(Cell::Bool(*value)))
             }
-            (ColumnReader::ByteArrayColumnReader(reader), "text") => {
+            (ColumnReader::ByteArrayColumnReader(reader), "text" | "word") => {
                 values(reader, rows, data, |value| Ok(Cell::Text(value.as_utf8()?.to_owned().into())))
             }
             _ => Err(ParquetError::General(format!("column {} has a different type", column.name))),

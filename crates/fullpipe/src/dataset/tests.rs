@@ -168,7 +168,7 @@ fn another_data_set_is_refused_with_the_difference() {
         (
             DatasetOptions { part_packets: None, ..small() },
             "packets per part: 2500 in the data set, \
-            64000000 in this command",
+            32000000 in this command",
         ),
         (
             DatasetOptions { trace: Some(Duration::from_millis(10)), ..small() },

@@ -11,9 +11,10 @@
 
 mod simulate;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fullpipe_lab::columns::Cell;
+use fullpipe_lab::columns::{Cell, Text};
 
 pub use crate::dataset::ColumnSpec;
 pub use simulate::{SimulateOptions, Simulation, Source, simulate};
@@ -58,14 +59,48 @@ pub enum Values {
     F64(Vec<f64>),
     /// Boolean values.
     Bool(Bits),
-    /// UTF-8 strings, one after the other. String `i` begins at `offsets[i]`,
-    /// and ends at `offsets[i + 1]`.
-    Text {
-        /// Offsets into `bytes`, one more than there are rows.
-        offsets: Vec<i32>,
-        /// Bytes of all strings.
-        bytes: Vec<u8>,
+    /// Strings, one per row.
+    Text(Texts),
+    /// Strings with few distinct values: each distinct string once, in the order of its first appearance, and
+    /// its number for each row. Rows without a value have the number 0.
+    Words {
+        /// Number of each row's string.
+        keys: Vec<i32>,
+        /// The distinct strings.
+        words: Texts,
+        /// Number of each distinct string.
+        numbers: BTreeMap<Text, i32>,
     },
+}
+
+/// UTF-8 texts, one after the other. Text `i` begins at `offsets[i]` and ends at `offsets[i + 1]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Texts {
+    /// Offsets into `bytes`, one more than there are texts.
+    pub offsets: Vec<i32>,
+    /// Bytes of all texts.
+    pub bytes: Vec<u8>,
+}
+
+impl Texts {
+    fn new() -> Self {
+        Self { offsets: vec![0], bytes: Vec::new() }
+    }
+
+    /// Returns the number of texts.
+    pub fn count(&self) -> usize {
+        self.offsets.len() - 1
+    }
+
+    fn push(&mut self, text: &str) {
+        self.bytes.extend_from_slice(text.as_bytes());
+        self.offsets.push(self.bytes.len().try_into().unwrap_or(i32::MAX));
+    }
+
+    fn get(&self, number: usize) -> Text {
+        let at = |number: usize| usize::try_from(self.offsets[number]).unwrap_or(0);
+        String::from_utf8_lossy(&self.bytes[at(number)..at(number + 1)]).into_owned().into()
+    }
 }
 
 /// Flags, eight per byte; the flag of row 0 is the least significant bit of the first byte.
@@ -108,7 +143,8 @@ impl ColumnData {
             "u64" => Values::U64(Vec::new()),
             "f64" => Values::F64(Vec::new()),
             "bool" => Values::Bool(Bits::default()),
-            _ => Values::Text { offsets: vec![0], bytes: Vec::new() },
+            "word" => Values::Words { keys: Vec::new(), words: Texts::new(), numbers: BTreeMap::new() },
+            _ => Values::Text(Texts::new()),
         };
         Self { values, validity: column.optional.then(Validity::default) }
     }
@@ -124,17 +160,26 @@ impl ColumnData {
             (Values::U64(values), Cell::U64(value)) => values.push(*value),
             (Values::F64(values), Cell::F64(value)) => values.push(*value),
             (Values::Bool(values), Cell::Bool(value)) => values.push(*value),
-            (Values::Text { offsets, bytes }, Cell::Text(value)) => {
-                bytes.extend_from_slice(value.as_bytes());
-                offsets.push(bytes.len().try_into().unwrap_or(i32::MAX));
+            (Values::Text(texts), Cell::Text(value)) => texts.push(value),
+            (Values::Words { keys, words, numbers }, Cell::Text(value)) => {
+                // There are fewer words than rows in a batch, so the number always fits.
+                let next = numbers.len().try_into().unwrap_or(i32::MAX);
+                let number = match numbers.get(value) {
+                    Some(number) => *number,
+                    None => {
+                        words.push(value);
+                        numbers.insert(value.clone(), next);
+                        next
+                    }
+                };
+                keys.push(number);
             }
             (Values::U32(values), Cell::Null) => values.push(0),
             (Values::U64(values), Cell::Null) => values.push(0),
             (Values::F64(values), Cell::Null) => values.push(0.0),
             (Values::Bool(values), Cell::Null) => values.push(false),
-            (Values::Text { offsets, bytes }, Cell::Null) => {
-                offsets.push(bytes.len().try_into().unwrap_or(i32::MAX));
-            }
+            (Values::Text(texts), Cell::Null) => texts.push(""),
+            (Values::Words { keys, .. }, Cell::Null) => keys.push(0),
             (_, cell) => unreachable!("{cell:?} has the type of another column"),
         }
     }
@@ -149,10 +194,9 @@ impl ColumnData {
             Values::U64(values) => Cell::U64(values[row]),
             Values::F64(values) => Cell::F64(values[row]),
             Values::Bool(values) => Cell::Bool(values.get(row)),
-            Values::Text { offsets, bytes } => {
-                let at = |row: usize| usize::try_from(offsets[row]).unwrap_or(0);
-                let text = String::from_utf8_lossy(&bytes[at(row)..at(row + 1)]);
-                Cell::Text(text.into_owned().into())
+            Values::Text(texts) => Cell::Text(texts.get(row)),
+            Values::Words { keys, words, .. } => {
+                Cell::Text(words.get(usize::try_from(keys[row]).unwrap_or(0)))
             }
         }
     }
@@ -238,6 +282,7 @@ mod tests {
             ColumnSpec::new("c", Kind::F64, true),
             ColumnSpec::new("d", Kind::Bool, true),
             ColumnSpec::new("e", Kind::Text, true),
+            ColumnSpec { kind: "word".into(), ..ColumnSpec::new("f", Kind::Text, true) },
         ];
         let row = |n: usize| {
             let text = if n.is_multiple_of(2) { "cubic".to_owned() } else { format!("{n} µs") };
@@ -246,6 +291,7 @@ mod tests {
                 Cell::F64(0.5),
                 Cell::Bool(n % 3 == 1),
                 Cell::Text(text.into()),
+                Cell::Text(["open", "µs", ""][n % 3].into()),
             ];
             let cells = cells.into_iter().enumerate().map(move |(column, cell)| match (n + column) % 5 {
                 0 => Cell::Null,
