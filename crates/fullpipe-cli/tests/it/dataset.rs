@@ -100,16 +100,16 @@ fn a_data_set_is_checked_and_a_row_is_repeated() {
         [experiment, points, dir.join("out")].map(|path| path.to_string_lossy().into_owned());
     let make = ["run", &experiment, "--dataset", &out, "--points", &points, "--part-packets", "30000"];
     let first = [&make[..], &["--shard", "0/2"]].concat();
-    assert_eq!(done(&first), format!("{out}: 3 parts made\n"));
+    assert_eq!(done(&first), format!("{out}: 11 parts made\n"));
     let (code, stdout, stderr) = fullpipe(&["dataset", "check", &out]);
     assert!(code == 1 && stdout.starts_with("missing: runs/part-00001.parquet\n"), "{stdout}{stderr}");
-    assert_eq!(done(&make), format!("{out}: 2 parts made, 3 existed\n"));
-    assert_eq!(done(&["dataset", "check", &out]), "5 parts with 48 rows: complete\n");
+    assert_eq!(done(&make), format!("{out}: 11 parts made, 11 existed\n"));
+    assert_eq!(done(&["dataset", "check", &out]), "22 parts with 48 rows: complete\n");
 
     let shown = done(&["dataset", "show", &out, "--row", "20"]);
     let expected = format!(
         "experiment sweep\npoint      rtt=12.5ms loss=0% cc=bbr1\nseed       5\nrun        20, flow 0\n\
-         file       runs/part-00002.parquet, row 4\ncommand    fullpipe run {out} --row 20\n"
+         file       runs/part-00008.parquet, row 0\ncommand    fullpipe run {out} --row 20\n"
     );
     assert_eq!(shown, expected);
     let report: Value = serde_json::from_str(&done(&["run", &out, "--row", "20", "--json"])).expect("JSON");

@@ -72,6 +72,12 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return files(folder)
 
 
+@pytest.fixture(autouse=True)
+def _normal_priority(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let workers run at the priority of the tests: Ray gives them niceness 15, with which other load stops them."""
+    monkeypatch.setenv("RAY_worker_niceness", "0")
+
+
 @pytest.fixture
 def cluster() -> Iterator[Any]:
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'fullpipe[ray]'")
