@@ -416,7 +416,7 @@ fn a_limited_copy_has_the_rate_of_its_limit() {
     drop(relay);
 }
 
-/// 32 MiB are enough for one connection, whose socket has a share of 1.75 MiB. The buffer has this size if the kernel
+/// 32 MiB are enough for one connection, whose socket has a share of 1 MiB. The buffer has this size if the kernel
 /// permits it.
 #[test]
 fn a_copy_keeps_its_memory_and_reports_it() {
@@ -425,7 +425,7 @@ fn a_copy_keeps_its_memory_and_reports_it() {
     let _relay = ends.serve();
     let permitted = fs::read_to_string("/proc/sys/net/core/wmem_max").expect("a limit");
     let permitted = 2 * permitted.trim().parse::<u64>().expect("a number");
-    let share: u64 = 1792 << 10;
+    let share: u64 = 1 << 20;
     let fixed = if share <= permitted { Value::from(share) } else { Value::Null };
     for (memory, fixed, held_to) in [("32MiB", fixed, Value::from(1)), ("1GiB", Value::Null, Value::Null)] {
         let arguments = ends.arguments("large", &format!("large-{memory}"));

@@ -5,6 +5,8 @@
 
 use fullpipe_units::{Bytes, Duration, Instant};
 
+use crate::frame::MOST_CONNECTIONS;
+
 /// Memory in sockets that is always permitted: a copy whose process alone exceeds the budget still makes progress.
 const PERMITTED: Bytes = Bytes::from_mib(1);
 /// Shortest time between two reductions of the number of connections. Memory that is in flight is freed within some
@@ -12,9 +14,9 @@ const PERMITTED: Bytes = Bytes::from_mib(1);
 const SETTLING: Duration = Duration::from_secs(1);
 /// Resident memory of the process that does not grow with the number of connections, most of it the program, and memory
 /// of each connection: blocks that are being read or written, and the buffers of TLS. Copies over loopback with 1, 4 and
-/// 16 connections had 28, 43 and 62 MiB.
+/// 16 connections had 28, 43 and 62 MiB, and one with 13 connections over 200 ms had 64 MiB.
 const PROCESS: Bytes = Bytes::from_mib(28);
-const CONNECTION: Bytes = Bytes::from_kib(2304);
+const CONNECTION: Bytes = Bytes::from_mib(3);
 /// Smallest share of a socket with which one more connection is worth its memory.
 const LEAST_SHARE: Bytes = Bytes::from_kib(512);
 
@@ -23,6 +25,9 @@ const LEAST_SHARE: Bytes = Bytes::from_kib(512);
 pub(crate) struct Budget {
     /// Maximum sum of both memories; `None` without a limit.
     most: Option<Bytes>,
+    /// Memory of the process that counts at most. The allocator keeps what it has, so fewer connections would not reduce
+    /// what exceeds this amount.
+    planned: Bytes,
     most_kernel: Bytes,
     is_exceeded: bool,
     /// Maximum number of connections; `None` without a limit.
@@ -33,7 +38,14 @@ pub(crate) struct Budget {
 impl Budget {
     /// Creates a budget, which permits a number of connections; without a limit, it only records what was needed.
     pub(crate) fn new(most: Option<Bytes>) -> Self {
-        Self { most, most_connections: most.map(Self::connections), ..Self::default() }
+        let most_connections = most.map(Self::connections);
+        let planned = Self::process(most_connections.unwrap_or(0).min(MOST_CONNECTIONS));
+        Self { most, planned, most_connections, ..Self::default() }
+    }
+
+    /// Returns the memory of a process with this number of connections.
+    fn process(connections: u32) -> Bytes {
+        PROCESS + CONNECTION.mul_div(connections.into(), 1)
     }
 
     /// Returns the number of connections for which a budget is enough.
@@ -45,7 +57,7 @@ impl Budget {
     /// Returns the share of each of at most `connections` for the buffers of its socket.
     pub(crate) fn share(most: Bytes, connections: u32) -> Bytes {
         let count = connections.min(Self::connections(most)).max(1);
-        let ours = PROCESS + CONNECTION.mul_div(count.into(), 1);
+        let ours = Self::process(count);
         most.saturating_sub(ours).mul_div(1, count.into()).max(LEAST_SHARE)
     }
 
@@ -58,7 +70,7 @@ impl Budget {
     pub(crate) fn sampled(&mut self, at: Instant, process: Bytes, kernel: Bytes, sending: u32) {
         self.most_kernel = self.most_kernel.max(kernel);
         let Some(most) = self.most else { return };
-        self.is_exceeded = process + kernel > most && kernel > PERMITTED;
+        self.is_exceeded = process.min(self.planned) + kernel > most && kernel > PERMITTED;
         let is_settled = self.reduced.is_none_or(|reduced| at.saturating_since(reduced) >= SETTLING);
         if self.is_exceeded && is_settled && sending > 1 {
             self.most_connections = Some(sending - 1);
@@ -132,8 +144,18 @@ mod tests {
     }
 
     #[test]
+    fn a_process_that_is_larger_than_planned_costs_no_connections() {
+        let mut budget = Budget::new(Some(Bytes::from_mib(48)));
+        for step in 0..100 {
+            let at = Instant::ZERO + Duration::from_millis(250) * step;
+            budget.sampled(at, Bytes::from_mib(47), Bytes::from_mib(4), 5);
+        }
+        assert_eq!((budget.is_exceeded(), budget.most_connections()), (false, Some(5)));
+    }
+
+    #[test]
     fn shares_add_up_to_the_budget() {
-        for (mib, most, count) in [(32, 16, 1), (48, 16, 7), (64, 16, 13), (64, 4, 4), (256, 16, 16)] {
+        for (mib, most, count) in [(32, 16, 1), (48, 16, 5), (64, 16, 10), (64, 4, 4), (256, 16, 16)] {
             let budget = Bytes::from_mib(mib);
             let share = Budget::share(budget, most);
             let sum = PROCESS + (CONNECTION + share).mul_div(count, 1);

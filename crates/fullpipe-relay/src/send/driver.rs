@@ -777,7 +777,12 @@ impl<'a> Driver<'a> {
                 held_to: self.links.held_to(),
             },
             forecast: None,
-            advice: limit.iter().filter_map(|(limit, _)| advice(limit, facts)).collect(),
+            advice: match &limit {
+                Some((limit, _)) if limit == "sndbuf" && self.fixed_buffer.is_some() => {
+                    vec!["a larger --memory".into()]
+                }
+                limit => limit.iter().filter_map(|(limit, _)| advice(limit, facts)).collect(),
+            },
             limit: limit.as_ref().map(|(limit, _)| limit.clone()),
             limit_share: limit.map(|(_, share)| share),
             pipe,
