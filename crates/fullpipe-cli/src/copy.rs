@@ -24,6 +24,9 @@ use crate::args::{CopyArgs, Format, RelayAction, RelayArgs, RelayServeArgs};
 use crate::failure::Failure;
 use crate::output;
 
+/// Maximum amount of piped data that is kept, unless the user chooses another one.
+const PIPE_MEMORY: Bytes = Bytes::from_mib(64);
+
 pub(crate) fn copy(args: &CopyArgs, look: Look) -> Result<ExitCode, Failure> {
     let target = End::parse(&args.target).map_err(fullpipe::Error::from)?;
     let sources = sources(args)?;
@@ -42,6 +45,7 @@ pub(crate) fn copy(args: &CopyArgs, look: Look) -> Result<ExitCode, Failure> {
         true => Identity::temporary().map_err(fullpipe::Error::from)?,
         false => identity(args.key.as_deref())?,
     };
+    let is_pipe = matches!(sources, Sources::Pipe(_));
     let options = CopyOptions {
         sources,
         target,
@@ -50,6 +54,8 @@ pub(crate) fn copy(args: &CopyArgs, look: Look) -> Result<ExitCode, Failure> {
         peer: args.peer.as_deref().map(fingerprint).transpose()?,
         verify: args.verify,
         limit: args.limit.map(limit).transpose()?,
+        memory: args.memory.filter(|_| !is_pipe),
+        cc: args.cc.clone(),
         link: args.link,
         retry: args.retry,
     };
@@ -130,7 +136,8 @@ fn sources(args: &CopyArgs) -> Result<Sources, Failure> {
             let input = io::stdin().as_fd().try_clone_to_owned();
             let input =
                 input.map_err(|error| Failure::new(format!("cannot read standard input: {error}"), ""))?;
-            let (memory, stream, spool) = (args.memory, args.stream.clone(), args.spool.clone());
+            let memory = args.memory.unwrap_or(PIPE_MEMORY);
+            let (stream, spool) = (args.stream.clone(), args.spool.clone());
             let pipe = Pipe::new(input.into(), PipeOptions { memory, stream, spool });
             Ok(Sources::Pipe(pipe.map_err(fullpipe::Error::from)?))
         }

@@ -104,6 +104,8 @@ pub struct SocketState {
     pub acked: Bytes,
     /// Number of bytes that were written but not yet acknowledged (`Send-Q`).
     pub queued: Bytes,
+    /// Memory that the kernel needs for the socket, including the overhead of its packets (`skmem`).
+    pub memory: Bytes,
 }
 
 /// Name of a congestion control in the kernel, at most 15 characters.
@@ -413,6 +415,7 @@ fn parse(bytes: &[u8]) -> Option<SocketState> {
         receiver: tcp_info::received_of(&raw, &memory, Bytes::new(unread.into())),
         acked: raw.acked(),
         queued: Bytes::new(queued.into()),
+        memory: memory.used(),
     })
 }
 

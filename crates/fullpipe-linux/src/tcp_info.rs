@@ -321,6 +321,15 @@ Memory {
 }
 }
 
+impl Memory {
+    /// Returns the memory that the socket needs: what it received, what it will send or send again, and what it has
+    /// reserved.
+    pub(crate) fn used(&self) -> Bytes {
+        let parts = [self.rmem_alloc, self.wmem_queued, self.fwd_alloc, self.optmem, self.backlog];
+        Bytes::new(parts.into_iter().map(u64::from).sum())
+    }
+}
+
 fn memory(fd: BorrowedFd<'_>) -> io::Result<Memory> {
     let mut bytes = [0; Memory::LEN];
     // SAFETY: every bit pattern is a valid byte array.

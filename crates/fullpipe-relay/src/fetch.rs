@@ -22,12 +22,14 @@ use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant, interval, timeout};
 
 use crate::error::Error;
-use crate::frame::{ChooseConnections, Fetch};
+use crate::frame::{ChooseConnections, Fetch, MOST_CONNECTIONS};
+use crate::memory;
 use crate::name::PathText;
-use crate::report::{ConnectionReport, CopyReport, advice};
+use crate::report::{ConnectionReport, CopyFacts, CopyReport, MemoryReport, advice};
 use crate::send::connect::Relay;
-use crate::send::{CopyObserver, CopyOptions, PERMIT, Retry, START};
+use crate::send::{CopyObserver, CopyOptions, PERMIT, Retry, START, Sampler};
 use crate::session::{MOST_REPLIES, Session, Totals};
+use crate::socket::{Direction, SocketOptions};
 use crate::ssh::Remote;
 use crate::store::FileStore;
 use crate::target::End;
@@ -37,6 +39,8 @@ use crate::{runtime, span};
 const SHOWN: Duration = Duration::from_millis(100);
 /// Time within which the last replies must be sent.
 const FAREWELL: Duration = Duration::from_secs(5);
+/// Maximum number of connections that are open or being opened; some may be about to be replaced.
+const MOST_JOINING: usize = 2 * MOST_CONNECTIONS as usize;
 /// Maximum number of sources, which a message of at most 64 KiB names.
 const MOST_SOURCES: usize = 256;
 
@@ -44,6 +48,7 @@ const MOST_SOURCES: usize = 256;
 pub(crate) fn fetch(
     options: &CopyOptions,
     sources: &[End],
+    sampler: Option<Box<dyn Sampler>>,
     observer: &dyn CopyObserver,
 ) -> Result<CopyReport, Error> {
     let End::Local(target) = &options.target else {
@@ -57,21 +62,31 @@ pub(crate) fn fetch(
     plan.fetch.choose = (least < most).then_some(ChooseConnections { least, most });
     plan.fetch.link_bps = options.link.map(Rate::as_bps);
     plan.fetch.limit_bps = options.limit.as_ref().map(|limit| limit.rate().as_bps());
-    let fetching = Fetching { options, plan: &plan, observer };
+    plan.fetch.memory_bytes = options.memory.map(Bytes::get);
+    let mut sockets = options.sockets(Direction::Receives)?;
+    if let Err(error) = sockets.check() {
+        // Only the congestion control of the sending host matters.
+        observer.note(&format!("{error}; only the other host uses it"));
+        sockets.cc = None;
+    }
+    let most_kernel = Bytes::ZERO;
+    let mut fetching = Fetching { options, plan: &plan, sockets, sampler, most_kernel, observer };
     match sources.first() {
         Some(End::Relay { host, port, .. }) => {
             let relay = Relay::new((host, *port), &options.identity, options.peer, START)?;
+            let relay = relay.with_sockets(fetching.sockets.clone(), options.cc.clone());
             let relay = Arc::new(relay.fetching(plan.fetch.clone()));
             fetching.run(|| Ok(Arc::clone(&relay)))
         }
         Some(End::Ssh { host, .. }) => {
-            let mut started = None;
+            let (mut started, sockets) = (None, fetching.sockets.clone());
             let fetched = fetching.run(|| {
                 // End an earlier relay before starting the next one.
                 drop(started.take());
                 let remote = Remote::start_reading(host, options.identity.fingerprint())?;
                 let address = (remote.host.as_str(), remote.port);
                 let relay = Relay::new(address, &options.identity, Some(remote.fingerprint), PERMIT)?;
+                let relay = relay.with_sockets(sockets.clone(), options.cc.clone()).with_dial(remote.dial());
                 started = Some(remote);
                 Ok(Arc::new(relay.fetching(plan.fetch.clone())))
             });
@@ -146,7 +161,14 @@ impl Plan {
         }
         Ok(Self {
             folder: folder.into(),
-            fetch: Fetch { sources: pairs, verify, choose: None, link_bps: None, limit_bps: None },
+            fetch: Fetch {
+                sources: pairs,
+                verify,
+                choose: None,
+                link_bps: None,
+                limit_bps: None,
+                memory_bytes: None,
+            },
             expected,
         })
     }
@@ -164,11 +186,16 @@ fn place(source: &End) -> Option<(&str, u16)> {
 struct Fetching<'a> {
     options: &'a CopyOptions,
     plan: &'a Plan,
+    /// Options of the sockets.
+    sockets: SocketOptions,
+    sampler: Option<Box<dyn Sampler>>,
+    /// Largest memory of the sockets so far.
+    most_kernel: Bytes,
     observer: &'a dyn CopyObserver,
 }
 
 impl Fetching<'_> {
-    fn run(&self, mut reach: impl FnMut() -> Result<Arc<Relay>, Error>) -> Result<CopyReport, Error> {
+    fn run(&mut self, mut reach: impl FnMut() -> Result<Arc<Relay>, Error>) -> Result<CopyReport, Error> {
         let folder = &self.plan.folder;
         fs::create_dir_all(folder)
             .map_err(|error| Error::system(format_args!("create the folder {}", folder.display()), &error))?;
@@ -179,15 +206,28 @@ impl Fetching<'_> {
             let (mut retry, mut sums) = (Retry::new(self.options.retry), Sums::default());
             loop {
                 let before = sums;
+                let mut rtt = None;
                 let attempted = match reach() {
-                    Ok(relay) => self.attempt(&relay, &store, &mut sums).await,
+                    Ok(relay) => {
+                        let attempted = self.attempt(&relay, &store, &mut sums).await;
+                        rtt = relay.rtt();
+                        attempted
+                    }
                     Err(error) => Err(error),
                 };
                 match attempted {
                     Ok((totals, limited)) => {
                         let mut report = report(&totals, before, (started, retry.losses));
+                        report.memory.kernel_bytes = self.sampler.is_some().then_some(self.most_kernel.get());
+                        report.memory.fixed_buffer_bytes = self.sockets.rcvbuf.map(Bytes::get);
                         if let Some((limit, percent)) = limited {
-                            report.advice = advice(&limit).map(str::to_owned).into_iter().collect();
+                            let facts = CopyFacts {
+                                link: self.options.link,
+                                rtt,
+                                rate: Rate::from_bps(report.goodput_bps),
+                                connections: report.most_connections,
+                            };
+                            report.advice = advice(&limit, facts).into_iter().collect();
                             report.limit_share = Some(f64::from(percent) / 100.0);
                             report.limit = Some(limit);
                         }
@@ -209,7 +249,7 @@ impl Fetching<'_> {
     }
 
     async fn attempt(
-        &self,
+        &mut self,
         relay: &Arc<Relay>,
         store: &Arc<FileStore>,
         sums: &mut Sums,
@@ -219,20 +259,23 @@ impl Fetching<'_> {
         let session = Session::new(Arc::clone(store), replies).expecting(self.plan.expected.clone(), asks);
         let session = Arc::new(session);
         let (tls, _) = relay.connect(0).await?;
+        relay.take_notes().iter().for_each(|note| self.observer.note(note));
         sums.was_accepted = true;
         // When the attempt ends, this set is dropped, and its tasks end.
         let mut joining = JoinSet::new();
         let mut join = |number: u32| {
             while joining.try_join_next().is_some() {}
-            // A relay that asks for the same connection again and again gets one task.
-            if !session.enter(number) {
+            // A relay that asks for the same connections again and again gets few tasks.
+            if joining.len() >= MOST_JOINING {
                 return;
             }
+            let entry = session.enter(number);
             let (relay, session) = (Arc::clone(relay), Arc::clone(&session));
             joining.spawn(async move {
                 // If this connection fails, the others deliver its blocks.
-                if let Ok((mut tls, _)) = relay.join(number).await {
-                    let _ = session.read(number, &mut tls).await;
+                match relay.join(number).await {
+                    Ok((mut tls, _)) => drop(session.serve(entry, &mut tls).await),
+                    Err(_) => session.leave(entry),
                 }
             });
         };
@@ -255,6 +298,11 @@ impl Fetching<'_> {
                     }
                     _ = ticks.tick() => {
                         let totals = session.totals();
+                        if let Some(sampler) = &mut self.sampler {
+                            let samples = sampler.sample();
+                            let kernel = samples.iter().fold(Bytes::ZERO, |sum, sample| sum + sample.memory);
+                            self.most_kernel = self.most_kernel.max(kernel);
+                        }
                         self.observer.progress(totals.received + totals.resumed, totals.bytes);
                     }
                 }
@@ -312,6 +360,7 @@ fn report(totals: &Totals, earlier: Sums, (started, reconnects): (Instant, u64))
             retransmits: None,
             limit: Default::default(),
             lost: false,
+            reopened: 0,
         })
         .collect();
     CopyReport {
@@ -329,6 +378,7 @@ fn report(totals: &Totals, earlier: Sums, (started, reconnects): (Instant, u64))
         blake3: totals.hash.filter(|_| files == 1).map(|hash| hash.to_string()),
         most_connections: connections.len() as u64,
         connections,
+        memory: MemoryReport { rss_bytes: memory::most_resident().get(), ..MemoryReport::default() },
         forecast: None,
         limit: None,
         limit_share: None,

@@ -205,6 +205,9 @@ pub struct Fetch {
     /// Highest rate of the payload over all connections, in bit/s. The relay paces its connections to this rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_bps: Option<u64>,
+    /// Maximum memory in bytes that the sockets of the relay may need for the transfer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
 }
 
 /// Range from which a relay that sends chooses the number of connections.
@@ -256,6 +259,9 @@ pub enum Request {
         /// Files that the client asks for. Permitted only on connection 0.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         fetch: Option<Fetch>,
+        /// Congestion control that the receiver of this message sets for its socket.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cc: Option<String>,
     },
     /// Announces a file.
     Open {
@@ -267,6 +273,10 @@ pub enum Request {
         source: Source,
         /// Permission bits of the target.
         mode: u32,
+        /// Numbers of the owner and of the group of the source. A receiver that runs as root gives the target this
+        /// owner.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        owner: Option<(u32, u32)>,
         /// Whether to compare hashes instead of trusting size and modification time, and to read the written file back
         /// from the disk.
         #[serde(default)]
@@ -338,6 +348,9 @@ pub enum Reply {
     Welcome {
         /// Version of the protocol to use.
         version: u32,
+        /// One-line notes for the user of the client.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        notes: Vec<String>,
     },
     /// Requests the blocks of a file that the receiver does not have yet.
     Opened {
@@ -495,6 +508,7 @@ mod tests {
             target,
             source,
             mode: 0o644,
+            owner: Some((0, 100)),
             verify: true,
             replace: false,
             pipe: None,
@@ -512,7 +526,11 @@ mod tests {
         let target = RelativePath::new(Path::new("dir")).expect("a path");
         assert_eq!(decode(folder), Ok(Request::Folder { stream: 4, target }));
         let newer = br#"{"type":"welcome","version":1,"colour":"blue"}"#;
-        assert_eq!(decode(newer), Ok(Reply::Welcome { version: 1 }), "unknown fields are ignored");
+        assert_eq!(
+            decode(newer),
+            Ok(Reply::Welcome { version: 1, notes: Vec::new() }),
+            "unknown fields are ignored"
+        );
     }
 
     #[test]

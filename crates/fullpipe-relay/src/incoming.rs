@@ -9,7 +9,7 @@ use crate::frame::{DataHeader, PlacedPipe, Storage};
 use crate::hash::{BlockValues, OPEN_END, block_value};
 use crate::hex::Hex;
 use crate::locked;
-use crate::store::{FileStore, READ_BACK, Unfinished};
+use crate::store::{FileStore, Permission, READ_BACK, Unfinished};
 
 /// Error message for a file whose hash differs from the sender's hash.
 pub(crate) const DIFFERS: &str = "the received content differs from that of the source";
@@ -23,7 +23,7 @@ pub(crate) struct Incoming {
     /// Size in bytes; [`MOST_SIZE`] for a pipe.
     pub(crate) size: u64,
     is_pipe: bool,
-    mode: u32,
+    permission: Permission,
     /// Whether the content is read back from the disk.
     verify: bool,
     file: Arc<File>,
@@ -64,7 +64,7 @@ impl Incoming {
         stream: u64,
         name: String,
         size: Option<u64>,
-        (mode, verify): (u32, bool),
+        (permission, verify): (Permission, bool),
         stored: Unfinished<File>,
     ) -> Self {
         // For a pipe, only the blocks that an earlier transfer made durable are known.
@@ -84,7 +84,7 @@ impl Incoming {
             name,
             size: size.unwrap_or(MOST_SIZE),
             is_pipe: size.is_none(),
-            mode,
+            permission,
             verify,
             file,
             progress: Mutex::new(progress),
@@ -240,7 +240,7 @@ impl Incoming {
                 if let Some(placed) = self.placed_pipe() {
                     file.end(placed);
                 }
-                self.read_back(store).and_then(|()| store.place(file, self.mode))
+                self.read_back(store).and_then(|()| store.place(file, self.permission))
             }
             (Decision::Discard, _) => Err(io::Error::other(DIFFERS)),
             (Decision::Place, None) => Err(io::Error::other("an earlier write failed")),

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
+use fullpipe_units::Rate;
 use ring::digest::{SHA256, digest};
 use ring::rand::SystemRandom;
 use ring::signature::Ed25519KeyPair;
@@ -22,6 +23,7 @@ use rustls::sign::CertifiedKey;
 
 use crate::error::Error;
 use crate::hex::Hex;
+use crate::send::LEAST_LIMIT;
 
 /// Permission bits of a key file, which only its owner may read.
 const PRIVATE: u32 = 0o600;
@@ -171,6 +173,8 @@ pub struct Rights {
     pub root: Option<PathBuf>,
     /// What the client may do in this folder.
     pub access: Access,
+    /// Highest rate of the client's payload in each direction, over all of its connections.
+    pub limit: Option<Rate>,
 }
 
 impl Rights {
@@ -215,6 +219,15 @@ impl AllowList {
             for word in words {
                 match word.split_once('=') {
                     Some(("root", folder)) if !folder.is_empty() => rights.root = Some(folder.into()),
+                    Some(("limit", rate)) => {
+                        let limit = rate.parse().ok().filter(|limit| *limit >= LEAST_LIMIT);
+                        rights.limit = Some(limit.ok_or_else(|| {
+                            Error::usage(
+                                format!("line {number}: '{rate}' is not a valid rate limit"),
+                                format!("write a rate of at least {LEAST_LIMIT}, for example limit=100mbit"),
+                            )
+                        })?);
+                    }
                     None if word == "write-only" && rights.access != Access::ReadOnly => {
                         rights.access = Access::WriteOnly;
                     }
@@ -230,7 +243,7 @@ impl AllowList {
                     _ => {
                         return Err(Error::usage(
                             format!("line {number}: unknown right '{word}'"),
-                            "known: root=FOLDER, read-only, write-only",
+                            "known: root=FOLDER, limit=RATE, read-only, write-only",
                         ));
                     }
                 }
@@ -248,6 +261,11 @@ impl AllowList {
     /// Returns whether no client is accepted.
     pub fn is_empty(&self) -> bool {
         self.clients.is_empty()
+    }
+
+    /// Returns the clients whose rate is limited, with their limits.
+    pub(crate) fn limits(&self) -> impl Iterator<Item = (Fingerprint, Rate)> {
+        self.clients.iter().filter_map(|(client, rights)| Some((*client, rights.limit?)))
     }
 
     /// Returns the folders of those clients that have a folder other than the root of the relay.
@@ -303,12 +321,17 @@ mod tests {
         let (one, two) = (Fingerprint(Hex([1; 32])), Fingerprint(Hex([2; 32])));
         let mut allowed = AllowList::default();
         let three = Fingerprint(Hex([3; 32]));
-        let text =
-            format!("# clients\n\n{one} root=/srv/in write-only # the office\n  {two}\n{three} read-only\n");
+        let text = format!(
+            "# clients\n\n{one} root=/srv/in write-only limit=20mbit # the office\n  {two}\n{three} read-only\n"
+        );
         allowed.add_file(&text).expect("valid");
         assert_eq!(
             allowed.rights(one),
-            Some(&Rights { root: Some("/srv/in".into()), access: Access::WriteOnly })
+            Some(&Rights {
+                root: Some("/srv/in".into()),
+                access: Access::WriteOnly,
+                limit: Some(Rate::from_bps(20_000_000))
+            })
         );
         assert_eq!(allowed.rights(two), Some(&Rights::default()));
         let rights = allowed.rights(three).expect("listed");
@@ -317,7 +340,8 @@ mod tests {
         for wrong in [
             "sha256:12",
             "md5:00",
-            &format!("{one} limit=10mbit"),
+            &format!("{one} limit=fast"),
+            &format!("{one} limit=10kbit"),
             &format!("{one} root="),
             &format!("{one} read-only write-only"),
         ] {

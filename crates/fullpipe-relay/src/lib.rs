@@ -14,6 +14,8 @@
 //! | `keys`, `tls` | ed25519 raw public keys, fingerprints, allow files; TLS 1.3 |
 //! | `store` | temporary files, journal, and the order of writes that survives a crash |
 //! | `send`, `sources` | the client: files to copy, connections |
+//! | `socket` | options of the sockets |
+//! | `paced` | rate limit that a relay applies to a client |
 //! | `serve`, `pending`, `session`, `incoming` | the relay: connections, transfers, files |
 //! | `fetch` | a client that receives files from a relay |
 //! | `ssh` | a relay for one copy, started over ssh |
@@ -32,12 +34,15 @@ mod hash;
 mod hex;
 mod incoming;
 mod keys;
+mod memory;
 mod name;
+mod paced;
 mod pending;
 mod report;
 mod send;
 mod serve;
 mod session;
+mod socket;
 mod sources;
 mod ssh;
 mod store;

@@ -39,6 +39,8 @@ pub struct CopyReport {
     pub connections: Vec<ConnectionReport>,
     /// Largest number of connections that were open at the same time.
     pub most_connections: u64,
+    /// Memory that the copy needed on this host.
+    pub memory: MemoryReport,
     /// Prediction with which the copy can be compared; null if the link rate was not given.
     pub forecast: Option<ForecastReport>,
     /// Limit that applied to the connections for the longest time; null if the limits were not observed.
@@ -51,6 +53,20 @@ pub struct CopyReport {
     pub reconnects: u64,
     /// Changes that would make the copy faster; empty if none is known.
     pub advice: Vec<String>,
+}
+
+/// Memory that a copy needed on this host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, JsonSchema)]
+pub struct MemoryReport {
+    /// Largest resident memory of the process, in bytes.
+    pub rss_bytes: u64,
+    /// Largest memory of the kernel for the sockets of the copy, in bytes; null if it was not observed.
+    pub kernel_bytes: Option<u64>,
+    /// Size to which the buffers of the sockets were fixed because of `--memory`, in bytes; null if the kernel chose
+    /// their size.
+    pub fixed_buffer_bytes: Option<u64>,
+    /// Number of connections to which the copy was reduced because of `--memory`; null if it was not reduced.
+    pub held_to: Option<u32>,
 }
 
 /// Simulated result for the largest number of connections of the copy.
@@ -99,6 +115,8 @@ pub struct ConnectionReport {
     pub limit: BTreeMap<String, f64>,
     /// Whether the connection was lost before the end of the copy.
     pub lost: bool,
+    /// Number of times that the connection was opened anew, because it was far slower than the others.
+    pub reopened: u32,
 }
 
 /// Returns a description of a limit in plain words.
@@ -119,17 +137,68 @@ fn words(limit: &str) -> &str {
     }
 }
 
-/// Returns what removes a limit, if anything does.
-pub(crate) fn advice(limit: &str) -> Option<&'static str> {
-    match limit {
-        "rwnd" => Some("larger buffers on the receiving host: run fullpipe tune there"),
-        "sndbuf" => {
-            Some("larger buffers on the sending host: run fullpipe tune there, or use more connections")
+/// Facts about a copy from which its advice follows.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CopyFacts {
+    /// Rate of the slowest link of the path, if it is known.
+    pub(crate) link: Option<Rate>,
+    /// RTT of the path, if it was observed.
+    pub(crate) rtt: Option<Duration>,
+    /// Mean payload rate of the copy.
+    pub(crate) rate: Rate,
+    /// Number of connections that were open at the same time.
+    pub(crate) connections: u64,
+}
+
+impl CopyFacts {
+    /// Returns the command that enlarges the buffers of a host, and what this brings.
+    fn tune(self, place: &str, role: &str) -> String {
+        let Self { link, rtt, rate, connections } = self;
+        let count = connections.max(1);
+        let each = rate.mul_div(1, count);
+        let link_argument = link.map_or("RATE".into(), argument);
+        let rtt_argument =
+            rtt.map_or("TIME".into(), |rtt| format!("{}ms", rtt.as_nanos().div_ceil(1_000_000)));
+        let mut text = format!(
+            "larger buffers on the {place} host: run sudo fullpipe tune --link {link_argument} --rtt \
+             {rtt_argument} --flows {count}{role} --apply there"
+        );
+        match link {
+            Some(link) if link.mul_div(1, count) > each => {
+                let most = link.mul_div(1, count);
+                text += &format!("; each connection can then carry up to {most} instead of {each}");
+            }
+            _ => {
+                text += &format!(
+                    "; each connection now carries {each}, and then as much as its congestion window and the \
+                     link permit"
+                );
+            }
         }
+        text
+    }
+}
+
+/// Returns a rate in the form of an argument.
+fn argument(rate: Rate) -> String {
+    match rate.as_bps() {
+        bps if bps.is_multiple_of(1_000_000) => format!("{}mbit", bps / 1_000_000),
+        bps => format!("{}kbit", bps.div_ceil(1000)),
+    }
+}
+
+/// Returns what removes a limit, if anything does.
+pub(crate) fn advice(limit: &str, facts: CopyFacts) -> Option<String> {
+    let or_more = "; or use more connections";
+    match limit {
+        "rwnd" => Some(facts.tune("receiving", " --role receiver")),
+        "sndbuf" => Some(facts.tune("sending", "") + or_more),
         "cwnd" => Some(
-            "BBR on the sending host, if the path loses packets: run fullpipe tune there, or use more connections",
+            "BBR, if the path loses packets: --cc bbr, or fullpipe tune on the sending host; or use more \
+             connections"
+                .into(),
         ),
-        "cap" | "policer" => Some("more connections, if the cap applies to each connection"),
+        "cap" | "policer" => Some("more connections, if the cap applies to each connection".into()),
         _ => None,
     }
 }
@@ -178,6 +247,20 @@ impl fmt::Display for CopyReport {
             0 => {}
             lost => write!(f, "; lost {}", plural(lost as u64, "connection"))?,
         }
+        match self.connections.iter().map(|connection| connection.reopened).sum::<u32>() {
+            0 => {}
+            count => write!(f, "; opened {} anew", plural(count.into(), "slow connection"))?,
+        }
+        if let Some(size) = self.memory.fixed_buffer_bytes {
+            write!(
+                f,
+                "\nmemory: the buffer of each connection has {}, without the kernel's autotuning, because of --memory",
+                Bytes::new(size)
+            )?;
+        }
+        if let Some(count) = self.memory.held_to {
+            write!(f, "\nmemory: --memory was enough for {}", plural(count.into(), "connection"))?;
+        }
         if let (Some(limit), Some(share)) = (&self.limit, self.limit_share) {
             write!(f, "\nlimit: {}, for {:.0} % of the time", words(limit), share * 100.0)?;
         }
@@ -211,6 +294,7 @@ mod tests {
             retransmits: None,
             limit: BTreeMap::new(),
             lost: false,
+            reopened: 0,
         };
         let mut report = CopyReport {
             schema: CopyReport::SCHEMA,
@@ -226,6 +310,7 @@ mod tests {
             blake3: None,
             connections: vec![connection.clone()],
             most_connections: 1,
+            memory: MemoryReport::default(),
             forecast: None,
             limit: None,
             limit_share: None,
@@ -237,7 +322,7 @@ mod tests {
         report.files = 5;
         report.same_files = 3;
         report.resumed_bytes = 64 << 20;
-        report.connections.push(ConnectionReport { lost: true, ..connection });
+        report.connections.push(ConnectionReport { lost: true, ..connection.clone() });
         assert_eq!(
             report.to_string(),
             "copied 2 files, sent 1 MiB in 1s over 2 connections: 8.39 Mbit/s; 64 MiB were already there; \
@@ -266,11 +351,35 @@ mod tests {
             "{report}"
         );
         (report.pipe, report.reconnects) = (None, 0);
-        let advice = advice("rwnd").map(str::to_owned).into_iter().collect();
+        report.memory.fixed_buffer_bytes = Some(2 << 20);
+        report.memory.held_to = Some(3);
+        report.connections = vec![ConnectionReport { reopened: 2, ..connection }];
+        assert!(
+            report.to_string().ends_with(
+                "; opened 2 slow connections anew\nmemory: the buffer of each connection has 2 MiB, without the \
+                 kernel's autotuning, because of --memory\nmemory: --memory was enough for 3 connections\n"
+            ),
+            "{report}"
+        );
+        let facts = CopyFacts {
+            link: Some(Rate::from_bps(500_000_000)),
+            rtt: Some(Duration::from_micros(209_300)),
+            rate: Rate::from_bps(80_000_000),
+            connections: 4,
+        };
+        let advice = advice("rwnd", facts).into_iter().collect();
         report = CopyReport { limit: Some("rwnd".into()), limit_share: Some(0.83), advice, ..report };
-        assert!(report.to_string().ends_with(
-            "\nlimit: the receive window of each connection, for 83 % of the time\n\
-             faster with: larger buffers on the receiving host: run fullpipe tune there\n"
-        ));
+        assert!(
+            report.to_string().ends_with(
+                "\nlimit: the receive window of each connection, for 83 % of the time\n\
+                 faster with: larger buffers on the receiving host: run sudo fullpipe tune --link 500mbit --rtt \
+                 210ms --flows 4 --role receiver --apply there; each connection can then carry up to 125 Mbit/s \
+                 instead of 20 Mbit/s\n"
+            ),
+            "{report}"
+        );
+        let unknown = super::advice("sndbuf", CopyFacts { link: None, ..facts }).expect("advice");
+        assert!(unknown.contains("tune --link RATE --rtt 210ms --flows 4 --apply there; each"), "{unknown}");
+        assert_eq!(super::advice("link", facts), None);
     }
 }

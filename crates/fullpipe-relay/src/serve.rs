@@ -20,9 +20,11 @@ use crate::error::Error;
 use crate::frame::{Fetch, MOST_CONNECTIONS, Reply, Request, VERSION};
 use crate::hex::Hex;
 use crate::keys::{AllowList, Fingerprint, Identity, Rights};
+use crate::paced::{ClientLimit, Paced};
 use crate::pending::Pending;
 use crate::send::{Delivery, Joined, Kernel, deliver};
 use crate::session::{MOST_REPLIES, Session};
+use crate::socket;
 use crate::sources::{Tree, Walk};
 use crate::store::FileStore;
 use crate::wire::{Bounded, Readiness};
@@ -78,7 +80,7 @@ enum Active {
     Receiving(Arc<Session>),
     /// A transfer in which the relay sends.
     Sending {
-        joins: mpsc::UnboundedSender<Joined<TlsStream<Bounded>>>,
+        joins: mpsc::UnboundedSender<Joined<Paced<TlsStream<Bounded>>>>,
         /// Ends the transfer.
         end: Arc<Notify>,
     },
@@ -92,6 +94,8 @@ pub(crate) struct Relay {
     stores: BTreeMap<PathBuf, Arc<FileStore>>,
     pending: Mutex<Pending<oneshot::Sender<()>>>,
     transfers: Mutex<BTreeMap<Transfer, Active>>,
+    /// Rate limits of the clients that have one.
+    limits: BTreeMap<Fingerprint, Arc<ClientLimit>>,
     /// Whether clients may ask for paths anywhere on this host.
     is_open: bool,
     kernel: Option<Arc<dyn Kernel>>,
@@ -105,6 +109,8 @@ struct Greeting {
     transfer: Transfer,
     connection: u32,
     fetch: Option<Fetch>,
+    /// Error for a congestion control that the client has chosen and this kernel does not have.
+    lacking: Option<Error>,
 }
 
 /// Serves until the process ends.
@@ -123,17 +129,28 @@ pub fn serve(options: &ServeOptions, observer: Arc<dyn ServeObserver>) -> Result
     })
 }
 
-/// Serves until `end` is resolved or dropped and all transfers have ended.
+/// Serves until the sender of `asked` is dropped and all transfers have ended. Connects to the addresses that `asked`
+/// receives, and serves these connections like others.
 pub(crate) fn until(
     relay: Arc<Relay>,
     listener: std::net::TcpListener,
-    end: oneshot::Receiver<()>,
+    mut asked: mpsc::UnboundedReceiver<SocketAddr>,
 ) -> Result<(), Error> {
     runtime()?.block_on(async {
         let listener = TcpListener::from_std(listener).map_err(|error| Error::system("listen", &error))?;
         tokio::select! {
             () = accept(Arc::clone(&relay), listener) => {}
-            _ = end => {}
+            () = async {
+                while let Some(client) = asked.recv().await {
+                    let relay = Arc::clone(&relay);
+                    tokio::spawn(async move {
+                        match TcpStream::connect(client).await {
+                            Ok(tcp) => relay.connection(tcp, client).await,
+                            Err(error) => relay.observer.report(&format!("cannot connect to {client}: {error}")),
+                        }
+                    });
+                }
+            } => {}
         }
         // If a client was killed, its connections end one after another.
         let ended = async {
@@ -144,6 +161,10 @@ pub(crate) fn until(
         let _ = timeout(LAST, ended).await;
         Ok(())
     })
+}
+
+fn limits(allow: &AllowList) -> BTreeMap<Fingerprint, Arc<ClientLimit>> {
+    allow.limits().map(|(client, rate)| (client, Arc::new(ClientLimit::new(rate)))).collect()
 }
 
 fn nested(one: &Path, other: &Path) -> bool {
@@ -203,6 +224,7 @@ impl Relay {
             stores,
             pending: Mutex::default(),
             transfers: Mutex::default(),
+            limits: limits(&options.allow),
             is_open: false,
             kernel: options.kernel.clone(),
             observer,
@@ -219,6 +241,7 @@ impl Relay {
     ) -> Result<Arc<Self>, Error> {
         Ok(Arc::new(Self {
             acceptor: TlsAcceptor::from(tls::server(identity, allow.clone())?),
+            limits: limits(&allow),
             allow,
             root: PathBuf::from("."),
             stores: BTreeMap::new(),
@@ -264,7 +287,7 @@ impl Relay {
         let client =
             key.map(|key| Fingerprint::of(key)).ok_or_else(|| invalid("the client did not send a key"))?;
         let hello = wire::next_message::<Request>(&mut tls).await?;
-        let Some(Request::Hello { versions, transfer, connection, fetch }) = hello else {
+        let Some(Request::Hello { versions, transfer, connection, fetch, cc }) = hello else {
             return Err(invalid("the first message is not a hello"));
         };
         if !versions.contains(&VERSION) {
@@ -277,7 +300,14 @@ impl Relay {
         if connection >= MOST_CONNECTIONS {
             return Err(invalid("the number of the connection is too high"));
         }
-        Ok(Greeting { tls, readiness, transfer: (client, transfer), connection, fetch })
+        let lacking = cc.and_then(|cc| {
+            let set = match socket::is_cc(&cc) {
+                true => socket::set_cc(&readiness.socket(), &cc),
+                false => Err(io::ErrorKind::InvalidInput.into()),
+            };
+            set.err().map(|error| socket::cc_error("the relay", &cc, &error))
+        });
+        Ok(Greeting { tls, readiness, transfer: (client, transfer), connection, fetch, lacking })
     }
 
     /// Returns the file store of a client.
@@ -334,7 +364,7 @@ impl Relay {
 
     /// Serves connection 0 of a transfer until the transfer ends.
     async fn transfer(&self, greeting: Greeting, peer: SocketAddr) -> io::Result<()> {
-        let Greeting { tls, transfer, readiness, .. } = greeting;
+        let Greeting { tls, transfer, readiness, lacking, .. } = greeting;
         // Only a sender needs the readiness of the socket.
         drop(readiness);
         if !self.allow.rights(transfer.0).is_some_and(Rights::may_write) {
@@ -351,8 +381,12 @@ impl Relay {
         if !self.enter(transfer, Active::Receiving(Arc::clone(&session))) {
             return Self::refuse(tls, Self::is_full(), true).await;
         }
-        session.reply(Reply::Welcome { version: VERSION });
-        let (served, sending) = session.receive(tokio::io::split(tls), outgoing).await;
+        let mut notes = Vec::new();
+        notes.extend(lacking.map(|error| format!("{error}; only this host uses it")));
+        let limit = self.limits.get(&transfer.0).cloned();
+        notes.extend(limit.as_ref().map(|limit| limit_note(limit)));
+        session.reply(Reply::Welcome { version: VERSION, notes });
+        let (served, sending) = session.receive(tokio::io::split(Paced::new(tls, limit)), outgoing).await;
         locked(&self.transfers).remove(&transfer);
         let totals = session.totals();
         drop(session);
@@ -365,7 +399,10 @@ impl Relay {
 
     /// Sends files to a client that asks for them.
     async fn send(&self, greeting: Greeting, fetch: Fetch, peer: SocketAddr) -> io::Result<()> {
-        let Greeting { mut tls, readiness, transfer, .. } = greeting;
+        let Greeting { mut tls, readiness, transfer, lacking, .. } = greeting;
+        if let Some(Error { message, hint, .. }) = lacking {
+            return Self::refuse(tls, (message, &hint), false).await;
+        }
         let rights = self.allow.rights(transfer.0).filter(|rights| rights.may_read());
         let Some(rights) = rights else {
             let message = "the key of this host may only write to the relay".to_owned();
@@ -382,15 +419,21 @@ impl Relay {
         if !self.enter(transfer, Active::Sending { joins, end: Arc::clone(&end) }) {
             return Self::refuse(tls, Self::is_full(), true).await;
         }
-        let welcome = wire::write_message(&mut tls, &Reply::Welcome { version: VERSION }).await;
+        let limit = self.limits.get(&transfer.0).cloned();
+        let notes = limit.iter().map(|limit| limit_note(limit)).collect();
+        let welcome = wire::write_message(&mut tls, &Reply::Welcome { version: VERSION, notes }).await;
         let delivered = match welcome {
             Err(error) => Err(error),
             Ok(()) => {
                 // The future of a delivery is not `Send`, because its observer is not `Send`.
                 let runtime = Handle::current();
-                let Fetch { sources, verify, choose, link_bps, limit_bps } = fetch;
+                let Fetch { sources, verify, choose, link_bps, limit_bps, memory_bytes } = fetch;
                 let kernel = self.kernel.clone();
-                let delivery = Delivery { verify, choose, link_bps, limit_bps, kernel };
+                // The kernel's pacing is smoother than writes at a limited rate, and its limit is reported.
+                let own = limit.as_ref().filter(|_| kernel.is_some()).map(|limit| limit.rate().as_bps());
+                let limit_bps = limit_bps.into_iter().chain(own).min();
+                let delivery = Delivery { verify, choose, link_bps, limit_bps, memory_bytes, kernel };
+                let tls = Paced::new(tls, limit);
                 let sending = spawn_blocking(move || {
                     let sources = sources.iter();
                     let sources =
@@ -422,27 +465,33 @@ impl Relay {
     async fn join(&self, greeting: Greeting) -> io::Result<()> {
         let Greeting { mut tls, readiness, transfer, connection, .. } = greeting;
         let active = locked(&self.transfers).get(&transfer).cloned();
+        let limit = self.limits.get(&transfer.0).cloned();
+        let welcome = || Reply::Welcome { version: VERSION, notes: Vec::new() };
         let active =
             active.ok_or_else(|| io::Error::other("the transfer has already ended, or has not begun"))?;
         let session = match active {
             Active::Receiving(session) => session,
             Active::Sending { joins, .. } => {
-                wire::write_message(&mut tls, &Reply::Welcome { version: VERSION }).await?;
-                let joined = Joined { number: connection, stream: tls, readiness };
+                wire::write_message(&mut tls, &welcome()).await?;
+                let joined = Joined { number: connection, stream: Paced::new(tls, limit), readiness };
                 return joins.send(joined).map_err(|_| io::Error::other("the transfer has ended"));
             }
         };
-        if !session.enter(connection) {
-            return Err(io::Error::other("the transfer already has a connection with this number"));
+        let entry = session.enter(connection);
+        let welcome = wire::write_message(&mut tls, &welcome()).await;
+        match welcome {
+            Ok(()) => session.serve(entry, &mut Paced::new(tls, limit)).await,
+            Err(error) => {
+                session.leave(entry);
+                Err(error)
+            }
         }
-        let welcome = wire::write_message(&mut tls, &Reply::Welcome { version: VERSION }).await;
-        let served = match welcome {
-            Ok(()) => session.read(connection, &mut tls).await,
-            Err(error) => Err(error),
-        };
-        session.leave(connection);
-        served
     }
+}
+
+/// Returns the note about a rate limit for the user of its client.
+fn limit_note(limit: &ClientLimit) -> String {
+    format!("the relay limits the key of this host to {}", limit.rate())
 }
 
 #[cfg(test)]
@@ -470,6 +519,7 @@ mod tests {
             stores: BTreeMap::new(),
             pending: Mutex::default(),
             transfers: Mutex::default(),
+            limits: BTreeMap::new(),
             is_open: false,
             kernel: None,
             observer: Arc::new(Nothing),

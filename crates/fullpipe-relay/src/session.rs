@@ -17,7 +17,7 @@ use crate::frame::{DataHeader, HASH, Header, MOST_CONNECTIONS, PipeSource, Reply
 use crate::hex::Hex;
 use crate::incoming::{DIFFERS, Decision, Incoming};
 use crate::name::{LinkContent, RelativePath, StreamName};
-use crate::store::{Announced, FileStore, Lease, Opened, Whole};
+use crate::store::{Announced, FileStore, Lease, Opened, Permission, Whole};
 use crate::{locked, span, wire};
 
 /// Maximum number of files of more than one block that a transfer may have open at the same time.
@@ -48,8 +48,8 @@ pub(crate) struct Session {
     /// Complete pipes whose records can be removed after the end of the transfer.
     forgettable: Mutex<Vec<(RelativePath, StreamName)>>,
     groups: Mutex<Groups>,
-    /// Numbers of the open connections other than connection 0.
-    connections: Mutex<BTreeSet<u32>>,
+    /// Open connections other than connection 0, by number.
+    connections: Mutex<BTreeMap<u32, Arc<Notify>>>,
     replies: mpsc::Sender<Reply>,
     written: Notify,
     has_renamed: Notify,
@@ -196,14 +196,35 @@ impl Session {
         }
     }
 
-    /// Adds a connection; returns whether its number is free.
-    pub(crate) fn enter(&self, connection: u32) -> bool {
-        locked(&self.connections).insert(connection)
+    /// Adds a connection. A connection that its sender opens anew replaces the earlier one of the same number.
+    pub(crate) fn enter(&self, connection: u32) -> Entry {
+        let replaced = Arc::new(Notify::new());
+        if let Some(earlier) = locked(&self.connections).insert(connection, Arc::clone(&replaced)) {
+            earlier.notify_one();
+        }
+        Entry { connection, replaced }
+    }
+
+    /// Handles the frames of a connection until it or the transfer ends, or until it is replaced.
+    pub(crate) async fn serve(
+        self: &Arc<Self>,
+        entry: Entry,
+        reader: &mut (impl AsyncRead + Unpin),
+    ) -> io::Result<()> {
+        let served = tokio::select! {
+            served = self.read(entry.connection, reader) => served,
+            () = entry.replaced.notified() => Ok(()),
+        };
+        self.leave(entry);
+        served
     }
 
     /// Removes a connection that has ended.
-    pub(crate) fn leave(&self, connection: u32) {
-        locked(&self.connections).remove(&connection);
+    pub(crate) fn leave(&self, entry: Entry) {
+        let mut connections = locked(&self.connections);
+        if connections.get(&entry.connection).is_some_and(|present| Arc::ptr_eq(present, &entry.replaced)) {
+            connections.remove(&entry.connection);
+        }
     }
 
     /// Reports a failure to the client, and ends the transfer.
@@ -277,8 +298,9 @@ impl Session {
     async fn requests(self: &Arc<Self>, requests: Vec<Request>) -> io::Result<bool> {
         let mut files = Vec::new();
         for request in requests {
-            if let Request::Open { stream, target, source, mode, verify, replace, pipe } = request {
-                files.push(OpenedFile { stream, target, source, mode, verify, replace, pipe });
+            if let Request::Open { stream, target, source, mode, owner, verify, replace, pipe } = request {
+                let permission = Permission { mode, owner };
+                files.push(OpenedFile { stream, target, source, permission, verify, replace, pipe });
                 continue;
             }
             self.open(std::mem::take(&mut files)).await?;
@@ -363,14 +385,14 @@ impl Session {
     }
 
     fn open_one(self: &Arc<Self>, file: OpenedFile) -> Result<(), Error> {
-        let OpenedFile { stream, target, source, mode, verify, replace, pipe } = file;
+        let OpenedFile { stream, target, source, permission, verify, replace, pipe } = file;
         self.check_target(&target)?;
         if !replace {
             // If its hash differs, the file is announced a second time.
             locked(&self.totals).bytes += Bytes::new(source.size);
         }
         if source.size <= BLOCK && pipe.is_none() {
-            match self.store.announce(&target, source, mode, (verify, replace))? {
+            match self.store.announce(&target, source, permission, (verify, replace))? {
                 Whole::Same => self.same(stream, &target, source.size, verify)?,
                 Whole::Announced(announced) => {
                     locked(&self.announced).insert(stream, announced);
@@ -404,7 +426,7 @@ impl Session {
         locked(&self.totals).resumed += Bytes::new(resumed);
         let name = target.to_string();
         let size = pipe.is_none().then_some(source.size);
-        let incoming = Arc::new(Incoming::new(stream, name, size, (mode, verify), file));
+        let incoming = Arc::new(Incoming::new(stream, name, size, (permission, verify), file));
         locked(&self.streams).insert(stream, Arc::clone(&incoming));
         // The sender retransmits blocks in ranges beyond this number, and the receiver drops them.
         let reported = durable.iter().take(MOST_RANGES).copied().collect();
@@ -694,13 +716,20 @@ impl Session {
     }
 }
 
+/// A connection of a transfer, other than connection 0.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    connection: u32,
+    replaced: Arc<Notify>,
+}
+
 /// A file that the client announces.
 #[derive(Debug)]
 struct OpenedFile {
     stream: u64,
     target: RelativePath,
     source: Source,
-    mode: u32,
+    permission: Permission,
     verify: bool,
     replace: bool,
     pipe: Option<PipeSource>,

@@ -21,7 +21,7 @@ use crate::engine::MOST_SIZE;
 use crate::error::Error;
 use crate::frame::Source;
 use crate::name::{JOURNAL_FOLDER, LinkContent, RelativePath, TEMPORARY};
-use crate::store::nanos;
+use crate::store::{Permission, nanos};
 
 /// Depth up to which folders stay open while their subfolders are read. A deeper folder is first read
 /// completely, so the number of open files is bounded.
@@ -51,6 +51,7 @@ struct Status {
     kind: Kind,
     source: Source,
     mode: u32,
+    owner: (u32, u32),
 }
 
 impl From<Metadata> for Status {
@@ -61,7 +62,8 @@ impl From<Metadata> for Status {
             kind if kind.is_symlink() => Kind::Link,
             _ => Kind::Special,
         };
-        Self { kind, source: source_of(&found), mode: MetadataExt::mode(&found) }
+        let owner = (MetadataExt::uid(&found), MetadataExt::gid(&found));
+        Self { kind, source: source_of(&found), mode: MetadataExt::mode(&found), owner }
     }
 }
 
@@ -74,7 +76,8 @@ impl From<cap_std::fs::Metadata> for Status {
             _ => Kind::Special,
         };
         let mtime_ns = nanos(found.mtime(), found.mtime_nsec());
-        Self { kind, source: Source { size: found.len(), mtime_ns, inode: found.ino() }, mode: found.mode() }
+        let source = Source { size: found.len(), mtime_ns, inode: found.ino() };
+        Self { kind, source, mode: found.mode(), owner: (found.uid(), found.gid()) }
     }
 }
 
@@ -153,7 +156,7 @@ pub(crate) struct SourceFile {
     pub(crate) path: PathBuf,
     pub(crate) target: RelativePath,
     pub(crate) source: Source,
-    pub(crate) mode: u32,
+    pub(crate) permission: Permission,
 }
 
 /// A file, folder or link that a copy creates at the receiver.
@@ -295,7 +298,7 @@ impl Walk {
 
     /// Returns the file at `path`, or starts to read the folder at `path`.
     fn enter(&mut self, path: PathBuf, target: PathBuf, status: Status) -> Result<Option<Found>, Error> {
-        let Status { kind, source, mode } = status;
+        let Status { kind, source, mode, owner } = status;
         match kind {
             Kind::Folder => {
                 let entries = self.tree.entries(&path).map_err(|error| unreadable(&path, &error))?;
@@ -315,7 +318,8 @@ impl Walk {
             )),
             Kind::File => {
                 let (tree, target) = (self.tree.clone(), checked(&target)?);
-                Ok(Some(Found::File(SourceFile { tree, path, target, source, mode })))
+                let permission = Permission { mode, owner: Some(owner) };
+                Ok(Some(Found::File(SourceFile { tree, path, target, source, permission })))
             }
         }
     }

@@ -4,8 +4,13 @@
 //!   copy ── standard input of ssh ──► fullpipe relay once      { client: fingerprint, folder }
 //!        ◄─ standard output ─────────                          { relay: fingerprint, port }
 //!        ══ TLS connections to the port ═══════════════════►   blocks and files
+//!     or ── standard input of ssh ────────────────────────►   { dial: port }, for each connection
+//!        ◄═ TLS connections from the other host ════════════   blocks and files
 //!        ── end of standard input ───►                         the relay ends
 //! ```
+//!
+//! If this host cannot connect to the port, it listens itself, and the relay connects to the address from which ssh came
+//! (`SSH_CONNECTION`). The roles in TLS and in the protocol are the same in both directions.
 //!
 //! Both ends create keys for this copy only, and exchange the fingerprints through the ssh channel. Secrets
 //! never appear in the arguments of a command, and paths do not pass through the shell of the other host.
@@ -13,18 +18,19 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Component, Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use serde::{Deserialize, Serialize};
-use tokio::sync::oneshot;
+use tokio::sync::mpsc;
 
 use crate::error::Error;
 use crate::frame::VERSION;
 use crate::keys::{AllowList, Fingerprint, Identity};
+use crate::locked;
 use crate::name::PathText;
 use crate::send::Kernel;
 use crate::serve::{self, ServeObserver, ServeOptions};
@@ -49,6 +55,31 @@ struct Call {
     /// Whether the client reads files instead, from anywhere on the relay's host.
     #[serde(default)]
     reads: bool,
+}
+
+/// Later message of the client: the relay opens a TCP connection to this port of the client's host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Dialling {
+    dial: u16,
+}
+
+/// Standard input of ssh, over which a client asks the relay for connections. The relay ends when the input is closed.
+#[derive(Clone, Debug)]
+pub(crate) struct Dial(Arc<Mutex<Option<ChildStdin>>>);
+
+impl Dial {
+    /// Asks the relay to connect to `port` of this host.
+    pub(crate) fn ask(&self, port: u16) -> io::Result<()> {
+        let line = to_line(&Dialling { dial: port })?;
+        match &mut *locked(&self.0) {
+            Some(input) => input.write_all(line.as_bytes()).and_then(|()| input.flush()),
+            None => Err(io::ErrorKind::BrokenPipe.into()),
+        }
+    }
+
+    fn close(&self) {
+        locked(&self.0).take();
+    }
 }
 
 /// Answer of the relay to the client's first message.
@@ -99,7 +130,7 @@ pub(crate) fn split(path: &Path, is_folder: bool) -> Result<(PathBuf, PathBuf), 
 #[derive(Debug)]
 pub(crate) struct Remote {
     ssh: Child,
-    input: Option<ChildStdin>,
+    input: Dial,
     /// Name or address to which the copy connects.
     pub(crate) host: String,
     pub(crate) port: u16,
@@ -138,7 +169,8 @@ impl Remote {
         // The port must be read before this process waits for ssh, because ssh does not end before its input.
         match answer {
             Ok(Some(Answer::Ready { relay, port })) => {
-                Ok(Self { ssh, input: Some(input), host: address(host), port, fingerprint: relay.parse()? })
+                let input = Dial(Arc::new(Mutex::new(Some(input))));
+                Ok(Self { ssh, input, host: address(host), port, fingerprint: relay.parse()? })
             }
             Ok(Some(Answer::Failed { message, hint, temporary })) => {
                 let error = Error::runtime(format!("{host}: {message}"), hint);
@@ -158,9 +190,14 @@ impl Remote {
         }
     }
 
+    /// Returns the channel over which the relay is asked for connections.
+    pub(crate) fn dial(&self) -> Dial {
+        self.input.clone()
+    }
+
     /// Ends the relay, and waits until it has ended.
     pub(crate) fn end(mut self) {
-        self.input = None;
+        self.input.close();
         let _ = self.ssh.wait();
     }
 }
@@ -168,7 +205,7 @@ impl Remote {
 impl Drop for Remote {
     fn drop(&mut self) {
         // The relay keeps durable data, and ends when its input ends.
-        self.input = None;
+        self.input.close();
     }
 }
 
@@ -200,6 +237,21 @@ fn read_answer(output: impl Read) -> io::Result<Option<Answer>> {
     Ok(None)
 }
 
+/// Reads a port to which the client asks for a connection; returns `None` at the end of the input.
+fn read_dial(input: &mut impl BufRead) -> io::Result<Option<u16>> {
+    let mut line = String::new();
+    if input.take(MOST_OUTPUT).read_line(&mut line)? == 0 {
+        return Ok(None);
+    }
+    Ok(Some(serde_json::from_str::<Dialling>(&line)?.dial))
+}
+
+/// Returns the address from which the client uses ssh. Only this address is connected to.
+fn client_address() -> Option<IpAddr> {
+    let connection = std::env::var("SSH_CONNECTION").ok()?;
+    connection.split_whitespace().next()?.parse().ok()
+}
+
 /// Serves one copy: reads the client's fingerprint and the folder from `input`, and writes the answer to
 /// `output`. Returns once `input` and the copy have ended.
 ///
@@ -227,13 +279,19 @@ pub fn serve_once(
     };
     let port = listener.local_addr().map_err(|error| Error::system("listen", &error))?.port();
     answer(&Answer::Ready { relay: fingerprint.to_string(), port })?;
-    let (ended, end) = oneshot::channel::<()>();
+    let (asked, asks) = mpsc::unbounded_channel();
     thread::spawn(move || {
         // The client has ended when this input ends or fails.
+        while let Ok(Some(port)) = read_dial(&mut input) {
+            let client = client_address();
+            if client.is_none_or(|client| asked.send(SocketAddr::new(client, port)).is_err()) {
+                break;
+            }
+        }
         let _ = io::copy(&mut input, &mut io::sink());
-        drop(ended);
+        drop(asked);
     });
-    let served = serve::until(relay, listener, end);
+    let served = serve::until(relay, listener, asks);
     if let Some(folder) = folder {
         crate::store::FileStore::clean(&folder);
     }
@@ -269,7 +327,7 @@ fn prepare(
     allow.add(call.client.parse()?);
     if call.reads {
         let relay = serve::Relay::open(&identity, allow, kernel, observer)?;
-        return Ok((relay, listen()?, None, fingerprint));
+        return Ok((relay, listen().map_err(|error| Error::system("listen", &error))?, None, fingerprint));
     }
     let folder = call.folder.as_path().to_path_buf();
     fs::create_dir_all(&folder).map_err(|error| {
@@ -279,7 +337,7 @@ fn prepare(
             false => error,
         }
     })?;
-    let listener = listen()?;
+    let listener = listen().map_err(|error| Error::system("listen", &error))?;
     let options = ServeOptions {
         listen: listener.local_addr().map_err(|error| Error::system("listen", &error))?,
         root: folder.clone(),
@@ -291,12 +349,11 @@ fn prepare(
 }
 
 /// Listens on a free port, over both IPv6 and IPv4 if the host has both.
-fn listen() -> Result<std::net::TcpListener, Error> {
+pub(crate) fn listen() -> io::Result<std::net::TcpListener> {
     let any = |address: SocketAddr| std::net::TcpListener::bind(address);
     any((Ipv6Addr::UNSPECIFIED, 0).into())
         .or_else(|_| any((Ipv4Addr::UNSPECIFIED, 0).into()))
         .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
-        .map_err(|error| Error::system("listen", &error))
 }
 
 /// Checks the part of `HOST:PATH` before the colon, because it becomes an argument of ssh.
@@ -321,6 +378,15 @@ mod tests {
         assert!(read_answer(&b"fullpipe-relay {\n"[..]).is_err());
         let endless = std::iter::repeat_n(b"noise\n", 100_000).flatten().copied().collect::<Vec<u8>>();
         assert_eq!(read_answer(&endless[..]).expect("bounded"), None);
+    }
+
+    #[test]
+    fn the_client_asks_for_connections_line_by_line() {
+        let mut input = &b"{\"dial\":4711}\n{\"dial\":1,\"later\":2}\n"[..];
+        assert_eq!(read_dial(&mut input).expect("readable"), Some(4711));
+        assert_eq!(read_dial(&mut input).expect("readable"), Some(1));
+        assert_eq!(read_dial(&mut input).expect("the end"), None);
+        assert!(read_dial(&mut &b"{\"dial\":65536}\n"[..]).is_err());
     }
 
     #[test]

@@ -22,6 +22,9 @@
 //! system calls in addition to those of the guest's processes: one to raise the signal, one to return from the handler,
 //! and one `epoll_wait`.
 //!
+//! Without an order of its launcher, the library leaves the clock, the timer, the devices and the random numbers to the
+//! host, so a guest runs in real time. Its processes still end with the kernel, and have the host's processor state.
+//!
 //! A panic in one of these functions aborts the process, because it cannot unwind into C.
 #![cfg(target_os = "linux")]
 
@@ -64,6 +67,15 @@ fn machine<T>(work: impl FnOnce(&mut Machine) -> T) -> T {
     }
 }
 
+/// Returns whether there is a machine: without one, the host answers.
+fn is_virtual() -> bool {
+    // SAFETY: one thread uses the machine, and only `begin` replaces it.
+    unsafe { (*MACHINE.0.get()).is_some() }
+}
+
+/// Size of a signal set in the host's kernel.
+const SIGNAL_SET: usize = 8;
+
 /// Ends the process with a message on the guest's console.
 fn fail(message: &str) -> ! {
     eprintln!("fullpipe: {message}");
@@ -77,7 +89,7 @@ extern "C" fn begin() {
     PROCESS.store(unsafe { libc::getpid() }, Ordering::Relaxed);
     match Machine::from_order() {
         // SAFETY: no other code of the process runs yet.
-        Ok(machine) => unsafe { *MACHINE.0.get() = Some(machine) },
+        Ok(machine) => unsafe { *MACHINE.0.get() = machine },
         Err(message) => fail(message),
     }
 }
@@ -119,7 +131,7 @@ fn set_errno(error: c_int) {
 
 /// Returns the number of the device with the descriptor `fd`.
 fn device_of(fd: c_int) -> Option<usize> {
-    machine(|machine| machine.device(fd))
+    if is_virtual() { machine(|machine| machine.device(fd)) } else { None }
 }
 
 fn timespec_of(nanos: u64) -> timespec {
@@ -136,6 +148,10 @@ fn nanos_of(time: &timespec) -> u64 {
 /// `time` points to a `timespec`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn clock_gettime(clock: c_int, time: *mut timespec) -> c_int {
+    if !is_virtual() {
+        // SAFETY: the arguments are those of the caller.
+        return unsafe { libc::syscall(libc::SYS_clock_gettime, clock, time) as c_int };
+    }
     let calendar = clock == libc::CLOCK_REALTIME || clock == libc::CLOCK_REALTIME_COARSE;
     // SAFETY: the caller passes a valid pointer.
     unsafe { *time = timespec_of(now(calendar)) };
@@ -147,7 +163,11 @@ pub unsafe extern "C" fn clock_gettime(clock: c_int, time: *mut timespec) -> c_i
 /// # Safety
 /// `time` points to a `timeval`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn gettimeofday(time: *mut timeval, _zone: *mut c_void) -> c_int {
+pub unsafe extern "C" fn gettimeofday(time: *mut timeval, zone: *mut c_void) -> c_int {
+    if !is_virtual() {
+        // SAFETY: the arguments are those of the caller.
+        return unsafe { libc::syscall(libc::SYS_gettimeofday, time, zone) as c_int };
+    }
     let now = now(true);
     // SAFETY: the caller passes a valid pointer.
     unsafe { *time = timeval { tv_sec: (now / SECOND) as i64, tv_usec: (now % SECOND / 1_000) as i64 } };
@@ -159,7 +179,17 @@ pub unsafe extern "C" fn gettimeofday(time: *mut timeval, _zone: *mut c_void) ->
 /// # Safety
 /// `timer` points to a `timer_t`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn timer_create(_clock: c_int, _event: *mut c_void, timer: *mut *mut c_void) -> c_int {
+pub unsafe extern "C" fn timer_create(clock: c_int, event: *mut c_void, timer: *mut *mut c_void) -> c_int {
+    if !is_virtual() {
+        let mut number: c_int = 0;
+        // SAFETY: the kernel writes a number, and the other arguments are those of the caller. libc represents such a
+        // timer by this number, too.
+        unsafe {
+            let created = libc::syscall(libc::SYS_timer_create, clock, event, &raw mut number) as c_int;
+            *timer = number as usize as *mut c_void;
+            return created;
+        }
+    }
     // SAFETY: the caller passes a valid pointer.
     unsafe { *timer = null_mut() };
     0
@@ -171,11 +201,15 @@ pub unsafe extern "C" fn timer_create(_clock: c_int, _event: *mut c_void, timer:
 /// `new` points to an `itimerspec`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn timer_settime(
-    _timer: *mut c_void,
-    _flags: c_int,
+    timer: *mut c_void,
+    flags: c_int,
     new: *const itimerspec,
-    _old: *mut itimerspec,
+    old: *mut itimerspec,
 ) -> c_int {
+    if !is_virtual() {
+        // SAFETY: the arguments are those of the caller.
+        return unsafe { libc::syscall(libc::SYS_timer_settime, timer as c_int, flags, new, old) as c_int };
+    }
     // SAFETY: the caller passes a valid pointer.
     let new = unsafe { &*new };
     machine(|machine| machine.set_timer(nanos_of(&new.it_value), nanos_of(&new.it_interval)));
@@ -187,7 +221,11 @@ pub unsafe extern "C" fn timer_settime(
 /// # Safety
 /// `current` points to an `itimerspec`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn timer_gettime(_timer: *mut c_void, current: *mut itimerspec) -> c_int {
+pub unsafe extern "C" fn timer_gettime(timer: *mut c_void, current: *mut itimerspec) -> c_int {
+    if !is_virtual() {
+        // SAFETY: the arguments are those of the caller.
+        return unsafe { libc::syscall(libc::SYS_timer_gettime, timer as c_int, current) as c_int };
+    }
     let (left, interval) = machine(|machine| machine.timer());
     // SAFETY: the caller passes a valid pointer.
     unsafe { *current = itimerspec { it_value: timespec_of(left), it_interval: timespec_of(interval) } };
@@ -195,8 +233,15 @@ pub unsafe extern "C" fn timer_gettime(_timer: *mut c_void, current: *mut itimer
 }
 
 /// `sigsuspend(2)`: the guest's kernel is idle, so the clock moves to the next event, and the event takes place.
+///
+/// # Safety
+/// `mask` points to a signal set.
 #[unsafe(no_mangle)]
-pub extern "C" fn sigsuspend(_mask: *const sigset_t) -> c_int {
+pub unsafe extern "C" fn sigsuspend(mask: *const sigset_t) -> c_int {
+    if !is_virtual() {
+        // SAFETY: the caller passes a signal set.
+        return unsafe { libc::syscall(libc::SYS_rt_sigsuspend, mask, SIGNAL_SET) as c_int };
+    }
     if !machine(Machine::sleep) {
         fail("the guest hangs: its kernel sleeps without a timer, and no packet is on the path");
     }
@@ -218,7 +263,7 @@ pub extern "C" fn sigsuspend(_mask: *const sigset_t) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigprocmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
     // SAFETY: the caller passes valid pointers or null.
-    if unsafe { set.as_ref() }.is_some_and(is_alarm) {
+    if is_virtual() && unsafe { set.as_ref() }.is_some_and(is_alarm) {
         if how == libc::SIG_BLOCK {
             machine(Machine::block_alarm);
             // SAFETY: the caller passes a valid pointer or null.
@@ -238,9 +283,8 @@ pub unsafe extern "C" fn sigprocmask(how: c_int, set: *const sigset_t, old: *mut
             return 0;
         }
     }
-    const SIZE: usize = 8;
     // SAFETY: the arguments are those of the caller, and the size is that of the set in the host's kernel.
-    unsafe { libc::syscall(libc::SYS_rt_sigprocmask, how, set, old, SIZE) as c_int }
+    unsafe { libc::syscall(libc::SYS_rt_sigprocmask, how, set, old, SIGNAL_SET) as c_int }
 }
 
 /// Returns whether `set` consists of `SIGALRM`.
@@ -276,7 +320,8 @@ pub unsafe extern "C" fn epoll_wait(
     most: c_int,
     timeout: c_int,
 ) -> c_int {
-    if most > 0
+    if is_virtual()
+        && most > 0
         && let Some(data) = machine(Machine::readable)
     {
         // SAFETY: the caller passes room for an event.
@@ -355,7 +400,11 @@ pub unsafe extern "C" fn writev(fd: c_int, pieces: *const iovec, count: c_int) -
 /// # Safety
 /// `bytes` points to `len` writable bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn getrandom(bytes: *mut c_void, len: usize, _flags: c_uint) -> ssize_t {
+pub unsafe extern "C" fn getrandom(bytes: *mut c_void, len: usize, flags: c_uint) -> ssize_t {
+    if !is_virtual() {
+        // SAFETY: the arguments are those of the caller.
+        return unsafe { libc::syscall(libc::SYS_getrandom, bytes, len, flags) as ssize_t };
+    }
     // SAFETY: the caller passes writable memory.
     let bytes = unsafe { slice::from_raw_parts_mut(bytes.cast::<u8>(), len) };
     machine(|machine| machine.random(bytes));
@@ -369,6 +418,11 @@ pub unsafe extern "C" fn getrandom(bytes: *mut c_void, len: usize, _flags: c_uin
 /// `template` is a NUL-terminated string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mkstemp64(template: *mut c_char) -> c_int {
+    type Mkstemp = unsafe extern "C" fn(*mut c_char) -> c_int;
+    if !is_virtual() {
+        // SAFETY: the pointer is libc's function of this type, and the argument is that of the caller.
+        return unsafe { transmute::<*mut c_void, Mkstemp>(of_libc(c"mkstemp64"))(template) };
+    }
     // SAFETY: the caller passes a string; the calls have the arguments that they require.
     unsafe {
         let named = libc::open(template, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL, 0o600);

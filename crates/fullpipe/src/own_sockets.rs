@@ -11,7 +11,7 @@ use fullpipe_analysis::{Memory, SocketReport, Sockets};
 use fullpipe_linux::sock_diag::{SocketState, Which};
 use fullpipe_linux::watch;
 use fullpipe_relay::{Kernel, Pacer, Room, Sampler, SocketSample};
-use fullpipe_units::{Duration, Instant, Rate};
+use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
 use crate::Error;
 use crate::watch::take;
@@ -51,7 +51,13 @@ impl Sampler for OwnSockets {
         self.begin = Some(round.at);
         let interval = round.at.saturating_since(begin);
         let reports = self.sockets.interval(None, Memory::Unknown);
-        reports.iter().map(|report| sample(report, interval)).collect()
+        let memory = |report: &SocketReport| {
+            let own =
+                |state: &&SocketState| (state.id.local, state.id.remote) == (report.local, report.remote);
+            self.seen.iter().find(own).map_or(Bytes::ZERO, |state| state.memory)
+        };
+        let with_memory = |report| SocketSample { memory: memory(report), ..sample(report, interval) };
+        reports.iter().map(with_memory).collect()
     }
 }
 
@@ -67,6 +73,7 @@ pub(crate) fn sample(report: &SocketReport, interval: Duration) -> SocketSample 
         limit: report.limit.map(|limit| limit.to_string()),
         is_growing: report.retransmits == 0 && matches!(report.limit, Some(Limit::Cwnd | Limit::Link)),
         room: report.limit.map_or(Room::Starting, |limit| room(limit, report)),
+        memory: Bytes::ZERO,
     }
 }
 

@@ -78,14 +78,19 @@ pub(crate) struct CopyArgs {
     #[arg(long, value_name = "RATE")]
     pub(crate) limit: Option<Rate>,
 
+    /// Congestion control of the connections at both ends, for example bbr
+    #[arg(long, value_name = "NAME")]
+    pub(crate) cc: Option<String>,
+
     /// Keep trying to reconnect for this time after the relay is lost; with 0s, end the copy at once
     #[arg(long, value_name = "TIME", default_value = "60s")]
     pub(crate) retry: Duration,
 
-    /// Maximum amount of piped data that is not yet durable at the relay: 4MiB to 4GiB in memory, or up to
-    /// 4TiB on the disk with --spool
-    #[arg(long, value_name = "SIZE", default_value = "64MiB")]
-    pub(crate) memory: Bytes,
+    /// Maximum memory. For files: that of this process and its sockets, at least 32MiB. For a pipe: the amount
+    /// of data that is not yet durable at the relay, 4MiB to 4GiB in memory, or up to 4TiB on the disk with
+    /// --spool [default: no limit for files, 64MiB for a pipe]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory: Option<Bytes>,
 
     /// Name of the piped stream; a later command with the same name and DEST continues the stream
     #[arg(long, value_name = "NAME")]
@@ -153,8 +158,8 @@ Examples:
   fullpipe relay serve --root /srv/in --allow /etc/fullpipe/clients
 
 A file for --allow lists one client per line: a fingerprint, optionally followed by root=FOLDER,
-which gives the client a separate folder, and by read-only or write-only. # begins a comment. The
-relay runs until it is stopped; clients continue their copies when it runs again. Unfinished files
+which gives the client a separate folder, by limit=RATE, which limits the rate of the client in each
+direction, and by read-only or write-only. # begins a comment. The relay runs until it is stopped; clients continue their copies when it runs again. Unfinished files
 are next to their targets, in .fullpipe-*.partial.
 
 Exit codes:

@@ -3,10 +3,10 @@
 
 mod clock;
 mod memory;
+mod over_ssh;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -321,69 +321,6 @@ fn a_pipe_survives_two_hundred_kills_of_either_end() {
     pipe_survives("copy-many-pipe-kills", 200, 256 * MIB, false);
 }
 
-/// A script named `ssh` runs the command on this host, as ssh does on another host.
-#[test]
-fn a_copy_over_ssh_starts_the_other_end() {
-    let folder = folder("copy-ssh");
-    let path = |name: &str| folder.join(name);
-    for name in ["bin", "home", "out"] {
-        fs::create_dir(path(name)).expect("a folder");
-    }
-    let script = format!(
-        "#!/bin/sh\n[ \"$1\" = -G ] && echo hostname 127.0.0.1 && exit\n\
-         while [ \"$1\" != -- ]; do shift; done\n\
-         [ \"$2\" = me@ny ] || exit 255\nshift 2\ncd {} && echo Welcome && exec sh -c \"$*\"\n",
-        path("home").display()
-    );
-    fs::write(path("bin/ssh"), script).expect("written");
-    fs::set_permissions(path("bin/ssh"), fs::Permissions::from_mode(0o755)).expect("the owner may do so");
-    symlink(crate::PROGRAM, path("bin/fullpipe")).expect("a link");
-    fs::write(path("out/large"), content(1, 3 * MIB)).expect("written");
-    fs::write(path("out/it's"), "small").expect("written");
-    let search = format!("{}:/usr/bin:/bin", path("bin").display());
-    let copy = |search: &str, target: &str| {
-        let output = Command::new(crate::PROGRAM)
-            .args(["copy", path("out").to_str().expect("UTF-8"), target, "--json"])
-            .env("PATH", search)
-            .stdin(Stdio::null())
-            .output()
-            .expect("it starts");
-        let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
-        (output.status.code().expect("an exit"), text(output.stdout), text(output.stderr))
-    };
-    for same in [0, 2] {
-        let (code, stdout, stderr) = copy(&search, "me@ny:~/new dir/");
-        assert_eq!((code, stderr.as_str()), (0, ""));
-        let report: Value = serde_json::from_str(&stdout).expect("JSON");
-        assert_eq!((&report["files"], &report["same_files"]), (&2.into(), &same.into()));
-    }
-    for name in ["large", "it's"] {
-        let placed = fs::read(path("home/new dir/out").join(name)).expect("placed");
-        assert!(placed == fs::read(path("out").join(name)).expect("a file"), "{name}");
-    }
-    assert_eq!(fs::read_dir(path("home/new dir")).expect("a folder").count(), 1, "no journal is left");
-    // The next copy goes in the opposite direction.
-    let back = path("back");
-    let arguments = ["copy", "me@ny:~/new dir/out", back.to_str().expect("UTF-8"), "--json"];
-    let output =
-        Command::new(crate::PROGRAM).args(arguments).env("PATH", &search).output().expect("it starts");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert_eq!((&report["files"], &report["same_files"]), (&2.into(), &0.into()));
-    assert!(fs::read(back.join("large")).expect("placed") == fs::read(path("out/large")).expect("a file"));
-    assert!(
-        !path("home/.fullpipe").exists() && !path(".fullpipe").exists(),
-        "no journal is left at either end"
-    );
-    fs::write(path("home/file"), "").expect("written");
-    let (error, _) = refusal(1, copy(&search, "me@ny:file/a"));
-    assert!(error.starts_with("me@ny: cannot create the folder file"), "{error}");
-    let (code, _, stderr) = copy(&search, "other:a");
-    assert!(code == 3 && stderr.contains("ssh other did not start a relay"), "{stderr}");
-    let (_, hint) = refusal(1, copy("/nowhere", "me@ny:a"));
-    assert_eq!(hint, "install the client of OpenSSH");
-}
-
 /// Returns the local ports of the connections to `port`, and closes those in `killed` as `ss -K` does; `None` if the
 /// kernel or its rights do not permit it.
 fn connections(port: u16, killed: &[u16]) -> Option<Vec<u16>> {
@@ -478,6 +415,42 @@ fn a_limited_copy_has_the_rate_of_its_limit() {
     assert_eq!(error, "a limit of 1 kbit/s is too low for a copy");
     assert_eq!(hint, "choose a limit of at least 100 kbit/s");
     drop(relay);
+}
+
+/// 32 MiB are enough for one connection, whose socket has a share of 1 MiB. The buffer has this size if the kernel
+/// permits it.
+#[test]
+fn a_copy_keeps_its_memory_and_reports_it() {
+    let ends = Ends::new("copy-files-memory");
+    fs::write(ends.path("large"), content(1, 24 * MIB)).expect("written");
+    let _relay = ends.serve();
+    let permitted = fs::read_to_string("/proc/sys/net/core/wmem_max").expect("a limit");
+    let permitted = 2 * permitted.trim().parse::<u64>().expect("a number");
+    let share: u64 = 1 << 20;
+    let fixed = if share <= permitted { Value::from(share) } else { Value::Null };
+    for (memory, fixed, held_to) in [("32MiB", fixed, Value::from(1)), ("1GiB", Value::Null, Value::Null)] {
+        let arguments = ends.arguments("large", &format!("large-{memory}"));
+        let more = ["--memory", memory, "--connections", "4", "--cc", "cubic"];
+        let (code, stdout, stderr) = Ends::copy_with(&[arguments, more.map(String::from).to_vec()].concat());
+        assert_eq!((code, stderr.as_str()), (0, ""));
+        let report: Value = serde_json::from_str(&stdout).expect("JSON");
+        println!("{memory}: {}", report["memory"]);
+        assert_eq!(report["memory"]["fixed_buffer_bytes"], fixed, "{report}");
+        assert_eq!(report["memory"]["held_to"], held_to, "{report}");
+        let resident = report["memory"]["rss_bytes"].as_u64().expect("a number");
+        assert!((1 << 20..96 << 20).contains(&resident), "{report}");
+    }
+    let arguments = ends.arguments("large", "large");
+    let with = |more: &[&str]| {
+        let words: Vec<&str> = arguments.iter().map(String::as_str).chain(more.iter().copied()).collect();
+        fullpipe(&words)
+    };
+    let (error, hint) = refusal(2, with(&["--memory", "1MiB"]));
+    assert_eq!(error, "a memory of 1 MiB is too small for a copy of files");
+    assert_eq!(hint, "choose at least 32 MiB");
+    let (error, hint) = refusal(1, with(&["--cc", "no-such-cc"]));
+    assert_eq!(error, "the kernel of this host has no congestion control no-such-cc");
+    assert!(hint.starts_with("load it with modprobe tcp_no-such-cc, or choose one of "), "{hint}");
 }
 
 #[test]

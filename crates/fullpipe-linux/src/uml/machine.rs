@@ -89,11 +89,14 @@ pub enum Due {
 }
 
 impl Machine {
-    /// Creates the machine from the order in the current folder.
+    /// Creates the machine from the order in the current folder; returns `None` if there is no order.
     ///
     /// # Errors
-    /// Returns an error if the folder contains no order of this build of fullpipe.
-    pub fn from_order() -> Result<Self, &'static str> {
+    /// Returns an error if the order is not one of this build of fullpipe.
+    pub fn from_order() -> Result<Option<Self>, &'static str> {
+        if !std::path::Path::new(exchange::ORDER).exists() {
+            return Ok(None);
+        }
         let order: Option<Order> = exchange::read(std::path::Path::new("."), exchange::ORDER);
         let order = order.ok_or("the library and the program come from different builds")?;
         let mut machine = Self::new(&order);
@@ -101,7 +104,7 @@ impl Machine {
             let capture = CaptureWriter::create(std::path::Path::new("."));
             machine.link.capture(capture.map_err(|_| "cannot create the file of the capture")?);
         }
-        Ok(machine)
+        Ok(Some(machine))
     }
 
     pub(super) fn new(order: &Order) -> Self {

@@ -37,6 +37,9 @@ const BATCH: u64 = 256 << 10;
 /// Maximum number of whole files that a connection takes at once.
 const MOST_BATCH: usize = 64;
 
+/// Number of checks after which a connection that is still writing the same block is slow.
+const SLOW_CHECKS: u32 = 2;
+
 /// A file that is sent whole.
 #[derive(Debug)]
 struct Whole {
@@ -63,19 +66,32 @@ struct Stream {
 }
 
 impl Stream {
-    fn take(&mut self) -> Option<u64> {
-        if let Some(index) = self.returned.pop_front() {
-            return Some(index);
+    /// Returns whether a block is left to send.
+    fn has_pending(&mut self) -> bool {
+        if !self.returned.is_empty() {
+            return true;
         }
-        let rest = self.blocks.get(self.next as usize..)?;
-        let skipped = rest.iter().position(|state| *state == State::Pending);
-        let Some(skipped) = skipped else {
-            self.next = self.blocks.len() as u64;
+        let rest = self.blocks.get(self.next as usize..).unwrap_or_default();
+        match rest.iter().position(|state| *state == State::Pending) {
+            Some(skipped) => {
+                self.next += skipped as u64;
+                true
+            }
+            None => {
+                self.next = self.blocks.len() as u64;
+                false
+            }
+        }
+    }
+
+    fn take(&mut self) -> Option<u64> {
+        if !self.has_pending() {
             return None;
-        };
-        let index = self.next + skipped as u64;
-        self.next = index + 1;
-        Some(index)
+        }
+        self.returned.pop_front().or_else(|| {
+            self.next += 1;
+            Some(self.next - 1)
+        })
     }
 }
 
@@ -90,6 +106,10 @@ pub(crate) struct Dispatcher {
     lost: BTreeSet<u32>,
     /// Connections that rest, because they are not needed at present.
     resting: BTreeSet<u32>,
+    /// Whether no connection gets anything, because the memory budget is exceeded.
+    is_held: bool,
+    /// Block that each connection is writing, with the number of checks since it was taken.
+    writing: BTreeMap<u32, (Block, u32)>,
 }
 
 impl Dispatcher {
@@ -118,14 +138,18 @@ impl Dispatcher {
     /// Returns what a connection sends next: whole files first, because each of them still needs a round
     /// trip, and then blocks of the streams in ascending order. A lost connection gets nothing.
     pub(crate) fn next(&mut self, connection: u32) -> Option<Next> {
-        if self.lost.contains(&connection) || self.resting.contains(&connection) {
+        // A connection asks again when its socket can send more, so its last block is written.
+        self.writing.remove(&connection);
+        if self.is_held || self.lost.contains(&connection) || self.resting.contains(&connection) {
             return None;
         }
         let files = self.take_whole(connection);
         if !files.is_empty() {
             return Some(Next::Files(files));
         }
-        self.block(connection).map(Next::Block)
+        let block = self.block(connection)?;
+        self.writing.insert(connection, (block, 0));
+        Some(Next::Block(block))
     }
 
     fn take_whole(&mut self, connection: u32) -> Vec<u64> {
@@ -156,6 +180,47 @@ impl Dispatcher {
         None
     }
 
+    /// Gives the last blocks of slow connections to free ones; the receiver keeps the copy that arrives first. Called at
+    /// intervals of 250 ms; returns whether there is a block to send.
+    ///
+    /// A block is given away if no other block is left to send, and its connection has been writing it for
+    /// [`SLOW_CHECKS`] intervals while another connection has nothing to do.
+    pub(crate) fn rescue(&mut self, open: impl Iterator<Item = u32>) -> bool {
+        let is_left = self.streams.values_mut().any(Stream::has_pending);
+        let mut free = open.filter(|number| {
+            !self.writing.contains_key(number)
+                && !self.resting.contains(number)
+                && !self.lost.contains(number)
+        });
+        let is_free = free.next().is_some();
+        drop(free);
+        let mut is_given = false;
+        for (connection, (block, checks)) in &mut self.writing {
+            *checks += 1;
+            if is_left || !is_free || *checks != SLOW_CHECKS {
+                continue;
+            }
+            let Some(stream) = self.streams.get_mut(&block.stream) else { continue };
+            let state = &mut stream.blocks[block.index as usize];
+            if *state == (State::Sent { connection: *connection }) {
+                *state = State::Pending;
+                stream.returned.push_back(block.index);
+                is_given = true;
+            }
+        }
+        is_given
+    }
+
+    /// Sets whether no connection gets anything to send.
+    pub(crate) fn hold(&mut self, is_held: bool) {
+        self.is_held = is_held;
+    }
+
+    /// Records that a lost connection has been opened anew.
+    pub(crate) fn reopened(&mut self, connection: u32) {
+        self.lost.remove(&connection);
+    }
+
     /// Sets the connections that rest: they get nothing to send at present.
     pub(crate) fn rest(&mut self, connections: BTreeSet<u32>) {
         self.resting = connections;
@@ -177,6 +242,7 @@ impl Dispatcher {
     /// Makes blocks and files pending again if a lost connection had taken them and they are not durable.
     /// Returns their number.
     pub(crate) fn lost(&mut self, connection: u32) -> u64 {
+        self.writing.remove(&connection);
         self.lost.insert(connection);
         let mut returned = 0;
         for stream in self.streams.values_mut() {
@@ -211,6 +277,36 @@ mod tests {
 
     use super::*;
     use crate::engine::BLOCK;
+
+    #[test]
+    fn the_last_block_of_a_slow_connection_is_sent_on_a_free_one() {
+        let mut dispatcher = Dispatcher::default();
+        dispatcher.add(1, 3 * BLOCK, &[]);
+        let index = |next: Option<Next>| match next {
+            Some(Next::Block(block)) => Some(block.index),
+            _ => None,
+        };
+        assert_eq!([index(dispatcher.next(0)), index(dispatcher.next(1))], [Some(0), Some(1)]);
+        let open = || 0..2;
+        assert!(!dispatcher.rescue(open()) && !dispatcher.rescue(open()), "a block is left");
+        assert_eq!(index(dispatcher.next(1)), Some(2));
+        assert!(!dispatcher.rescue(open()), "nothing is free");
+        assert_eq!(index(dispatcher.next(1)), None);
+        dispatcher.add(2, 2 * BLOCK, &[]);
+        assert_eq!([index(dispatcher.next(1)), index(dispatcher.next(1))], [Some(0), Some(1)]);
+        assert_eq!(index(dispatcher.next(1)), None);
+        assert_eq!(index(dispatcher.next(0)), None, "connection 0 is not slow any more");
+        dispatcher.add(3, 2 * BLOCK, &[]);
+        assert_eq!([index(dispatcher.next(0)), index(dispatcher.next(1))], [Some(0), Some(1)]);
+        assert_eq!(index(dispatcher.next(1)), None);
+        assert!(!dispatcher.rescue(open()), "connection 0 has had one interval");
+        assert!(dispatcher.rescue(open()), "connection 0 is slow");
+        assert_eq!(index(dispatcher.next(1)), Some(0), "the free connection sends its block");
+        assert_eq!(index(dispatcher.next(1)), None);
+        assert!(!dispatcher.rescue(open()), "only once");
+        assert_eq!(dispatcher.lost(0), 1, "its last block belongs to the other connection");
+        assert_eq!(dispatcher.lost(1), 6);
+    }
 
     #[test]
     fn each_block_is_sent_once_and_in_order() {

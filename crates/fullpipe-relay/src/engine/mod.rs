@@ -4,17 +4,23 @@
 //! A file consists of blocks of 1 MiB, the last of which may be shorter. Both ends number the blocks from
 //! zero.
 
+mod allowance;
 mod arrivals;
+mod budget;
 mod choice;
 mod dispatch;
 mod groups;
+mod laggards;
 mod limit;
 mod prefix;
 
+pub(crate) use allowance::Allowance;
 pub(crate) use arrivals::Arrivals;
+pub(crate) use budget::Budget;
 pub use choice::{Choice, Interval, Room};
 pub(crate) use dispatch::{Block, Dispatcher, Next};
 pub(crate) use groups::Groups;
+pub(crate) use laggards::Laggards;
 pub(crate) use limit::{Demand, Limiter};
 pub(crate) use prefix::Prefix;
 

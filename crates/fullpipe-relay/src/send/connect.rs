@@ -8,8 +8,8 @@ use std::time::Duration;
 use ring::rand::{SecureRandom, SystemRandom};
 use rustls::ClientConfig;
 use tokio::io::{AsyncRead, AsyncWriteExt};
-use tokio::net::{TcpStream, lookup_host};
-use tokio::sync::Semaphore;
+use tokio::net::{TcpListener, TcpStream, lookup_host};
+use tokio::sync::{OnceCell, Semaphore};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -18,6 +18,8 @@ use crate::error::{Error, Kind};
 use crate::frame::{Fetch, Reply, Request, VERSION};
 use crate::hex::Hex;
 use crate::keys::{Fingerprint, Identity};
+use crate::socket::SocketOptions;
+use crate::ssh::{self, Dial};
 use crate::tls::{self, SeenKey};
 use crate::wire::{self, Readiness};
 use crate::{locked, span};
@@ -30,6 +32,10 @@ const GREETING: Duration = Duration::from_secs(15);
 const OPENING: usize = 6;
 /// Number of times that a connection is tried, because the handshakes of other copies may displace its own.
 const ATTEMPTS: u32 = 3;
+/// Time within which a relay that ssh has started must accept a TCP connection before the other direction is tried.
+const DIRECT: Duration = Duration::from_secs(5);
+/// Time within which such a relay must connect to this host.
+const REVERSE: Duration = Duration::from_secs(8);
 /// Pause before the second attempt; the pause grows with each attempt.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -53,6 +59,16 @@ pub(crate) struct Relay {
     handshake: Mutex<Option<Duration>>,
     /// Permits for handshakes of further connections.
     opening: Semaphore,
+    /// Options of the sockets.
+    sockets: SocketOptions,
+    /// Congestion control that the relay is to use.
+    cc: Option<String>,
+    /// Notes of the relay for the user.
+    notes: Mutex<Vec<String>>,
+    /// Asks the relay to connect to this host; absent if the relay was not started over ssh.
+    dial: Option<Dial>,
+    /// Listener for the connections of the relay, once this host could not connect to the relay.
+    listener: OnceCell<TcpListener>,
 }
 
 impl Relay {
@@ -82,6 +98,11 @@ impl Relay {
             fetch: None,
             handshake: Mutex::default(),
             opening: Semaphore::new(OPENING),
+            sockets: SocketOptions::default(),
+            cc: None,
+            notes: Mutex::default(),
+            dial: None,
+            listener: OnceCell::new(),
         })
     }
 
@@ -104,6 +125,21 @@ impl Relay {
         // transfer does not matter.
         let _ = timeout(GREETING, ended).await;
         self.rtt().ok_or_else(|| self.failed(&io::ErrorKind::NotConnected.into()))
+    }
+
+    /// Sets the options of the sockets, and the congestion control that the relay is to use.
+    pub(crate) fn with_sockets(self, sockets: SocketOptions, cc: Option<String>) -> Self {
+        Self { sockets, cc, ..self }
+    }
+
+    /// Lets the relay connect to this host if this host cannot connect to the relay.
+    pub(crate) fn with_dial(self, dial: Dial) -> Self {
+        Self { dial: Some(dial), ..self }
+    }
+
+    /// Returns the notes of the relay for the user; a second call returns none.
+    pub(crate) fn take_notes(&self) -> Vec<String> {
+        std::mem::take(&mut *locked(&self.notes))
     }
 
     /// Asks the relay to send files.
@@ -160,22 +196,25 @@ impl Relay {
     }
 
     async fn greet(&self, connection: u32) -> Result<Opened, Error> {
-        let unreachable = |error: io::Error| {
-            Error::network(format!("cannot connect to {}: {error}", self.name), self.advice)
-        };
-        // The time that the name lookup takes is not part of the RTT.
-        let addresses = lookup_host((self.host.as_str(), self.port)).await.map_err(unreachable)?;
-        let addresses: Vec<SocketAddr> = addresses.collect();
-        let begun = Instant::now();
-        let tcp = TcpStream::connect(addresses.as_slice()).await.map_err(unreachable)?;
-        self.timed(begun.elapsed());
+        let tcp = self.tcp().await?;
         let failed = |error| self.failed(&error);
         wire::prepare(&tcp).map_err(failed)?;
         let (tcp, readiness) = Readiness::of(tcp).map_err(failed)?;
         let connector = TlsConnector::from(Arc::clone(&self.config));
+        let begun = Instant::now();
         let mut tls = connector.connect(tls::no_name()?, tcp).await.map_err(failed)?;
+        if self.listener.initialized() {
+            // The relay has opened the TCP connection, so the round trip of the TLS handshake is the first one.
+            self.timed(begun.elapsed());
+        }
         let fetch = self.fetch.clone().filter(|_| connection == 0);
-        let hello = Request::Hello { versions: vec![VERSION], transfer: self.transfer, connection, fetch };
+        let hello = Request::Hello {
+            versions: vec![VERSION],
+            transfer: self.transfer,
+            connection,
+            fetch,
+            cc: self.cc.clone(),
+        };
         if let Err(error) = wire::write_message(&mut tls, &hello).await {
             // If the relay does not accept the key, it ends the connection after the client has completed its
             // handshake. The relay's reason can then be read, even if the message can no longer be written.
@@ -183,6 +222,60 @@ impl Relay {
             return Err(failed(error));
         }
         Ok((tls, readiness))
+    }
+
+    /// Opens a TCP connection. If the first one fails and ssh has started the relay, the relay connects to this host
+    /// from then on.
+    async fn tcp(&self) -> Result<TcpStream, Error> {
+        if let (Some(dial), true) = (&self.dial, self.listener.initialized()) {
+            return self.dialled(dial).await.map_err(|error| self.unreachable(&error));
+        }
+        let Some(dial) = self.dial.as_ref().filter(|_| self.rtt().is_none()) else {
+            return self.direct().await.map_err(|error| self.unreachable(&error));
+        };
+        let direct = timeout(DIRECT, self.direct()).await;
+        let direct = direct.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+        let Err(error) = direct else { return direct.map_err(|error| self.unreachable(&error)) };
+        match self.dialled(dial).await {
+            Ok(tcp) => {
+                locked(&self.notes).push(format!(
+                    "cannot connect to {} ({error}), so that host connects to this one",
+                    self.name
+                ));
+                Ok(tcp)
+            }
+            Err(reverse) => Err(Error::network(
+                format!(
+                    "cannot connect to {} ({error}), nor can it connect to this host ({reverse})",
+                    self.name
+                ),
+                self.advice,
+            )),
+        }
+    }
+
+    fn unreachable(&self, error: &io::Error) -> Error {
+        Error::network(format!("cannot connect to {}: {error}", self.name), self.advice)
+    }
+
+    /// Connects to the relay.
+    async fn direct(&self) -> io::Result<TcpStream> {
+        // The time that the name lookup takes is not part of the RTT.
+        let addresses: Vec<SocketAddr> = lookup_host((self.host.as_str(), self.port)).await?.collect();
+        let begun = Instant::now();
+        let tcp = self.sockets.connect(&addresses).await?;
+        self.timed(begun.elapsed());
+        Ok(tcp)
+    }
+
+    /// Waits for a connection of the relay to this host.
+    async fn dialled(&self, dial: &Dial) -> io::Result<TcpStream> {
+        let listener =
+            self.listener.get_or_try_init(|| async { TcpListener::from_std(ssh::listen()?) }).await?;
+        dial.ask(listener.local_addr()?.port())?;
+        let (tcp, _) = timeout(REVERSE, listener.accept()).await.map_err(|_| io::ErrorKind::TimedOut)??;
+        self.sockets.apply(&tcp)?;
+        Ok(tcp)
     }
 
     /// Records the duration of a handshake.
@@ -193,7 +286,10 @@ impl Relay {
 
     async fn answer(&self, reader: &mut (impl AsyncRead + Unpin)) -> Result<(), Error> {
         match wire::next_message::<Reply>(reader).await.map_err(|error| self.failed(&error))? {
-            Some(Reply::Welcome { version: VERSION }) => Ok(()),
+            Some(Reply::Welcome { version: VERSION, notes }) => {
+                locked(&self.notes).extend(notes);
+                Ok(())
+            }
             Some(Reply::Failed { message, hint, temporary }) => {
                 let error = Error::network(message, hint);
                 Err(if temporary { error.temporary() } else { error })

@@ -69,8 +69,8 @@ impl Shared {
 /// What the tasks report to the driver.
 #[derive(Debug)]
 pub(super) enum Event {
-    /// The relay has accepted or refused connection 0.
-    Accepted(Result<(), Error>),
+    /// The relay has accepted connection 0, with notes for the user, or refused it.
+    Accepted(Result<Vec<String>, Error>),
     Reply(Reply),
     /// A block of the stream, or all of its durable blocks, have been added to the hash.
     Hashed(u64),
@@ -93,7 +93,7 @@ pub(super) type Events = mpsc::UnboundedSender<Event>;
 /// Waits until the relay has accepted connection 0, and then reads its messages.
 pub(super) async fn receive_first(relay: Arc<Relay>, reader: impl AsyncRead + Unpin, events: Events) {
     let mut reader = BufReader::with_capacity(REPLIES, reader);
-    let accepted = relay.accepted(&mut reader).await;
+    let accepted = relay.accepted(&mut reader).await.map(|()| relay.take_notes());
     let is_accepted = accepted.is_ok();
     if events.send(Event::Accepted(accepted)).is_ok() && is_accepted {
         receive(0, reader, events).await;

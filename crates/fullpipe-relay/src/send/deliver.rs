@@ -16,6 +16,7 @@ use super::tasks::{Tasks, find};
 use super::{AHEAD, EVENTS};
 use crate::error::Error;
 use crate::frame::{ChooseConnections, MOST_CONNECTIONS};
+use crate::socket::{Direction, SocketOptions, fixed_buffer};
 use crate::sources::Walk;
 use crate::wire::Readiness;
 
@@ -39,6 +40,8 @@ pub(crate) struct Delivery {
     pub(crate) link_bps: Option<u64>,
     /// Highest rate of the payload in bit/s.
     pub(crate) limit_bps: Option<u64>,
+    /// Maximum memory of the sockets in bytes.
+    pub(crate) memory_bytes: Option<u64>,
     pub(crate) kernel: Option<Arc<dyn Kernel>>,
 }
 
@@ -47,15 +50,16 @@ impl Delivery {
     /// limits them is not reported.
     fn links(&self) -> Result<(Option<SharedSampler>, Links), Error> {
         let link = self.link_bps.map(Rate::from_bps);
+        let memory = self.memory_bytes.map(Bytes::new);
         let sampler = self.kernel.as_ref().and_then(|kernel| kernel.sampler(link));
         let links = match self.choose {
             Some(ChooseConnections { least, most }) => {
-                let mut links = Links::new(Connections::new(least, most)?, link);
+                let mut links = Links::new(Connections::new(least, most)?, link, memory);
                 // Connection 0, on which the client has sent its request, is already open.
                 links.next_to_open();
                 links
             }
-            None => Links::new(Connections::new(MOST_CONNECTIONS, MOST_CONNECTIONS)?, None),
+            None => Links::new(Connections::new(MOST_CONNECTIONS, MOST_CONNECTIONS)?, None, memory),
         };
         Ok((sampler.map(|sampler| Arc::new(Mutex::new(sampler))), links))
     }
@@ -81,18 +85,12 @@ pub(crate) async fn deliver<S: AsyncRead + AsyncWrite + Send + 'static>(
     let (events, mut reported) = mpsc::unbounded_channel();
     let (requests, outgoing) = mpsc::unbounded_channel();
     let mut tasks = Tasks::new(events.clone());
-    let begin = |tasks: &mut Tasks, driver: &mut Driver<'_>, joined: Joined<S>, requests| {
-        let Joined { number, stream, readiness } = joined;
-        let reader = tasks.send(driver, number, (stream, readiness), requests)?;
-        tasks.receive(number, reader);
-        Ok::<(), Error>(())
-    };
     let started = Instant::now();
     let prepared = delivery.links().and_then(|links| Ok((links, delivery.pacing()?)));
     let (((sampler, links), pacing), refused) = match prepared {
         Ok(prepared) => (prepared, None),
         // The reason is sent to the client below.
-        Err(error) => (((None, Links::new(Connections::AUTO, None)), None), Some(error)),
+        Err(error) => (((None, Links::new(Connections::AUTO, None, None)), None), Some(error)),
     };
     // When the transfer ends, this set is dropped, and its task ends.
     let mut sampling = JoinSet::new();
@@ -100,7 +98,21 @@ pub(crate) async fn deliver<S: AsyncRead + AsyncWrite + Send + 'static>(
         sampling.spawn(sample(sampler, events.clone()));
     }
     let (shared, context) = (Arc::clone(&tasks.shared), (started, links, pacing));
-    let mut driver = Driver::new(peer, shared, requests, events, context, delivery.verify, &());
+    let driver = Driver::new(peer, shared, requests, events, context, delivery.verify, &());
+    // Other transfers share the memory of this process.
+    let mut driver = driver.with_memory(false, None);
+    let most = delivery.choose.map_or(MOST_CONNECTIONS, |choose| choose.most);
+    let budget = delivery.memory_bytes.map(Bytes::new);
+    let sndbuf = budget.and_then(|budget| fixed_buffer(budget, most, Direction::Sends));
+    let sockets = SocketOptions { sndbuf, ..SocketOptions::default() };
+    let begin = |tasks: &mut Tasks, driver: &mut Driver<'_>, joined: Joined<S>, requests| {
+        let Joined { number, stream, readiness } = joined;
+        // If the option cannot be set, the readings of the memory keep the budget.
+        let _ = sockets.apply(&readiness.socket());
+        let reader = tasks.send(driver, number, (stream, readiness), requests)?;
+        tasks.receive(number, reader);
+        Ok::<(), Error>(())
+    };
     begin(&mut tasks, &mut driver, Joined { number: 0, stream, readiness }, Some(outgoing))?;
     let (found, mut sources) = mpsc::channel(AHEAD);
     let ended: Result<(), Error> = async {
@@ -108,9 +120,10 @@ pub(crate) async fn deliver<S: AsyncRead + AsyncWrite + Send + 'static>(
             return Err(error);
         }
         find(walk?, found);
-        driver.handle([Event::Accepted(Ok(()))])?;
+        driver.handle([Event::Accepted(Ok(Vec::new()))])?;
         let mut batch = Vec::new();
         while !driver.is_complete() {
+            driver.take_closing().into_iter().for_each(|number| drop(tasks.close(number)));
             driver.ask_for_connections();
             tokio::select! {
                 // The driver holds a sender of this channel, so the channel cannot close.

@@ -20,7 +20,8 @@ use crate::engine::{BLOCK, MOST_SIZE, Room, block_count, block_range};
 use crate::error::Error;
 use crate::frame::{PipeSource, PlacedPipe, Reply, Request};
 use crate::hex::Hex;
-use crate::report::{CopyReport, advice};
+use crate::memory;
+use crate::report::{CopyReport, MemoryReport, advice};
 use crate::sources::{Found, SourceFile};
 use crate::wire::Readiness;
 use crate::{locked, span};
@@ -72,6 +73,12 @@ pub(super) struct Driver<'a> {
     last_hash: Option<Hex<32>>,
     /// Whether there may be new data to send.
     has_work: bool,
+    /// Connections to close and open anew.
+    closing: Vec<u32>,
+    /// Whether the memory of this process counts towards the budget.
+    counts_process: bool,
+    /// Fixed size of the send buffers, if the memory requires one.
+    fixed_buffer: Option<Bytes>,
 }
 
 /// A file that is about to be announced.
@@ -154,6 +161,9 @@ impl<'a> Driver<'a> {
             durable_bytes: 0,
             last_hash: None,
             has_work: false,
+            closing: Vec::new(),
+            counts_process: true,
+            fixed_buffer: None,
         }
     }
 
@@ -344,7 +354,8 @@ impl<'a> Driver<'a> {
             stream,
             target: source.target.clone(),
             source: source.source,
-            mode: source.mode,
+            mode: source.permission.mode,
+            owner: source.permission.owner,
             verify: self.verify,
             replace,
             pipe,
@@ -383,7 +394,7 @@ impl<'a> Driver<'a> {
     fn event(&mut self, event: Event) -> Result<(), Error> {
         match event {
             Event::Accepted(accepted) => {
-                accepted?;
+                accepted?.iter().for_each(|note| self.observer.note(note));
                 self.is_accepted = true;
             }
             Event::Reply(reply) => self.reply(reply)?,
@@ -396,6 +407,8 @@ impl<'a> Driver<'a> {
                 let path = self.source(stream).map(|source| source.path);
                 return Err(unreadable(&path.unwrap_or_default(), &error));
             }
+            // The connection may have been closed by this end in the meantime.
+            Event::Lost(connection, _) if !self.links.is_open(connection) => {}
             Event::Lost(connection, error) => self.lose(connection, &error)?,
         }
         Ok(())
@@ -421,20 +434,47 @@ impl<'a> Driver<'a> {
             };
             return Err(Error::network(format!("lost the connection to {}: {error}", self.peer), hint));
         }
-        let returned = {
-            let mut dispatcher = locked(&self.shared.dispatcher);
-            dispatcher.rest(self.links.resting());
-            dispatcher.lost(connection)
-        };
-        if let Some(pacing) = &mut self.pacing {
-            pacing.lost(connection);
-        }
+        let returned = self.give_back(connection);
         self.share()?;
-        self.shared.wake();
         self.observer.note(&format!(
             "lost connection {connection} ({error}); the other connections retransmit {returned} blocks"
         ));
         Ok(())
+    }
+
+    /// Gives the blocks of a closed connection to the others; returns their number.
+    fn give_back(&mut self, connection: u32) -> u64 {
+        if let Some(pacing) = &mut self.pacing {
+            pacing.lost(connection);
+        }
+        let mut dispatcher = locked(&self.shared.dispatcher);
+        dispatcher.rest(self.links.resting());
+        let returned = dispatcher.lost(connection);
+        drop(dispatcher);
+        self.shared.wake();
+        returned
+    }
+
+    /// Returns the connections that must be closed before they are opened anew; a second call returns none.
+    pub(super) fn take_closing(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.closing)
+    }
+
+    /// Sets how the memory is counted: whether that of this process counts, and the fixed size of send buffers.
+    pub(super) fn with_memory(self, counts_process: bool, fixed_buffer: Option<Bytes>) -> Self {
+        Self { counts_process, fixed_buffer, ..self }
+    }
+
+    /// Compares the memory of the process and its sockets with the budget.
+    fn remember(&mut self, at: fullpipe_units::Instant, samples: &[SocketSample]) {
+        let held = self.pipe.as_ref().map_or(Bytes::ZERO, |pipe| pipe.held.in_memory());
+        let process = if self.counts_process { memory::resident() + held } else { Bytes::ZERO };
+        self.links.remember(at, process, samples);
+        let mut dispatcher = locked(&self.shared.dispatcher);
+        dispatcher.hold(self.links.budget.is_exceeded());
+        dispatcher.rescue(self.links.numbers());
+        dispatcher.rest(self.links.resting());
+        self.has_work = true;
     }
 
     /// Records an open connection; returns the time that the connection must wait before it sends.
@@ -444,7 +484,10 @@ impl<'a> Driver<'a> {
         socket: &Arc<Readiness>,
     ) -> Result<Duration, Error> {
         self.links.opened(number, socket.ends());
-        locked(&self.shared.dispatcher).rest(self.links.resting());
+        let mut dispatcher = locked(&self.shared.dispatcher);
+        dispatcher.reopened(number);
+        dispatcher.rest(self.links.resting());
+        drop(dispatcher);
         let at = self.now();
         let Some(pacing) = &mut self.pacing else { return Ok(Duration::ZERO) };
         let wait = pacing.opened(at, number, socket)?;
@@ -497,6 +540,15 @@ impl<'a> Driver<'a> {
             for sample in samples.iter_mut().filter(|sample| sample.limit.as_deref() == Some(PACING)) {
                 sample.room = Room::Shared;
             }
+        }
+        self.remember(at, &samples);
+        if let Some(laggard) = self.links.laggard(at, &samples) {
+            self.observer.note(&format!(
+                "connection {laggard} was far slower than the others for 5 s, so it is opened anew from another port"
+            ));
+            self.links.close(laggard);
+            self.give_back(laggard);
+            self.closing.push(laggard);
         }
         if let Some(count) = self.links.sampled(at, &samples) {
             locked(&self.shared.dispatcher).rest(self.links.resting());
@@ -698,6 +750,7 @@ impl<'a> Driver<'a> {
         let rate = |bytes: u64| Rate::mean(Bytes::new(bytes), wall).as_bps();
         let limit = self.links.limit().filter(|_| self.is_sampled);
         let sent_bytes = carried.sent + sent.iter().sum::<u64>();
+        let facts = self.links.facts(Rate::from_bps(rate(sent_bytes)));
         let first_byte = carried.first_byte.or(*locked(&self.shared.first_byte));
         let pipe = self.pipe.as_ref().map(|pipe| pipe.held.summary(Instant::now()));
         let resumed = self.total.resumed.saturating_sub(carried.durable).max(carried.resumed);
@@ -717,8 +770,19 @@ impl<'a> Driver<'a> {
             blake3: only_hash.map(|hash| hash.to_string()),
             connections: self.links.reports(&sent, wall),
             most_connections: self.links.most_open(),
+            memory: MemoryReport {
+                rss_bytes: memory::most_resident().get(),
+                kernel_bytes: self.is_sampled.then_some(self.links.budget.most_kernel().get()),
+                fixed_buffer_bytes: self.fixed_buffer.map(Bytes::get),
+                held_to: self.links.held_to(),
+            },
             forecast: None,
-            advice: limit.iter().filter_map(|(limit, _)| advice(limit)).map(str::to_owned).collect(),
+            advice: match &limit {
+                Some((limit, _)) if limit == "sndbuf" && self.fixed_buffer.is_some() => {
+                    vec!["a larger --memory".into()]
+                }
+                limit => limit.iter().filter_map(|(limit, _)| advice(limit, facts)).collect(),
+            },
             limit: limit.as_ref().map(|(limit, _)| limit.clone()),
             limit_share: limit.map(|(_, share)| share),
             pipe,

@@ -7,10 +7,10 @@ use std::str::FromStr;
 
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
-use crate::engine::{Choice, Demand, Interval, Room};
+use crate::engine::{Budget, Choice, Demand, Interval, Laggards, Room};
 use crate::error::Error;
 use crate::frame::MOST_CONNECTIONS;
-use crate::report::ConnectionReport;
+use crate::report::{ConnectionReport, CopyFacts};
 
 /// Range of the number of connections. If the range contains more than one number, the copy chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +83,12 @@ pub struct SocketSample {
     pub room: Room,
     /// Whether the congestion window is the limit and grows, because nothing was lost.
     pub is_growing: bool,
+    /// Memory of the kernel that the socket needs.
+    pub memory: Bytes,
 }
+
+/// Name of the limit of a socket without data to send.
+const APP: &str = "app";
 
 /// Samples the sockets of this process. It is a trait, because this crate has no classifier of limits.
 pub trait Sampler: Send {
@@ -121,19 +126,32 @@ pub(super) struct Links {
     wanted: u32,
     /// Chooses the number of connections; absent if the number is fixed.
     choice: Option<Choice>,
+    /// Rate of the slowest link, if it is known.
+    link: Option<Rate>,
+    /// Memory of the process and its sockets.
+    pub(super) budget: Budget,
+    laggards: Laggards,
     most_open: u64,
 }
 
 impl Links {
     /// Prepares the connections of a copy; `link` is the rate of the slowest link, if it is known.
-    pub(super) fn new(range: Connections, link: Option<Rate>) -> Self {
+    pub(super) fn new(range: Connections, link: Option<Rate>, memory: Option<Bytes>) -> Self {
         let Connections { least, most } = range;
         Self {
             links: vec![Link::default(); most as usize],
             wanted: least,
             choice: (least < most).then(|| Choice::new(least, most, link)),
+            link,
+            budget: Budget::new(memory),
+            laggards: Laggards::default(),
             most_open: 0,
         }
+    }
+
+    /// Returns the number of connections that send: as many as were chosen, if the memory permits.
+    fn wanted(&self) -> usize {
+        self.wanted.min(self.budget.most_connections().unwrap_or(u32::MAX)) as usize
     }
 
     fn count(&self, is_counted: impl Fn(State) -> bool) -> usize {
@@ -149,7 +167,7 @@ impl Links {
             State::Opening | State::Open => true,
             State::Lost => !replaces,
         });
-        if present >= self.wanted as usize {
+        if present >= self.wanted() {
             return None;
         }
         let number = self.links.iter().position(|link| link.state == State::Absent)?;
@@ -172,6 +190,49 @@ impl Links {
         std::mem::replace(&mut link.state, State::Lost) != State::Lost
     }
 
+    /// Returns the number of connections for which the memory was enough, if more were wanted.
+    pub(super) fn held_to(&self) -> Option<u32> {
+        self.budget.most_connections().filter(|count| (*count as usize) < self.links.len())
+    }
+
+    /// Returns the numbers of the open connections.
+    pub(super) fn numbers(&self) -> impl Iterator<Item = u32> {
+        self.open().map(|(number, _)| number)
+    }
+
+    /// Returns whether a connection is open.
+    pub(super) fn is_open(&self, number: u32) -> bool {
+        self.links.get(number as usize).is_some_and(|link| link.state == State::Open)
+    }
+
+    /// Closes a connection that will be opened anew.
+    pub(super) fn close(&mut self, number: u32) {
+        if let Some(link) = self.links.get_mut(number as usize) {
+            (link.state, link.socket, link.rate) = (State::Absent, None, None);
+        }
+    }
+
+    /// Records the memory of the process and its sockets.
+    pub(super) fn remember(&mut self, at: Instant, process: Bytes, samples: &[SocketSample]) {
+        let kernel = samples.iter().fold(Bytes::ZERO, |sum, sample| sum + sample.memory);
+        let sending = self.open().count().min(self.wanted());
+        // The number is at most 16.
+        self.budget.sampled(at, process, kernel, sending as u32);
+    }
+
+    /// Returns a connection that has been far slower than the others for some time, and should be opened anew.
+    pub(super) fn laggard(&mut self, at: Instant, samples: &[SocketSample]) -> Option<u32> {
+        let resting = self.resting();
+        let mut rates = Vec::new();
+        for (number, link) in self.open().filter(|(number, _)| !resting.contains(number)) {
+            let own = samples.iter().find(|sample| Some((sample.port, sample.peer)) == link.socket);
+            // A connection without blocks to send is not slow.
+            let Some(own) = own.filter(|own| own.limit.as_deref() != Some(APP)) else { continue };
+            rates.push((number, own.rate));
+        }
+        self.laggards.sampled(at, &rates)
+    }
+
     /// Returns the open connections with their numbers.
     fn open(&self) -> impl Iterator<Item = (u32, &Link)> {
         (0..).zip(&self.links).filter(|(_, link)| link.state == State::Open)
@@ -184,7 +245,7 @@ impl Links {
 
     /// Returns the connections that get no blocks, because more are open than are needed.
     pub(super) fn resting(&self) -> BTreeSet<u32> {
-        self.open().skip(self.wanted as usize).map(|(number, _)| number).collect()
+        self.open().skip(self.wanted()).map(|(number, _)| number).collect()
     }
 
     /// Returns the demand of each open connection for a share of the rate limit.
@@ -238,6 +299,12 @@ impl Links {
         Some((limit.to_owned(), count as f64 / all as f64))
     }
 
+    /// Returns the facts from which advice follows; `rate` is the mean payload rate of the copy.
+    pub(super) fn facts(&self, rate: Rate) -> CopyFacts {
+        let rtt = self.links.iter().filter_map(|link| link.rtt).min();
+        CopyFacts { link: self.link, rtt, rate, connections: self.most_open }
+    }
+
     /// Returns the largest number of connections that were open at the same time.
     pub(super) fn most_open(&self) -> u64 {
         self.most_open
@@ -246,8 +313,11 @@ impl Links {
     /// Returns a report on each connection that was opened; `sent` is the payload of each connection in
     /// bytes.
     pub(super) fn reports(&self, sent: &[u64], wall: Duration) -> Vec<ConnectionReport> {
-        let opened = self.links.iter().zip(sent).filter(|(link, _)| link.state != State::Absent);
-        let report = |(link, bytes): (&Link, &u64)| {
+        let opened = (0..)
+            .zip(&self.links)
+            .zip(sent)
+            .filter(|((number, link), _)| link.state != State::Absent || self.laggards.times(*number) > 0);
+        let report = |((number, link), bytes): ((u32, &Link), &u64)| {
             let all: u64 = link.limits.values().sum();
             ConnectionReport {
                 bytes: *bytes,
@@ -256,6 +326,7 @@ impl Links {
                 retransmits: link.socket.map(|_| link.retransmits),
                 limit: link.limits.iter().map(|(name, n)| (name.clone(), *n as f64 / all as f64)).collect(),
                 lost: link.state == State::Lost,
+                reopened: self.laggards.times(number),
             }
         };
         opened.map(report).collect()
@@ -293,6 +364,7 @@ mod tests {
             limit: Some("sndbuf".into()),
             room,
             is_growing: false,
+            memory: Bytes::from_mib(1),
         }
     }
 
@@ -300,7 +372,7 @@ mod tests {
     /// rest.
     #[test]
     fn the_choice_opens_connections_and_lets_them_rest() {
-        let mut links = Links::new(Connections::AUTO, None);
+        let mut links = Links::new(Connections::AUTO, None, None);
         let open = |links: &mut Links| {
             while let Some(number) = links.next_to_open() {
                 links.opened(number, Some((1000 + number as u16, peer())));
@@ -335,7 +407,7 @@ mod tests {
 
     #[test]
     fn a_fixed_number_is_opened_once() {
-        let mut links = Links::new(Connections::new(2, 2).expect("a range"), None);
+        let mut links = Links::new(Connections::new(2, 2).expect("a range"), None, None);
         assert_eq!(std::iter::from_fn(|| links.next_to_open()).collect::<Vec<_>>(), [0, 1]);
         links.opened(0, None);
         assert!(links.lose(1));

@@ -17,6 +17,7 @@ mod pipe;
 mod spool;
 mod tasks;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -33,16 +34,19 @@ pub(crate) use self::deliver::{Delivery, Joined, deliver};
 use self::driver::Driver;
 use self::links::Links;
 pub use self::links::{Connections, Sampler, SocketSample};
+pub(crate) use self::pacing::LEAST_LIMIT;
 use self::pacing::Pacing;
 pub use self::pacing::{Kernel, Pacer, RateLimit};
 use self::pipe::Held;
 pub use self::pipe::{Pipe, PipeOptions, open_progress};
-use self::tasks::{Tasks, find};
+use self::tasks::{Tasks, ended, find};
+use crate::engine::Budget;
 use crate::error::{Error, Kind};
 use crate::fetch::fetch;
 use crate::keys::{Fingerprint, Identity};
 use crate::report::CopyReport;
 use crate::runtime;
+use crate::socket::{Direction, SocketOptions, fixed_buffer};
 use crate::sources::{Walk, checked};
 use crate::ssh::{self, Remote};
 use crate::target::End;
@@ -59,6 +63,8 @@ const FAREWELL: Duration = Duration::from_secs(5);
 pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// Longest pause between two attempts.
 pub(crate) const MOST_PAUSE: Duration = Duration::from_secs(2);
+/// Memory of the process and its sockets in addition to what is kept of a pipe.
+const BESIDE_A_PIPE: Bytes = Bytes::from_mib(48);
 /// Maximum number of files that are found before they are announced.
 const AHEAD: usize = 1024;
 /// Maximum number of events that are handled before the connections are woken.
@@ -100,6 +106,10 @@ pub struct CopyOptions {
     /// Highest rate of the payload over all connections. For a copy from another host, that host applies the
     /// limit.
     pub limit: Option<RateLimit>,
+    /// Maximum memory of this process and of its sockets for a copy of files. A pipe has a limit of its own.
+    pub memory: Option<Bytes>,
+    /// Congestion control of the connections, by its name in the kernel.
+    pub cc: Option<String>,
     /// Rate of the slowest link of the path, if it is known. If the copy chooses the number of connections,
     /// it computes how many fill the link.
     pub link: Option<Rate>,
@@ -126,6 +136,30 @@ pub trait CopyObserver {
 
 impl CopyObserver for () {}
 
+impl CopyOptions {
+    /// Returns the options of the sockets, whose payload has this direction.
+    ///
+    /// # Errors
+    /// Returns an error if the memory is too small.
+    pub(crate) fn sockets(&self, direction: Direction) -> Result<SocketOptions, Error> {
+        let memory = self.memory;
+        if let Some(memory) = memory.filter(|memory| *memory < Budget::least()) {
+            return Err(Error::usage(
+                format!("a memory of {memory} is too small for a copy of files"),
+                format!("choose at least {}", Budget::least()),
+            ));
+        }
+        let (_, most) = self.connections.range();
+        let fixed = memory.and_then(|memory| fixed_buffer(memory, most, direction));
+        let of = |of| fixed.filter(|_| direction == of);
+        Ok(SocketOptions {
+            cc: self.cc.clone(),
+            sndbuf: of(Direction::Sends),
+            rcvbuf: of(Direction::Receives),
+        })
+    }
+}
+
 /// Copies files to another host. The same call continues an interrupted copy. `sampler` reports what limits
 /// the connections; without a sampler, the copy uses the minimum number of connections in the options.
 ///
@@ -138,13 +172,13 @@ pub fn copy(
     observer: &dyn CopyObserver,
 ) -> Result<CopyReport, Error> {
     if let Sources::Remote(sources) = &options.sources {
-        return fetch(options, sources, observer);
+        return fetch(options, sources, sampler, observer);
     }
     match &options.target {
         End::Relay { host, port, path, is_folder } => {
             let copy = Copy::new(options, path, *is_folder, sampler, observer)?;
             let relay = Relay::new((host, *port), &options.identity, options.peer, START)?;
-            let relay = Arc::new(relay);
+            let relay = Arc::new(relay.with_sockets(copy.sockets.clone(), options.cc.clone()));
             copy.run(|| Ok(Arc::clone(&relay)))
         }
         End::Ssh { host, path, is_folder } => {
@@ -159,6 +193,8 @@ pub fn copy(
                 let remote = Remote::start(host, &folder, options.identity.fingerprint())?;
                 let address = (remote.host.as_str(), remote.port);
                 let relay = Relay::new(address, &options.identity, Some(remote.fingerprint), PERMIT)?;
+                let relay =
+                    relay.with_sockets(copy.sockets.clone(), options.cc.clone()).with_dial(remote.dial());
                 started = Some(remote);
                 Ok(Arc::new(relay))
             });
@@ -198,7 +234,8 @@ pub fn probe(options: &CopyOptions) -> Result<fullpipe_units::Duration, Error> {
             let (folder, _) = ssh::split(path, *is_folder || is_several)?;
             let remote = Remote::start(host, &folder, options.identity.fingerprint())?;
             let address = (remote.host.as_str(), remote.port);
-            let rtt = probe(Relay::new(address, &options.identity, Some(remote.fingerprint), PERMIT)?);
+            let relay = Relay::new(address, &options.identity, Some(remote.fingerprint), PERMIT)?;
+            let rtt = probe(relay.with_dial(remote.dial()));
             remote.end();
             rtt
         }
@@ -288,6 +325,8 @@ struct Copy<'a> {
     /// The pipe, if the source is a pipe.
     held: Option<Arc<Held>>,
     sampler: Option<SharedSampler>,
+    /// Options of the sockets.
+    sockets: SocketOptions,
     observer: &'a dyn CopyObserver,
 }
 
@@ -313,7 +352,9 @@ impl<'a> Copy<'a> {
             Sources::Pipe(pipe) => Some(Arc::new(Held::new(pipe, checked(target)?)?)),
         };
         let sampler = sampler.map(|sampler| Arc::new(Mutex::new(sampler)));
-        Ok(Self { options, target, into, held, sampler, observer })
+        let sockets = options.sockets(Direction::Sends)?;
+        sockets.check()?;
+        Ok(Self { options, target, into, held, sampler, sockets, observer })
     }
 
     /// Copies to the relay that `reach` returns.
@@ -395,7 +436,9 @@ impl<'a> Copy<'a> {
             }
             Ok::<(), Error>(())
         };
-        let mut links = Links::new(options.connections, options.link);
+        // What a pipe keeps has its own limit; beyond it, this process and its sockets may need as much as noted there.
+        let memory = self.held.as_ref().map(|held| held.most_in_memory() + BESIDE_A_PIPE).or(options.memory);
+        let mut links = Links::new(options.connections, options.link, memory);
         links.next_to_open();
         let mut driver = Driver::new(
             relay.name.clone(),
@@ -405,7 +448,8 @@ impl<'a> Copy<'a> {
             (started, links, options.limit.as_ref().map(Pacing::new)),
             options.verify,
             self.observer,
-        );
+        )
+        .with_memory(true, self.sockets.sndbuf);
         let (found, mut sources) = mpsc::channel(AHEAD);
         let mut piped = None;
         match announced {
@@ -435,9 +479,15 @@ impl<'a> Copy<'a> {
             }
             begin(&mut tasks, &mut driver, 0, first, Some(outgoing))?;
             while !driver.is_complete() {
+                let mut closing: BTreeMap<u32, _> =
+                    driver.take_closing().into_iter().map(|number| (number, tasks.close(number))).collect();
                 while let Some(number) = driver.next_to_open() {
                     let relay = Arc::clone(relay);
-                    opening.spawn(async move { (number, relay.join(number).await) });
+                    let closed = closing.remove(&number).unwrap_or_default();
+                    opening.spawn(async move {
+                        ended(closed).await;
+                        (number, relay.join(number).await)
+                    });
                 }
                 tokio::select! {
                     // The driver holds a sender of this channel, so the channel cannot close.

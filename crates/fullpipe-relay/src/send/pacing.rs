@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::wire::Readiness;
 
 /// Smallest rate limit, at which each of 16 connections sends a segment every two seconds.
-const LEAST: Rate = Rate::from_bps(100_000);
+pub(crate) const LEAST_LIMIT: Rate = Rate::from_bps(100_000);
 
 /// Limits the rate of a socket. This is a trait because Rust libraries can set this Linux option only with
 /// unsafe code.
@@ -48,10 +48,10 @@ impl RateLimit {
     /// # Errors
     /// Returns an error for a rate below 100 kbit/s.
     pub fn new(rate: Rate, pacer: Arc<dyn Pacer>) -> Result<Self, Error> {
-        if rate < LEAST {
+        if rate < LEAST_LIMIT {
             return Err(Error::usage(
                 format!("a limit of {rate} is too low for a copy"),
-                format!("choose a limit of at least {LEAST}"),
+                format!("choose a limit of at least {LEAST_LIMIT}"),
             ));
         }
         Ok(Self { rate, pacer })

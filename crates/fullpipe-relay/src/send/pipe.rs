@@ -38,6 +38,7 @@ use crate::hex::Hex;
 use crate::name::{RelativePath, StreamName};
 use crate::report::PipeReport;
 use crate::sources::{SourceFile, Tree, source_of};
+use crate::store::Permission;
 use crate::{locked, span};
 
 /// Smallest memory for a pipe: the relay makes groups of a quarter of the memory durable, and a group
@@ -200,7 +201,8 @@ impl Held {
         };
         // A pipe has no size, and its modification time and inode do not identify its content.
         let source = Source { size: 0, ..source_of(&file.metadata().map_err(failed)?) };
-        let source = SourceFile { tree: Tree::Host, path: "-".into(), target, source, mode: MODE };
+        let permission = Permission { mode: MODE, owner: None };
+        let source = SourceFile { tree: Tree::Host, path: "-".into(), target, source, permission };
         Ok(Self {
             pipe: pipe.clone(),
             name,
@@ -411,6 +413,22 @@ impl Held {
         match durable.placed {
             Some(_) => 0,
             None => read.saturating_sub(begin).saturating_sub(durable.bytes),
+        }
+    }
+
+    /// Returns the number of bytes that are kept in memory.
+    pub(super) fn in_memory(&self) -> Bytes {
+        match self.storage {
+            Storage::Memory(_) => Bytes::new(self.held(&locked(&self.durable), self.reading().read)),
+            Storage::Spool(_) => Bytes::ZERO,
+        }
+    }
+
+    /// Returns the maximum number of bytes that are kept in memory.
+    pub(super) fn most_in_memory(&self) -> Bytes {
+        match self.storage {
+            Storage::Memory(_) => self.pipe.memory,
+            Storage::Spool(_) => Bytes::ZERO,
         }
     }
 

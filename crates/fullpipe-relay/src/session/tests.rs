@@ -27,14 +27,24 @@ fn a_client_that_does_not_read_its_replies_ends_its_transfer() {
 #[test]
 fn a_transfer_has_one_connection_of_each_number() {
     let (_folder, session, _receiver) = session(1);
-    assert!(session.enter(1) && session.enter(2) && !session.enter(1));
-    session.leave(1);
-    assert!(session.enter(1));
+    let earlier = session.enter(1);
+    let other = session.enter(2);
+    crate::runtime().expect("a runtime").block_on(async {
+        let (_sender, mut silent) = tokio::io::duplex(64);
+        let newer = session.enter(1);
+        session.serve(earlier, &mut silent).await.expect("it ends because a newer connection replaces it");
+        let open = || locked(&session.connections).keys().copied().collect::<Vec<_>>();
+        assert_eq!(open(), [1, 2], "the newer one is open");
+        session.leave(newer);
+        assert_eq!(open(), [2]);
+        session.leave(other);
+    });
 }
 
 fn announced(stream: u64, target: RelativePath, size: u64) -> OpenedFile {
     let source = Source { size, mtime_ns: 0, inode: stream };
-    OpenedFile { stream, target, source, mode: 0o600, verify: false, replace: false, pipe: None }
+    let permission = Permission { mode: 0o600, owner: None };
+    OpenedFile { stream, target, source, permission, verify: false, replace: false, pipe: None }
 }
 
 #[test]

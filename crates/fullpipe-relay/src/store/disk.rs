@@ -5,7 +5,7 @@
 
 use std::fs::{FileTimes, Permissions};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt as _, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt as _, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -38,10 +38,18 @@ pub(crate) struct Status {
     pub(crate) inode: u64,
 }
 
+/// Permission bits and owner of a source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Permission {
+    pub(crate) mode: u32,
+    /// Numbers of the owner and of the group; `None` if the target belongs to the user of this process.
+    pub(crate) owner: Option<(u32, u32)>,
+}
+
 /// Attributes of a file that is being placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Attributes {
-    pub(crate) mode: u32,
+    pub(crate) permission: Permission,
     pub(crate) mtime_ns: i64,
 }
 
@@ -153,7 +161,15 @@ impl Disk for RootDisk {
     }
 
     fn finish(&self, file: &Self::File, attributes: Attributes) -> io::Result<()> {
-        file.set_permissions(Permissions::from_mode(attributes.mode & PERMISSIONS))?;
+        let Permission { mode, owner } = attributes.permission;
+        if let Some((user, group)) = owner.filter(|_| rustix::process::geteuid().is_root()) {
+            match fchown(file, Some(user), Some(group)) {
+                // In some containers, root may not give files away.
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+                given => given?,
+            }
+        }
+        file.set_permissions(Permissions::from_mode(mode & PERMISSIONS))?;
         file.set_times(FileTimes::new().set_modified(time(attributes.mtime_ns)))?;
         file.sync_all()
     }
@@ -235,7 +251,8 @@ mod tests {
         let file = disk.create(path, 8).expect("created");
         disk.write_at(&file, b"12345", 3).expect("written");
         for mtime_ns in [-1, 0, 1_234_567_890_123_456_789] {
-            disk.finish(&file, Attributes { mode: 0o104_755, mtime_ns }).expect("set");
+            let permission = Permission { mode: 0o104_755, owner: None };
+            disk.finish(&file, Attributes { permission, mtime_ns }).expect("set");
             let status = disk.status(path).expect("readable").expect("a file");
             assert_eq!((status.kind, status.size, status.mtime_ns), (FileKind::Regular, 8, mtime_ns));
             assert_eq!(Some(status.inode), disk.inode(&file).ok());
@@ -243,6 +260,23 @@ mod tests {
         let mode = file.metadata().expect("attributes").permissions().mode();
         assert_eq!(mode & 0o7777, 0o755);
         disk.sync_folder(Path::new(".")).expect("synced");
+    }
+
+    /// Only root may give files to other users, so other users skip the main part of this test.
+    #[test]
+    fn the_owner_is_kept_for_root_only() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let disk = RootDisk::open(folder.path()).expect("a folder");
+        let file = disk.create(Path::new("file"), 0).expect("created");
+        let before = file.metadata().expect("attributes").uid();
+        let permission = Permission { mode: 0o106_755, owner: Some((4711, 4712)) };
+        disk.finish(&file, Attributes { permission, mtime_ns: 0 }).expect("set");
+        let found = file.metadata().expect("attributes");
+        match rustix::process::geteuid().is_root() {
+            true => assert_eq!((found.uid(), found.gid()), (4711, 4712)),
+            false => assert_eq!(found.uid(), before),
+        }
+        assert_eq!(found.permissions().mode() & 0o7777, 0o755, "set-user-ID and set-group-ID are dropped");
     }
 
     #[test]

@@ -24,7 +24,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-pub(crate) use disk::{Attributes, Disk, FileKind, RootDisk, nanos};
+pub(crate) use disk::{Attributes, Disk, FileKind, Permission, RootDisk, nanos};
 pub(crate) use journal::{Journal, PipeRecord, Record, RedbJournal};
 pub(crate) use whole::{Announced, READ_BACK, Whole};
 
@@ -473,9 +473,9 @@ impl<D: Disk, J: Journal> Store<D, J> {
     }
 
     /// Renames a complete and verified file to its target.
-    pub(crate) fn place(&self, file: &mut Unfinished<D::File>, mode: u32) -> io::Result<()> {
+    pub(crate) fn place(&self, file: &mut Unfinished<D::File>, permission: Permission) -> io::Result<()> {
         let Source { size, mtime_ns, .. } = file.record.source;
-        self.disk.finish(&file.file, Attributes { mode, mtime_ns })?;
+        self.disk.finish(&file.file, Attributes { permission, mtime_ns })?;
         file.record.inode = Some(self.disk.inode(&file.file)?);
         // Another process may have replaced the temporary file.
         if self.inode_of(&file.temporary)? != file.record.inode {

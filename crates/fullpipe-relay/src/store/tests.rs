@@ -13,6 +13,7 @@ use crate::engine::{block_count, block_range};
 
 const FOLDER: &str = "dir/inner";
 const TARGET: &str = "dir/inner/file";
+const PERMISSION: Permission = Permission { mode: 0o644, owner: None };
 
 /// Content and attributes of an inode.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -294,7 +295,7 @@ fn copy(model: &Model, content: &[u8], mtime_ns: i64) -> Result<(), Error> {
     let failed = |error: io::Error| Error::system("copy", &error);
     let source = Source { size: content.len() as u64, mtime_ns, inode: 77 };
     if source.size <= BLOCK {
-        let Whole::Announced(file) = store.announce(&target(), source, 0o644, (true, false))? else {
+        let Whole::Announced(file) = store.announce(&target(), source, PERMISSION, (true, false))? else {
             return Ok(());
         };
         store.place_whole(&file, content, true).map_err(failed)?;
@@ -316,7 +317,7 @@ fn copy(model: &Model, content: &[u8], mtime_ns: i64) -> Result<(), Error> {
         have.insert(index);
         store.sync(&mut file, crate::engine::runs(have.iter().copied())).map_err(failed)?;
     }
-    store.place(&mut file, 0o644).map_err(failed)
+    store.place(&mut file, PERMISSION).map_err(failed)
 }
 
 /// Returns the content of the target; reading it does not count as a call.
@@ -472,9 +473,9 @@ fn copies_to_two_names_of_a_file_do_not_mix() {
         store.write(&file.file(), &vec![byte; size as usize], 0).expect("written");
     }
     let found = || std::fs::read(root.path().join("dir/a")).expect("placed");
-    store.place(&mut first, 0o644).expect("placed");
+    store.place(&mut first, PERMISSION).expect("placed");
     assert!(found() == vec![1; size as usize]);
-    store.place(&mut second, 0o644).expect("placed");
+    store.place(&mut second, PERMISSION).expect("placed");
     assert!(found() == vec![2; size as usize]);
 }
 
@@ -491,7 +492,7 @@ fn only_the_own_temporary_file_is_placed() {
     let path = root.path().join(temporary(&target));
     std::fs::rename(&path, root.path().join("kept")).expect("renamed");
     std::fs::write(&path, "another").expect("written");
-    let error = store.place(&mut file, 0o644).expect_err("the temporary file is another one");
+    let error = store.place(&mut file, PERMISSION).expect_err("the temporary file is another one");
     assert!(error.to_string().contains("has replaced"), "{error}");
     assert!(!root.path().join("a").exists());
 }
@@ -506,7 +507,7 @@ fn a_small_file_takes_the_place_of_an_unfinished_large_one() {
     let Ok(Opened::Unfinished { file, .. }) = store.open(&target, large, false) else { panic!("not opened") };
     drop(file);
     let small = Source { size: 5, mtime_ns: 9, inode: 1 };
-    let announce = |replace| store.announce(&target, small, 0o644, (false, replace));
+    let announce = |replace| store.announce(&target, small, PERMISSION, (false, replace));
     let Ok(Whole::Announced(file)) = announce(false) else { panic!("another file") };
     assert!(announce(false).is_err(), "the target is taken");
     store.place_whole(&file, b"small", false).expect("placed");
@@ -555,7 +556,7 @@ fn pages_of_zeros_stay_holes() {
     let source = Source { size: content.len() as u64, mtime_ns: 8, inode: 1 };
     let name = RelativePath::new(Path::new("a")).expect("a path");
     for (sparse, most) in [(true, 5 * PAGE as u64), (false, u64::MAX)] {
-        let announced = store.announce(&name, source, 0o644, (true, true));
+        let announced = store.announce(&name, source, PERMISSION, (true, true));
         let Ok(Whole::Announced(file)) = announced else { panic!("not announced") };
         store.place_whole(&file, &content, sparse).expect("placed");
         let path = root.path().join("a");

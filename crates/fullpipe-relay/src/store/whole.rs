@@ -10,7 +10,7 @@
 use std::io;
 use std::path::Path;
 
-use super::{Attributes, Disk, Journal, Lease, Store, Target, temporary};
+use super::{Attributes, Disk, Journal, Lease, Permission, Store, Target, temporary};
 use crate::error::Error;
 use crate::frame::Source;
 use crate::name::RelativePath;
@@ -23,7 +23,7 @@ pub(crate) const READ_BACK: &str = "the disk does not contain the data that was 
 pub(crate) struct Announced {
     lease: Lease,
     source: Source,
-    mode: u32,
+    permission: Permission,
     /// Whether the content is read back from the disk.
     verify: bool,
 }
@@ -61,13 +61,13 @@ impl<D: Disk, J: Journal> Store<D, J> {
         &self,
         target: &RelativePath,
         source: Source,
-        mode: u32,
+        permission: Permission,
         (verify, replace): (bool, bool),
     ) -> Result<Whole, Error> {
         let lease = self.lease(target)?;
         match self.target(&lease, source) {
             Ok(Target::Same) if !replace => Ok(Whole::Same),
-            Ok(_) => Ok(Whole::Announced(Announced { lease, source, mode, verify })),
+            Ok(_) => Ok(Whole::Announced(Announced { lease, source, permission, verify })),
             Err(error) => Err(Error::system(format_args!("write {target}"), &error)),
         }
     }
@@ -91,7 +91,7 @@ impl<D: Disk, J: Journal> Store<D, J> {
             }
             created => created,
         };
-        let attributes = Attributes { mode: file.mode, mtime_ns: file.source.mtime_ns };
+        let attributes = Attributes { permission: file.permission, mtime_ns: file.source.mtime_ns };
         let placed = created.and_then(|created| {
             match sparse {
                 true => self.write_sparse(&created, content, 0)?,

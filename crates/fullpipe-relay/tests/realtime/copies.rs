@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::thread;
 
@@ -18,9 +18,13 @@ const MIB: usize = 1 << 20;
 #[test]
 fn files_of_any_size_arrive_with_their_attributes() {
     let fixture = Fixture::new();
+    let is_root = fs::metadata("/proc/self").expect("a folder").uid() == 0;
     for (number, size) in [0, 1, MIB - 1, MIB, MIB + 1, 9 * MIB + 77].into_iter().enumerate() {
         let name = format!("file-{size}");
         let source = fixture.source(&name, size);
+        if is_root {
+            chown(&source, Some(4711), Some(4712)).expect("root may do so");
+        }
         fs::set_permissions(&source, fs::Permissions::from_mode(0o4750)).expect("the owner may do so");
         let report = fixture.copy(&source, &format!("new/folder/{name}")).expect("copied");
         let target = fixture.placed(&format!("new/folder/{name}"));
@@ -29,6 +33,7 @@ fn files_of_any_size_arrive_with_their_attributes() {
         let (from, to) = (fs::metadata(&source).expect("a file"), fs::metadata(&target).expect("a file"));
         assert_eq!((to.mtime(), to.mtime_nsec()), (from.mtime(), from.mtime_nsec()));
         assert_eq!(to.mode() & 0o7777, 0o750, "the set-user-ID bit is dropped");
+        assert_eq!((to.uid(), to.gid()), (from.uid(), from.gid()), "root keeps the owner");
         assert_eq!((report.files, report.bytes, report.sent_bytes), (1, size as u64, size as u64));
         assert_eq!(report.blake3, Some(blake3::hash(&content).to_hex().to_string()));
         assert_eq!(report.connections.len(), 3);

@@ -21,7 +21,12 @@ const MIB: usize = 1 << 20;
 
 impl Fixture {
     /// Returns the options of a copy from the relay at `address` to `target`, below the folder `out`.
-    fn fetching(&self, sources: &[&str], target: &str, address: std::net::SocketAddr) -> CopyOptions {
+    pub(crate) fn fetching(
+        &self,
+        sources: &[&str],
+        target: &str,
+        address: std::net::SocketAddr,
+    ) -> CopyOptions {
         let end = |source: &&str| End::parse(format!("relay://{address}/{source}").as_ref()).expect("an end");
         // Joining the paths as text keeps a slash at the end.
         let target = format!("{}/out/{target}", self.folder.path().display());
@@ -42,7 +47,7 @@ impl Fixture {
         fs::read(source).expect("a file")
     }
 
-    fn fetched(&self, name: &str) -> PathBuf {
+    pub(crate) fn fetched(&self, name: &str) -> PathBuf {
         self.folder.path().join("out").join(name)
     }
 }
@@ -78,7 +83,7 @@ struct SmallBuffers;
 
 impl Kernel for SmallBuffers {
     fn sampler(&self, _: Option<Rate>) -> Option<Box<dyn Sampler>> {
-        Some(Box::new(SmallBuffersSampler { calls: 0 }))
+        Some(Box::new(Sockets::new(|sample| sample)))
     }
 
     fn pacer(&self) -> Arc<dyn Pacer> {
@@ -86,11 +91,20 @@ impl Kernel for SmallBuffers {
     }
 }
 
-struct SmallBuffersSampler {
+/// A sampler that reports 32 Mbit/s and a full send buffer for each connection of this host, unless `change` changes
+/// the report.
+pub(crate) struct Sockets<C> {
     calls: u32,
+    change: C,
 }
 
-impl Sampler for SmallBuffersSampler {
+impl<C: FnMut(SocketSample) -> SocketSample + Send> Sockets<C> {
+    pub(crate) fn new(change: C) -> Self {
+        Self { calls: 0, change }
+    }
+}
+
+impl<C: FnMut(SocketSample) -> SocketSample + Send> Sampler for Sockets<C> {
     fn sample(&mut self) -> Vec<SocketSample> {
         self.calls += 1;
         if !self.calls.is_multiple_of(2) {
@@ -106,13 +120,14 @@ impl Sampler for SmallBuffersSampler {
             limit: Some("sndbuf".into()),
             room: Room::PerConnection,
             is_growing: false,
+            memory: Bytes::from_mib(1),
         };
-        established().into_iter().map(sample).collect()
+        established().into_iter().map(sample).map(&mut self.change).collect()
     }
 }
 
 /// Returns the local port and the peer of each TCP connection of this host, from `/proc/net/tcp`.
-fn established() -> Vec<(u16, SocketAddr)> {
+pub(crate) fn established() -> Vec<(u16, SocketAddr)> {
     // An address is the word in the byte order of the host: `0100007F:22B8` is 127.0.0.1:8888.
     let address = |text: &str| {
         let (address, port) = text.split_once(':')?;

@@ -3,6 +3,7 @@
 
 mod copies;
 mod fetches;
+mod limits;
 mod pipes;
 mod proxy;
 mod refusals;
@@ -102,6 +103,8 @@ impl Fixture {
             peer: Some(self.relay),
             verify: false,
             limit: None,
+            memory: None,
+            cc: None,
             link: None,
             retry: Duration::ZERO,
         }

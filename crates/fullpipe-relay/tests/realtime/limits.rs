@@ -1,0 +1,73 @@
+//! Tests of what a relay limits for a client, and of connections that are far slower than the others.
+
+use std::fs;
+
+use fullpipe_relay::{Connections, CopyObserver, CopyOptions, SocketSample, copy};
+use fullpipe_units::{Bytes, Rate};
+
+use crate::Fixture;
+use crate::fetches::{Sockets, established};
+
+/// Notes of a copy.
+#[derive(Default)]
+struct Noted(std::sync::Mutex<Vec<String>>);
+
+impl CopyObserver for Noted {
+    fn note(&self, text: &str) {
+        self.0.lock().expect("no panic").push(text.to_owned());
+    }
+}
+
+/// The limit of a key applies to all connections together, in both directions. It is the same for a relay without
+/// functions of the kernel.
+#[test]
+fn a_relay_limits_the_rate_of_a_key() {
+    const SIZE: usize = 2 << 20;
+    let fixture = Fixture::with_rights("limit=16mbit");
+    let source = fixture.source("large", SIZE);
+    let noted = Noted::default();
+    let upload = fixture.options(&source, "large", fixture.address);
+    let download = fixture.fetching(&["large"], "large-again", fixture.address);
+    for options in [upload, download] {
+        let report = copy(&options, None, &noted).expect("copied");
+        // The part that is in the buffers of both ends when the last byte is read is not slower than the limit.
+        let share = SIZE as f64 * 8.0 / 16e6 / report.wall_s;
+        println!("{share:.3} of the limit");
+        assert!((0.6..1.03).contains(&share), "{share}");
+    }
+    let notes = noted.0.into_inner().expect("no panic");
+    assert_eq!(notes, ["the relay limits the key of this host to 16 Mbit/s"; 2]);
+    assert!(fs::read(fixture.fetched("large-again")).expect("placed") == fs::read(source).expect("a file"));
+}
+
+/// One of four connections has a hundredth of the rate of the others until its local port changes.
+#[test]
+fn a_slow_connection_is_opened_anew_from_another_port() {
+    let fixture = Fixture::with_rights("limit=8mbit");
+    let source = fixture.source("large", 7 << 20);
+    let options = CopyOptions {
+        connections: Connections::new(4, 4).expect("a range"),
+        ..fixture.options(&source, "large", fixture.address)
+    };
+    let (relay, mut slow) = (fixture.address, None);
+    let sockets = Sockets::new(move |sample: SocketSample| {
+        let is_slow = |own: u16| own == sample.port;
+        // The sockets of the relay have its port; the slow connection is the last of the client's first ones.
+        let mut own: Vec<u16> =
+            established().into_iter().filter(|(_, peer)| *peer == relay).map(|(port, _)| port).collect();
+        own.sort_unstable();
+        if slow.is_none() && own.len() == 4 {
+            slow = own.last().copied();
+        }
+        let rate = if slow.is_some_and(is_slow) { 1_000_000 } else { 100_000_000 };
+        SocketSample { rate: Rate::from_bps(rate), memory: Bytes::ZERO, ..sample }
+    });
+    let noted = Noted::default();
+    let report = copy(&options, Some(Box::new(sockets)), &noted).expect("copied");
+    let notes = noted.0.into_inner().expect("no panic");
+    let reopened: Vec<u32> = report.connections.iter().map(|connection| connection.reopened).collect();
+    assert_eq!((reopened.len(), reopened.iter().sum::<u32>(), reopened[0]), (4, 1, 0), "{notes:?}");
+    assert!(notes.iter().any(|note| note.contains("is opened anew from another port")), "{notes:?}");
+    assert!(report.connections.iter().all(|connection| !connection.lost), "{report:?}");
+    assert!(fs::read(fixture.placed("large")).expect("placed") == fs::read(source).expect("a file"));
+}
