@@ -50,6 +50,7 @@ pub(crate) fn copy(args: &CopyArgs, look: Look) -> Result<ExitCode, Failure> {
         peer: args.peer.as_deref().map(fingerprint).transpose()?,
         verify: args.verify,
         limit: args.limit.map(limit).transpose()?,
+        pacer: Some(Arc::new(fullpipe::KernelPacer)),
         link: args.link,
         retry: args.retry,
     };

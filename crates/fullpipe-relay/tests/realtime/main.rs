@@ -102,6 +102,7 @@ impl Fixture {
             peer: Some(self.relay),
             verify: false,
             limit: None,
+            pacer: None,
             link: None,
             retry: Duration::ZERO,
         }
