@@ -56,6 +56,7 @@ pub(crate) fn copy(args: &CopyArgs, look: Look) -> Result<ExitCode, Failure> {
         limit: args.limit.map(limit).transpose()?,
         memory: args.memory.filter(|_| !is_pipe),
         cc: args.cc.clone(),
+        pacer: Some(Arc::new(fullpipe::KernelPacer)),
         link: args.link,
         retry: args.retry,
     };

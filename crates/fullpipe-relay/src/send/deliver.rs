@@ -65,11 +65,15 @@ impl Delivery {
     }
 
     fn pacing(&self) -> Result<Option<Pacing>, Error> {
-        let Some(rate) = self.limit_bps.map(Rate::from_bps) else { return Ok(None) };
-        let kernel = self.kernel.as_ref();
-        let kernel =
-            kernel.ok_or_else(|| Error::usage("the relay does not support rate limits", "remove --limit"))?;
-        Ok(Some(Pacing::new(&RateLimit::new(rate, kernel.pacer())?)))
+        let limit = self.limit_bps.map(Rate::from_bps);
+        let Some(pacer) = self.kernel.as_ref().map(|kernel| kernel.pacer()) else {
+            return match limit {
+                None => Ok(None),
+                Some(_) => Err(Error::usage("the relay does not support rate limits", "remove --limit")),
+            };
+        };
+        let limit = limit.map(|rate| RateLimit::new(rate, Arc::clone(&pacer))).transpose()?;
+        Ok(Some(Pacing::new(&pacer, limit.as_ref())))
     }
 }
 

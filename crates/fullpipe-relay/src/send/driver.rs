@@ -63,7 +63,7 @@ pub(super) struct Driver<'a> {
     /// The pipe, if the source is a pipe.
     pipe: Option<OpenPipe>,
     links: Links,
-    /// Rate limit; absent without one.
+    /// Paces the connections; absent if the kernel cannot.
     pacing: Option<Pacing>,
     /// Whether the sockets could be sampled.
     is_sampled: bool,
@@ -537,7 +537,8 @@ impl<'a> Driver<'a> {
         if let Some(pacing) = &mut self.pacing {
             pacing.correct(at, self.links.acked(&samples));
             // The rate limit, which paces this connection, is shared by all connections.
-            for sample in samples.iter_mut().filter(|sample| sample.limit.as_deref() == Some(PACING)) {
+            let is_paced = |sample: &SocketSample| sample.limit.as_deref() == Some(PACING);
+            for sample in samples.iter_mut().filter(|sample| pacing.is_limiting() && is_paced(sample)) {
                 sample.room = Room::Shared;
             }
         }

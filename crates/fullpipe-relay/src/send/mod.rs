@@ -110,11 +110,20 @@ pub struct CopyOptions {
     pub memory: Option<Bytes>,
     /// Congestion control of the connections, by its name in the kernel.
     pub cc: Option<String>,
+    /// Paces the connections on which this host sends, so that they do not send bursts.
+    pub pacer: Option<Arc<dyn Pacer>>,
     /// Rate of the slowest link of the path, if it is known. If the copy chooses the number of connections,
     /// it computes how many fill the link.
     pub link: Option<Rate>,
     /// Time for which a copy that has lost its relay tries to reconnect.
     pub retry: fullpipe_units::Duration,
+}
+
+impl CopyOptions {
+    fn pacing(&self) -> Option<Pacing> {
+        let pacer = self.pacer.as_ref().or(self.limit.as_ref().map(RateLimit::pacer))?;
+        Some(Pacing::new(pacer, self.limit.as_ref()))
+    }
 }
 
 /// Receives the events of a running copy.
@@ -445,7 +454,7 @@ impl<'a> Copy<'a> {
             Arc::clone(&tasks.shared),
             requests,
             events.clone(),
-            (started, links, options.limit.as_ref().map(Pacing::new)),
+            (started, links, options.pacing()),
             options.verify,
             self.observer,
         )

@@ -1,4 +1,7 @@
-//! Applies the rate limit of a copy to its sockets.
+//! Paces the sockets of a copy, and applies its rate limit.
+//!
+//! A connection that is not paced sends what an ACK or the application releases at once. Such a burst overflows a shallow
+//! queue, and delays the packets of the other connections, which then leave slow start with a small window.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,6 +18,9 @@ use crate::wire::Readiness;
 
 /// Smallest rate limit, at which each of 16 connections sends a segment every two seconds.
 pub(crate) const LEAST_LIMIT: Rate = Rate::from_bps(100_000);
+/// Rate that no connection reaches. Any maximum rate makes TCP pace the segments of its window over a round trip, which
+/// CUBIC does not do on its own (`sk_setsockopt`, `tcp_update_pacing_rate`).
+const PACED: Rate = Rate::from_bps(1_000_000_000_000);
 
 /// Limits the rate of a socket. This is a trait because Rust libraries can set this Linux option only with
 /// unsafe code.
@@ -57,24 +63,34 @@ impl RateLimit {
         Ok(Self { rate, pacer })
     }
 
+    /// Returns the pacer that enforces the limit.
+    pub(super) fn pacer(&self) -> &Arc<dyn Pacer> {
+        &self.pacer
+    }
+
     /// Returns the rate.
     pub(crate) fn rate(&self) -> Rate {
         self.rate
     }
 }
 
-/// A rate limit, and the sockets that share it.
+/// Paced sockets, and the rate limit that they share.
 #[derive(Debug)]
 pub(super) struct Pacing {
-    limiter: Limiter,
+    limiter: Option<Limiter>,
     pacer: Arc<dyn Pacer>,
     sockets: BTreeMap<u32, Arc<Readiness>>,
 }
 
 impl Pacing {
-    pub(super) fn new(limit: &RateLimit) -> Self {
-        let pacer = Arc::clone(&limit.pacer);
-        Self { limiter: Limiter::new(limit.rate), pacer, sockets: BTreeMap::new() }
+    pub(super) fn new(pacer: &Arc<dyn Pacer>, limit: Option<&RateLimit>) -> Self {
+        let limiter = limit.map(|limit| Limiter::new(limit.rate));
+        Self { limiter, pacer: Arc::clone(pacer), sockets: BTreeMap::new() }
+    }
+
+    /// Returns whether the rate of the copy is limited.
+    pub(super) fn is_limiting(&self) -> bool {
+        self.limiter.is_some()
     }
 
     /// Adds a connection; returns the time that the connection must wait before it sends.
@@ -84,9 +100,13 @@ impl Pacing {
         number: u32,
         socket: &Arc<Readiness>,
     ) -> Result<Duration, Error> {
+        let Some(limiter) = &mut self.limiter else {
+            self.pacer.pace(socket.socket(), PACED).map_err(failed)?;
+            return Ok(Duration::ZERO);
+        };
         let mss = socket.mss().map_err(failed)?;
         self.sockets.insert(number, Arc::clone(socket));
-        Ok(self.limiter.start(at, mss))
+        Ok(limiter.start(at, mss))
     }
 
     /// Removes a lost connection, which closes its socket.
@@ -96,12 +116,15 @@ impl Pacing {
 
     /// Corrects the limit after the connections have carried `acked` since the last call.
     pub(super) fn correct(&mut self, at: Instant, acked: Bytes) {
-        self.limiter.correct(at, acked);
+        if let Some(limiter) = &mut self.limiter {
+            limiter.correct(at, acked);
+        }
     }
 
     /// Shares the limit among the open connections.
     pub(super) fn share(&mut self, demands: &[Demand]) -> Result<(), Error> {
-        for (number, rate) in self.limiter.share(demands) {
+        let Some(limiter) = &mut self.limiter else { return Ok(()) };
+        for (number, rate) in limiter.share(demands) {
             if let Some(socket) = self.sockets.get(&number) {
                 self.pacer.pace(socket.socket(), rate).map_err(failed)?;
             }
@@ -111,5 +134,5 @@ impl Pacing {
 }
 
 fn failed(error: io::Error) -> Error {
-    Error::system("limit the rate of a connection", &error)
+    Error::system("pace a connection", &error)
 }

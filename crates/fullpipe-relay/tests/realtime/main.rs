@@ -105,6 +105,7 @@ impl Fixture {
             limit: None,
             memory: None,
             cc: None,
+            pacer: None,
             link: None,
             retry: Duration::ZERO,
         }
