@@ -3,20 +3,24 @@
 //! ```text
 //!            success                     1 s without a success
 //!   any ──────────────► up ──────────────────────────────────────► unknown
-//!            failure                                                  │ SYN: probe at once, at most 1 s
+//!            refusal                                                  │ SYN: probe at once, at most 1 s
 //!   any ──────────────► down ── probe every 500 ms ──► success: up    ▼
+//!                                                          no answer: unknown, and the SYNs are dropped
 //! ```
 //!
 //! A success is an accepted connection to the server, or a successful probe. While the server is up, SYNs are
 //! answered at once. While the state is unknown, SYNs wait for the result of a probe. While the server is
 //! down, SYNs are answered with a reset, as the kernel would answer them.
+//!
+//! A server with a full accept queue does not answer. The kernel would drop SYNs to it, so that clients try
+//! again. The service does the same, and probes again when a client retransmits its SYN.
 
 use fullpipe_tcp::stack::Admission;
 use fullpipe_units::{Duration, Instant};
 
 /// Time after the last success from which the state is unknown.
 pub const FRESH: Duration = Duration::from_secs(1);
-/// Time after which an unanswered probe counts as failed.
+/// Time after which a probe ends without an answer.
 pub const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Interval between the starts of two probes while the server is down.
 pub const PROBE_INTERVAL: Duration = Duration::from_millis(500);
@@ -28,8 +32,19 @@ pub enum State {
     Up,
     /// The server has neither accepted nor refused a connection recently.
     Unknown,
-    /// The server has refused the last connection, or did not answer.
+    /// The server has refused the last connection.
     Down,
+}
+
+/// Result of a connection attempt to the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attempt {
+    /// The server has accepted the connection.
+    Accepted,
+    /// Nothing listens at the address of the server, or the address cannot be reached.
+    Refused,
+    /// It is unknown whether the server runs: it did not answer, or this host lacked a resource.
+    NoAnswer,
 }
 
 impl State {
@@ -100,9 +115,14 @@ impl Health {
     }
 
     /// Records the outcome of the running probe.
-    pub fn probe_ended(&mut self, now: Instant, accepted: bool) {
+    pub fn probe_ended(&mut self, now: Instant, outcome: Attempt) {
         let Some(begun) = self.probe.take() else { return };
-        if accepted { self.succeeded(now) } else { self.failed(begun) }
+        match outcome {
+            Attempt::Accepted => self.succeeded(now),
+            Attempt::Refused => self.failed(begun),
+            // A server that was down may run again.
+            Attempt::NoAnswer => self.down = false,
+        }
     }
 
     /// Returns whether the running probe has exceeded its timeout.
@@ -149,7 +169,7 @@ mod tests {
         assert!(!health.wants_probe(at(0), false) && health.wants_probe(at(0), true));
         health.probe_started(at(0));
         assert!(!health.wants_probe(at(10), true));
-        health.probe_ended(at(20), true);
+        health.probe_ended(at(20), Attempt::Accepted);
         assert_eq!(health.state(at(20)), State::Up);
         assert!(!health.wants_probe(at(20), true));
     }
@@ -162,11 +182,11 @@ mod tests {
         assert_eq!(health.state(at(10)), State::Down);
         assert!(health.wants_probe(at(10), false));
         health.probe_started(at(10));
-        health.probe_ended(at(11), false);
+        health.probe_ended(at(11), Attempt::Refused);
         assert!(!health.wants_probe(at(509), false) && health.wants_probe(at(510), false));
         assert_eq!(health.next(at(100)), at(510));
         health.probe_started(at(510));
-        health.probe_ended(at(511), true);
+        health.probe_ended(at(511), Attempt::Accepted);
         assert_eq!(health.state(at(511)), State::Up);
     }
 
@@ -181,17 +201,29 @@ mod tests {
         assert_eq!(health.state(at(101)), State::Down);
     }
 
+    /// A server that is too busy to accept is neither up nor down. The next SYN starts another probe.
     #[test]
-    fn a_probe_without_an_answer_is_a_failure() {
+    fn a_probe_without_an_answer_decides_nothing() {
         let mut health = Health::default();
         health.probe_started(at(0));
         assert!(!health.probe_is_late(at(999)) && health.probe_is_late(at(1_000)));
         assert_eq!(health.next(at(0)), at(1_000));
-        health.probe_ended(at(1_000), false);
-        assert_eq!(health.state(at(1_000)), State::Down);
+        health.probe_ended(at(1_000), Attempt::NoAnswer);
+        assert_eq!(health.state(at(1_000)), State::Unknown);
+        assert!(health.wants_probe(at(1_010), true) && !health.wants_probe(at(1_010), false));
         // A late outcome of a probe that has timed out does not count.
-        health.probe_ended(at(1_001), true);
-        assert_eq!(health.state(at(1_001)), State::Down);
+        health.probe_ended(at(1_001), Attempt::Accepted);
+        assert_eq!(health.state(at(1_001)), State::Unknown);
+    }
+
+    /// If a server that was down has a full accept queue, it runs.
+    #[test]
+    fn a_server_that_does_not_answer_is_no_longer_down() {
+        let mut health = Health::default();
+        health.failed(at(0));
+        health.probe_started(at(500));
+        health.probe_ended(at(1_500), Attempt::NoAnswer);
+        assert_eq!(health.state(at(1_500)), State::Unknown);
     }
 
     #[test]

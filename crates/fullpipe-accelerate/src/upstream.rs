@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::config::Upstream;
+use crate::health::Attempt;
 use crate::relay::{End, Input, Output};
 
 /// Source addresses for connections to a server on a loopback address. Each address has about 28 000 ports;
@@ -161,6 +162,26 @@ pub(crate) fn is_temporary(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
+/// Returns what a failed connection attempt shows about the server.
+pub(crate) fn attempt(error: &io::Error) -> Attempt {
+    const UNDECIDED: [Errno; 9] = [
+        // A Unix socket whose accept queue is full.
+        Errno::AGAIN,
+        // The server has not answered any SYN.
+        Errno::TIMEDOUT,
+        // This process or this host lacks descriptors, memory or ports.
+        Errno::MFILE,
+        Errno::NFILE,
+        Errno::NOBUFS,
+        Errno::NOMEM,
+        Errno::ADDRNOTAVAIL,
+        Errno::ADDRINUSE,
+        Errno::INTR,
+    ];
+    let is_undecided = |code| UNDECIDED.iter().any(|errno| errno.raw_os_error() == code);
+    if error.raw_os_error().is_some_and(is_undecided) { Attempt::NoAnswer } else { Attempt::Refused }
+}
+
 impl End for Server {
     fn read(&mut self, room: &mut [u8]) -> Input {
         if self.connecting || !self.readiness.readable {
@@ -212,6 +233,29 @@ mod tests {
     use std::net::TcpListener;
 
     use super::*;
+
+    /// Only a refusal shows that the server does not run. With a full accept queue it does.
+    #[test]
+    fn a_failed_attempt_is_a_refusal_or_no_answer() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("server");
+        let open = || Server::open(&Upstream::Unix(path.clone()), &mut Sources::default(), None);
+        let failed = |server: io::Result<Server>| attempt(&server.expect_err("a failed attempt"));
+        assert_eq!(failed(open()), Attempt::Refused, "no such file");
+        let listener = Socket::new(Domain::UNIX, Type::STREAM, None).expect("a socket");
+        listener.bind(&SockAddr::unix(&path).expect("a path")).expect("a free path");
+        assert_eq!(failed(open()), Attempt::Refused, "nothing listens");
+        listener.listen(0).expect("a listener");
+        let mut queued = Vec::new();
+        let full = loop {
+            match open() {
+                Ok(server) => queued.push(server),
+                Err(error) => break error,
+            }
+            assert!(queued.len() < 10, "the queue has room for one connection");
+        };
+        assert_eq!(attempt(&full), Attempt::NoAnswer);
+    }
 
     #[test]
     fn sources_rotate_through_the_loopback_network() {

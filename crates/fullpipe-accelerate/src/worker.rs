@@ -31,12 +31,12 @@ use socket2::Socket;
 
 use crate::config::ClientAddress;
 use crate::handover::Order;
-use crate::health::Health;
+use crate::health::{Attempt, Health};
 use crate::memory::Pressure;
 use crate::probes::{self, ProbeFile};
 use crate::proxy;
 use crate::relay::{End, Half, Input, Output, Progress};
-use crate::upstream::{Server, Sources, is_temporary};
+use crate::upstream::{self, Server, Sources, is_temporary};
 
 pub use report::{Beat, PathReport};
 pub(crate) use settings::{PathLimits, WorkerSettings};
@@ -244,10 +244,13 @@ impl Worker {
                 ClientAddress::Transparent => Some(tuple.remote),
                 ClientAddress::ProxyV2 | ClientAddress::Hidden => None,
             };
-            let Ok(server) = Server::open(&self.settings.upstream, &mut self.sources, client) else {
-                self.unreachable(now);
-                stack.abort(now, id);
-                continue;
+            let server = match Server::open(&self.settings.upstream, &mut self.sources, client) {
+                Ok(server) => server,
+                Err(error) => {
+                    self.unreachable(now, upstream::attempt(&error));
+                    stack.abort(now, id);
+                    continue;
+                }
             };
             let first = match self.settings.client_address {
                 ClientAddress::ProxyV2 => proxy::header(tuple.remote, tuple.local),
@@ -292,9 +295,11 @@ impl Worker {
     }
 
     /// Records that a connection to the server, begun at `begun`, has failed.
-    fn unreachable(&mut self, begun: Instant) {
+    fn unreachable(&mut self, begun: Instant, attempt: Attempt) {
         self.beat.unreachable += 1;
-        self.health.failed(begun);
+        if attempt == Attempt::Refused {
+            self.health.failed(begun);
+        }
     }
 
     /// Handles the events of the stack.
@@ -353,10 +358,10 @@ impl Worker {
         }
     }
 
-    /// Resets a connection whose server has refused the connection to it.
-    fn give_up(&mut self, now: Instant, stack: &mut Stack, number: u64) {
+    /// Resets a connection for which the attempt to connect to the server has failed.
+    fn give_up(&mut self, now: Instant, stack: &mut Stack, number: u64, attempt: Attempt) {
         if let Some(begun) = self.relayed.get(&number).map(|relayed| relayed.begun) {
-            self.unreachable(begun);
+            self.unreachable(begun, attempt);
             self.reset(now, stack, number);
         }
     }
@@ -384,7 +389,7 @@ impl Worker {
         let down_now = down.pump(server, &mut client, &mut self.scratch, BURST, may_read);
         relayed.held_back = !may_read;
         if connecting && up_now == Progress::SinkReset && server.is_connecting() {
-            self.give_up(now, stack, number);
+            self.give_up(now, stack, number, Attempt::Refused);
             return Ok(());
         }
         if connecting && !server.is_connecting() {
@@ -431,15 +436,17 @@ impl Worker {
                 CONTROL => self.listen_to_keeper(now, stack, sockets)?,
                 PROBE => {
                     if let Some(mut probe) = self.probe.take() {
-                        let accepted = probe.server.finish_connecting().is_ok();
-                        self.end_probe(now, probe, accepted);
+                        match probe.server.finish_connecting() {
+                            Ok(()) => self.probe_accepted(now, probe),
+                            Err(error) => self.probe_failed(now, stack, upstream::attempt(&error)),
+                        }
                     }
                 }
                 number => {
                     let Some(relayed) = self.relayed.get_mut(&number) else { continue };
                     if relayed.server.is_connecting() {
-                        if relayed.server.finish_connecting().is_err() {
-                            self.give_up(now, stack, number);
+                        if let Err(error) = relayed.server.finish_connecting() {
+                            self.give_up(now, stack, number, upstream::attempt(&error));
                             continue;
                         }
                         self.health.succeeded(now);
@@ -512,17 +519,21 @@ impl Worker {
         }
     }
 
-    fn end_probe(&mut self, now: Instant, probe: Probe, accepted: bool) {
-        self.health.probe_ended(now, accepted);
-        if !accepted {
-            return;
-        }
+    fn probe_accepted(&mut self, now: Instant, probe: Probe) {
+        self.health.probe_ended(now, Attempt::Accepted);
         let mut server = probe.server;
         if self.settings.client_address == ClientAddress::ProxyV2 {
             // Without a header, the server would log a broken connection.
             server.write(&proxy::local());
         }
         server.close();
+    }
+
+    fn probe_failed(&mut self, now: Instant, stack: &mut Stack, attempt: Attempt) {
+        self.health.probe_ended(now, attempt);
+        if attempt == Attempt::NoAnswer {
+            stack.drop_held_syns(self.settings.listen);
+        }
     }
 
     /// Starts and finishes probes of the server, and applies the server's state to new connections.
@@ -534,19 +545,19 @@ impl Worker {
     ) -> Result<(), Error> {
         if self.health.probe_is_late(now) {
             self.probe = None;
-            self.health.probe_ended(now, false);
+            self.probe_failed(now, stack, Attempt::NoAnswer);
         }
         let listen = self.settings.listen;
         if self.health.wants_probe(now, !self.started || stack.held_syns(listen) > 0) {
             self.started = true;
             self.health.probe_started(now);
             match Server::open(&self.settings.upstream, &mut self.sources, None) {
-                Err(_) => self.health.probe_ended(now, false),
+                Err(error) => self.probe_failed(now, stack, upstream::attempt(&error)),
                 Ok(server) if server.is_connecting() => {
                     sockets.change(server.as_fd(), PROBE, WaitCondition::Nothing, WaitCondition::Room)?;
                     self.probe = Some(Probe { server });
                 }
-                Ok(server) => self.end_probe(now, Probe { server }, true),
+                Ok(server) => self.probe_accepted(now, Probe { server }),
             }
         }
         stack.set_admission(now, listen, self.health.state(now).admission());

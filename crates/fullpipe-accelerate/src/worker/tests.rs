@@ -253,6 +253,40 @@ fn a_server_that_is_down_refuses() {
     assert_eq!(visitor.written, 0, "the handshake was not completed");
 }
 
+/// While the accept queue of the server is full, the kernel would drop a client's SYN. The client is served once the
+/// server accepts again.
+#[test]
+fn a_server_that_is_busy_drops_syns() {
+    let listener = Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
+    listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("a free port");
+    listener.listen(0).expect("a listener");
+    let address = listener.local_addr().ok().and_then(|local| local.as_socket()).expect("an address");
+    // The queue has room for one connection more than `listen` states. The next one gets no reply.
+    let timeout = std::time::Duration::from_millis(50);
+    let queued: Vec<_> = (0..3).map(|_| std::net::TcpStream::connect_timeout(&address, timeout)).collect();
+    assert!(queued[0].is_ok() && queued[2].is_err(), "{queued:?}");
+    let server = thread::spawn(move || {
+        // Longer than a probe waits.
+        let clock = Clock::starting_in(Duration::ZERO);
+        clock.sleep_until(clock.now() + Duration::from_millis(1_300));
+        drop(queued);
+        let listener = TcpListener::from(listener);
+        for stream in listener.incoming() {
+            let mut stream = stream.expect("a connection");
+            let mut upload = Vec::new();
+            // Probes and queued connections end without data.
+            if stream.read_to_end(&mut upload).is_ok() && !upload.is_empty() {
+                stream.write_all(&upload).expect("the client reads");
+                break;
+            }
+        }
+    });
+    let visitor = visit(settings(address, ClientAddress::Hidden), bytes(10));
+    assert!(visitor.ended && !visitor.reset, "{:?}", (visitor.ended, visitor.reset));
+    assert_eq!(visitor.received, bytes(10));
+    server.join().expect("no panic");
+}
+
 /// Returns the memory use of this process in bytes.
 fn resident() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").expect("a process");

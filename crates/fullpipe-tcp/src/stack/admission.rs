@@ -3,7 +3,8 @@
 //! ```text
 //!   SYN ──Open────► half-open connection, or a SYN cookie
 //!       ──Held────► queue (at most `backlog`) ──Open──► as above
-//!       │                                    └─Refused─► reset
+//!       │                                    ├─Refused─► reset
+//!       │                                    └─ drop_held_syns ─► no reply: the client retransmits its SYN
 //!       ──Refused─► reset, as from a closed port
 //! ```
 //!
@@ -42,6 +43,15 @@ impl Stack {
             if !self.by_tuple.contains_key(&tuple) {
                 self.without_connection(now, tuple, &syn, &[]);
             }
+        }
+    }
+
+    /// Drops the SYNs that the listener on `local` holds, as a full accept queue does. The clients retransmit
+    /// them.
+    pub fn drop_held_syns(&mut self, local: SocketAddr) {
+        if let Some(listener) = self.listeners.get_mut(&local) {
+            self.counters.accept_overflows += listener.held.len() as u64;
+            listener.held.clear();
         }
     }
 

@@ -26,7 +26,8 @@ pub struct Counters {
     pub cookies_accepted: u64,
     /// Number of ACKs with an invalid SYN cookie.
     pub cookies_refused: u64,
-    /// Number of SYNs and final handshake ACKs dropped because the accept queue was full.
+    /// Number of SYNs and final handshake ACKs dropped because the accept queue was full, and of held SYNs that
+    /// were dropped.
     pub accept_overflows: u64,
     /// Number of replies dropped because too many were queued.
     pub replies_dropped: u64,

@@ -61,6 +61,21 @@ fn a_refused_syn_gets_a_reset() {
     assert_eq!(pair.ends[1].connections(), 0);
 }
 
+/// A server that is too busy to accept drops SYNs without a reset, and answers the retransmitted SYN.
+#[test]
+fn a_dropped_syn_can_be_retransmitted() {
+    let mut pair = Pair::v4();
+    pair.listen(4);
+    let local = pair.addresses[1];
+    pair.ends[1].set_admission(Instant::ZERO, local, Admission::Held);
+    assert_eq!(answers(&mut pair, &[1_001]), []);
+    pair.ends[1].drop_held_syns(local);
+    assert_eq!(pair.ends[1].held_syns(local), 0);
+    pair.ends[1].set_admission(Instant::ZERO, local, Admission::Open);
+    assert_eq!(sent(&mut pair), []);
+    assert_eq!(answers(&mut pair, &[1_001]), [syn_ack()]);
+}
+
 /// If a flood of SYNs arrives while SYNs are held, the listener keeps at most as many SYNs as the backlog.
 #[test]
 fn held_syns_are_bounded() {
