@@ -160,14 +160,17 @@ impl Lock {
         let mut inspected = false;
         loop {
             let file = open(&path)?;
-            let found = file.metadata()?;
             // Another user may have the lock file open, and may lock it at any time.
-            let exposed = found.mode() & OTHERS != 0 || !trusted.contains(&found.uid());
+            let is_exposed = || {
+                let found = file.metadata()?;
+                io::Result::Ok(found.mode() & OTHERS != 0 || !trusted.contains(&found.uid()))
+            };
             if try_lock(&file)? {
                 if !is_named(&path, &file)? {
                     continue;
                 }
-                if exposed {
+                // The mode counts that the file has under the lock: its former holder may have changed it.
+                if is_exposed()? {
                     discard(place, &file)?;
                     former = Some(file);
                     continue;
@@ -176,6 +179,7 @@ impl Lock {
                 return Ok(Self { file, path, folder: place.state().into(), _former: former });
             }
             let over = clock.now() >= until;
+            let exposed = is_exposed()?;
             if over || (exposed && !inspected) {
                 inspected = true;
                 let holders = holders(&file);
