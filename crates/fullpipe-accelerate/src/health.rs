@@ -22,7 +22,7 @@ use fullpipe_units::{Duration, Instant};
 pub const FRESH: Duration = Duration::from_secs(1);
 /// Time after which a probe ends without an answer.
 pub const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Interval between the starts of two probes while the server is down.
+/// Interval between the starts of two probes while the server is down, or does not answer.
 pub const PROBE_INTERVAL: Duration = Duration::from_millis(500);
 
 /// State of the server.
@@ -72,6 +72,8 @@ impl State {
 pub struct Health {
     last_success: Option<Instant>,
     down: bool,
+    /// Whether the last probe ended without an answer.
+    unanswered: bool,
     /// Start time of the running probe.
     probe: Option<Instant>,
     last_probe: Option<Instant>,
@@ -89,7 +91,7 @@ impl Health {
 
     /// Records that the server has accepted a connection.
     pub fn succeeded(&mut self, now: Instant) {
-        (self.last_success, self.down) = (Some(now), false);
+        (self.last_success, self.down, self.unanswered) = (Some(now), false, false);
     }
 
     /// Records that the server has refused a connection that was begun at `begun`. If the server has accepted another
@@ -104,7 +106,8 @@ impl Health {
         self.probe.is_none()
             && match self.state(now) {
                 State::Up => false,
-                State::Unknown => syns_wait,
+                // The kernel refuses a connection to a full Unix socket at once, so each SYN would start a probe.
+                State::Unknown => syns_wait && (rested || !self.unanswered),
                 State::Down => rested,
             }
     }
@@ -121,7 +124,7 @@ impl Health {
             Attempt::Accepted => self.succeeded(now),
             Attempt::Refused => self.failed(begun),
             // A server that was down may run again.
-            Attempt::NoAnswer => self.down = false,
+            Attempt::NoAnswer => (self.down, self.unanswered) = (false, true),
         }
     }
 
@@ -139,6 +142,9 @@ impl Health {
             (State::Up, Some(at), _) => at + FRESH + Duration::from_millis(1),
             (State::Down, _, Some(at)) => at + PROBE_INTERVAL,
             (State::Down, _, None) => now,
+            (State::Unknown, _, Some(at)) if self.unanswered && at + PROBE_INTERVAL > now => {
+                at + PROBE_INTERVAL
+            }
             _ => Instant::FAR_FUTURE,
         }
     }
@@ -214,6 +220,16 @@ mod tests {
         // A late outcome of a probe that has timed out does not count.
         health.probe_ended(at(1_001), Attempt::Accepted);
         assert_eq!(health.state(at(1_001)), State::Unknown);
+    }
+
+    /// A full Unix socket ends a probe at once. SYNs then wait for the next probe.
+    #[test]
+    fn probes_without_an_answer_have_an_interval() {
+        let mut health = Health::default();
+        health.probe_started(at(0));
+        health.probe_ended(at(0), Attempt::NoAnswer);
+        assert!(!health.wants_probe(at(499), true) && health.wants_probe(at(500), true));
+        assert_eq!((health.next(at(10)), health.next(at(500))), (at(500), Instant::FAR_FUTURE));
     }
 
     /// If a server that was down has a full accept queue, it runs.

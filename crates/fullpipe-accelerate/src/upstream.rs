@@ -44,9 +44,9 @@ pub(crate) struct Server {
     ends: bool,
     /// Readiness that epoll has reported and that reads have not used up.
     readiness: Readiness,
-    /// Whether a write has failed because of a reset. The kernel reports the reset only once, and an orderly
-    /// end afterwards.
-    was_reset: bool,
+    /// What a failed write shows about the server. The kernel reports a reset only once, and an orderly end
+    /// afterwards.
+    failure: Option<Attempt>,
 }
 
 impl Server {
@@ -88,7 +88,7 @@ impl Server {
         // Unix sockets do not wait for more data.
         let nodelay = matches!(upstream, Upstream::Unix(_));
         let (written, ends) = (false, false);
-        Ok(Self { socket, connecting, written, nodelay, ends, readiness, was_reset: false })
+        Ok(Self { socket, connecting, written, nodelay, ends, readiness, failure: None })
     }
 
     /// Records what epoll has reported about the socket.
@@ -101,6 +101,11 @@ impl Server {
     /// shows this.
     pub(crate) fn is_connecting(&self) -> bool {
         self.connecting
+    }
+
+    /// Returns what a failed write shows about the server.
+    pub(crate) fn failure(&self) -> Option<Attempt> {
+        self.failure
     }
 
     /// Asks the kernel whether the server has accepted the connection.
@@ -188,7 +193,7 @@ impl End for Server {
             return Input::Wait;
         }
         match (&self.socket).read(room) {
-            Ok(0) if self.was_reset => Input::Reset,
+            Ok(0) if self.failure.is_some() => Input::Reset,
             Ok(0) => Input::End,
             Ok(len) => {
                 self.readiness.readable = len == room.len() || self.readiness.ends;
@@ -215,8 +220,8 @@ impl End for Server {
             }
             // While the kernel connects, the error is also EAGAIN.
             Err(error) if is_temporary(&error) => Output::Accepted(0),
-            Err(_) => {
-                self.was_reset = true;
+            Err(error) => {
+                self.failure = Some(attempt(&error));
                 Output::Reset
             }
         }

@@ -389,7 +389,8 @@ impl Worker {
         let down_now = down.pump(server, &mut client, &mut self.scratch, BURST, may_read);
         relayed.held_back = !may_read;
         if connecting && up_now == Progress::SinkReset && server.is_connecting() {
-            self.give_up(now, stack, number, Attempt::Refused);
+            let failure = server.failure().unwrap_or(Attempt::Refused);
+            self.give_up(now, stack, number, failure);
             return Ok(());
         }
         if connecting && !server.is_connecting() {
