@@ -112,6 +112,10 @@ impl Pacer for KernelPacer {
     fn pace(&self, socket: BorrowedFd<'_>, rate: Rate) -> io::Result<()> {
         fullpipe_linux::pacing::limit(socket, rate)
     }
+
+    fn rtt(&self, socket: BorrowedFd<'_>) -> io::Result<Duration> {
+        fullpipe_linux::pacing::rtt(socket)
+    }
 }
 
 /// The kernel of this host, as used by a relay that sends.

@@ -22,6 +22,10 @@ pub(crate) const LEAST_LIMIT: Rate = Rate::from_bps(100_000);
 /// CUBIC does not do on its own (`sk_setsockopt`, `tcp_update_pacing_rate`).
 const PACED: Rate = Rate::from_bps(1_000_000_000_000);
 
+/// RTT from which connections are paced. In a shorter round trip, a connection sends few segments at once, but the
+/// kernel's timer for pacing costs half of the rate over loopback.
+const PACED_RTT: Duration = Duration::from_millis(1);
+
 /// Limits the rate of a socket. This is a trait because Rust libraries can set this Linux option only with
 /// unsafe code.
 pub trait Pacer: fmt::Debug + Send + Sync {
@@ -30,6 +34,12 @@ pub trait Pacer: fmt::Debug + Send + Sync {
     /// # Errors
     /// Returns the error of the kernel.
     fn pace(&self, socket: BorrowedFd<'_>, rate: Rate) -> io::Result<()>;
+
+    /// Returns the RTT that the kernel has measured on `socket`.
+    ///
+    /// # Errors
+    /// Returns the error of the kernel.
+    fn rtt(&self, socket: BorrowedFd<'_>) -> io::Result<Duration>;
 }
 
 /// Functions of the kernel that a relay needs to send: samples of its sockets, and a limit of their rates.
@@ -101,7 +111,9 @@ impl Pacing {
         socket: &Arc<Readiness>,
     ) -> Result<Duration, Error> {
         let Some(limiter) = &mut self.limiter else {
-            self.pacer.pace(socket.socket(), PACED).map_err(failed)?;
+            if self.pacer.rtt(socket.socket()).map_err(failed)? >= PACED_RTT {
+                self.pacer.pace(socket.socket(), PACED).map_err(failed)?;
+            }
             return Ok(Duration::ZERO);
         };
         let mss = socket.mss().map_err(failed)?;

@@ -75,6 +75,10 @@ impl Pacer for NoPacer {
     fn pace(&self, _: BorrowedFd<'_>, _: Rate) -> io::Result<()> {
         Ok(())
     }
+
+    fn rtt(&self, _: BorrowedFd<'_>) -> io::Result<Duration> {
+        Ok(Duration::ZERO)
+    }
 }
 
 /// A kernel that reports 32 Mbit/s and a full send buffer for each connection of this host.

@@ -1,9 +1,13 @@
 //! Tests of what a relay limits for a client, and of connections that are far slower than the others.
 
-use std::fs;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::SeqCst;
+use std::{fs, io};
 
-use fullpipe_relay::{Connections, CopyObserver, CopyOptions, SocketSample, copy};
-use fullpipe_units::{Bytes, Rate};
+use fullpipe_relay::{Connections, CopyObserver, CopyOptions, Pacer, SocketSample, copy};
+use fullpipe_units::{Bytes, Duration, Rate};
 
 use crate::Fixture;
 use crate::fetches::{Sockets, established};
@@ -38,6 +42,41 @@ fn a_relay_limits_the_rate_of_a_key() {
     let notes = noted.0.into_inner().expect("no panic");
     assert_eq!(notes, ["the relay limits the key of this host to 16 Mbit/s"; 2]);
     assert!(fs::read(fixture.fetched("large-again")).expect("placed") == fs::read(source).expect("a file"));
+}
+
+/// A pacer that counts the sockets that it paces, and reports the same RTT for all of them.
+#[derive(Debug)]
+struct Counting {
+    rtt: Duration,
+    paced: AtomicUsize,
+}
+
+impl Pacer for Counting {
+    fn pace(&self, _: BorrowedFd<'_>, _: Rate) -> io::Result<()> {
+        self.paced.fetch_add(1, SeqCst);
+        Ok(())
+    }
+
+    fn rtt(&self, _: BorrowedFd<'_>) -> io::Result<Duration> {
+        Ok(self.rtt)
+    }
+}
+
+/// All connections of a long path are paced, because their bursts would overflow shallow queues. Within a data centre,
+/// none is, because pacing costs more than it gains there.
+#[test]
+fn connections_of_a_long_path_are_paced() {
+    for (rtt, all) in [(Duration::from_millis(50), true), (Duration::from_micros(100), false)] {
+        let fixture = Fixture::new();
+        let source = fixture.source("large", 8 << 20);
+        let pacer = Arc::new(Counting { rtt, paced: AtomicUsize::new(0) });
+        let options = CopyOptions {
+            pacer: Some(Arc::clone(&pacer) as Arc<dyn Pacer>),
+            ..fixture.options(&source, "large", fixture.address)
+        };
+        copy(&options, None, &()).expect("copied");
+        assert_eq!(pacer.paced.load(SeqCst) > 0, all, "{pacer:?}");
+    }
 }
 
 /// One of four connections has a hundredth of the rate of the others until its local port changes.
