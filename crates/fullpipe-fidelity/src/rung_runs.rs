@@ -277,20 +277,7 @@ mod tests {
             rung(Source::Simulated, Some("a remedy"), run()),
             rung(Source::Given, None, None),
         ];
-        let fit = Fit {
-            met: true,
-            log: mbit(7),
-            mean: mbit(6),
-            low: mbit(5),
-            high: mbit(9),
-            seeds: 8,
-            loss: 0.0,
-            loss_low: 0.0,
-            loss_high: 0.0,
-            range_low: None,
-            range_high: None,
-            longer_test: None,
-        };
+        let fit = Fit { log: mbit(7), mean: mbit(6), low: mbit(5), high: mbit(9), ..Fit::default() };
         let mut diagnosis = Diagnosis { ladder, fit: Some(fit), ..Diagnosis::default() };
         let steps = |diagnosis: &Diagnosis| {
             steps(&cell, diagnosis, |_, run| Ok::<_, ()>(run.clone())).expect("steps")

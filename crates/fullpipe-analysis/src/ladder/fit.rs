@@ -69,7 +69,7 @@ const PACKETS: u64 = 60_000_000;
 const BISECTIONS: usize = 3;
 
 /// Comparison of a log with the simulation of its present state.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Fit {
     /// Whether the simulation meets the log: the log's rate lies between the 10th and the 90th percentile of
     /// the simulated rates, and their mean is within 10 % of it. With 1 to 19 loss events the percentiles
@@ -488,20 +488,7 @@ mod tests {
     fn few_loss_events_and_a_wide_range_call_for_a_longer_test() {
         let mbit = |n: u64| Rate::from_bps(n * 1_000_000);
         let (mean, seconds) = (mbit(50), Duration::from_secs);
-        let fit = |low, high| Fit {
-            met: true,
-            log: mean,
-            mean,
-            low: mbit(low),
-            high: mbit(high),
-            seeds: 8,
-            loss: 0.0,
-            loss_low: 0.0,
-            loss_high: 0.0,
-            range_low: None,
-            range_high: None,
-            longer_test: None,
-        };
+        let fit = |low, high| Fit { mean, low: mbit(low), high: mbit(high), ..Fit::default() };
         let of = |(low, high), events| {
             longer_test(&fit(low, high), &[], &LossEstimate::new(events, 1_000_000), seconds(30))
         };
