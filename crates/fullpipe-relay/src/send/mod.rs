@@ -119,13 +119,6 @@ pub struct CopyOptions {
     pub retry: fullpipe_units::Duration,
 }
 
-impl CopyOptions {
-    fn pacing(&self) -> Option<Pacing> {
-        let pacer = self.pacer.as_ref().or(self.limit.as_ref().map(RateLimit::pacer))?;
-        Some(Pacing::new(pacer, self.limit.as_ref()))
-    }
-}
-
 /// Receives the events of a running copy.
 pub trait CopyObserver {
     /// Reports that the first connection is open; `rtt` was measured by its handshake.
@@ -166,6 +159,11 @@ impl CopyOptions {
             sndbuf: of(Direction::Sends),
             rcvbuf: of(Direction::Receives),
         })
+    }
+
+    fn pacing(&self) -> Option<Pacing> {
+        let pacer = self.pacer.as_ref().or(self.limit.as_ref().map(RateLimit::pacer))?;
+        Some(Pacing::new(pacer, self.limit.as_ref()))
     }
 }
 

@@ -1,9 +1,7 @@
 //! Tests of copies from a relay.
 
 use std::fs;
-use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::fd::BorrowedFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,6 +12,7 @@ use fullpipe_relay::{
 };
 use fullpipe_units::{Bytes, Duration, Rate};
 
+use crate::limits::CountingPacer;
 use crate::proxy::{Cut, Proxy, slow};
 use crate::{Fixture, Notes};
 
@@ -67,20 +66,6 @@ fn the_relay_asks_for_the_connections_that_it_chooses() {
     }
 }
 
-/// A pacer that sets no rate.
-#[derive(Debug)]
-struct NoPacer;
-
-impl Pacer for NoPacer {
-    fn pace(&self, _: BorrowedFd<'_>, _: Rate) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn rtt(&self, _: BorrowedFd<'_>) -> io::Result<Duration> {
-        Ok(Duration::ZERO)
-    }
-}
-
 /// A kernel that reports 32 Mbit/s and a full send buffer for each connection of this host.
 #[derive(Debug)]
 struct SmallBuffers;
@@ -91,7 +76,7 @@ impl Kernel for SmallBuffers {
     }
 
     fn pacer(&self) -> Arc<dyn Pacer> {
-        Arc::new(NoPacer)
+        Arc::new(CountingPacer::new(Duration::ZERO))
     }
 }
 
@@ -170,7 +155,8 @@ fn the_relay_asks_for_more_connections_if_each_has_a_limit() {
 fn a_relay_that_cannot_limit_its_rate_refuses_to_send() {
     let fixture = Fixture::new();
     fixture.stored("file", 1000);
-    let limit = RateLimit::new(Rate::from_bps(1_000_000), Arc::new(NoPacer)).expect("a limit");
+    let limit = RateLimit::new(Rate::from_bps(1_000_000), Arc::new(CountingPacer::new(Duration::ZERO)))
+        .expect("a limit");
     let options = CopyOptions { limit: Some(limit), ..fixture.fetching(&["file"], "file", fixture.address) };
     let error = copy(&options, None, &Notes).expect_err("no limit");
     assert_eq!(

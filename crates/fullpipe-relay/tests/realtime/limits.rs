@@ -44,14 +44,20 @@ fn a_relay_limits_the_rate_of_a_key() {
     assert!(fs::read(fixture.fetched("large-again")).expect("placed") == fs::read(source).expect("a file"));
 }
 
-/// A pacer that counts the sockets that it paces, and reports the same RTT for all of them.
+/// A pacer that sets no rate, counts its calls, and reports the same RTT for all of them.
 #[derive(Debug)]
-struct Counting {
+pub(crate) struct CountingPacer {
     rtt: Duration,
     paced: AtomicUsize,
 }
 
-impl Pacer for Counting {
+impl CountingPacer {
+    pub(crate) fn new(rtt: Duration) -> Self {
+        Self { rtt, paced: AtomicUsize::new(0) }
+    }
+}
+
+impl Pacer for CountingPacer {
     fn pace(&self, _: BorrowedFd<'_>, _: Rate) -> io::Result<()> {
         self.paced.fetch_add(1, SeqCst);
         Ok(())
@@ -69,7 +75,7 @@ fn connections_of_a_long_path_are_paced() {
     for (rtt, all) in [(Duration::from_millis(50), true), (Duration::from_micros(100), false)] {
         let fixture = Fixture::new();
         let source = fixture.source("large", 8 << 20);
-        let pacer = Arc::new(Counting { rtt, paced: AtomicUsize::new(0) });
+        let pacer = Arc::new(CountingPacer::new(rtt));
         let options = CopyOptions {
             pacer: Some(Arc::clone(&pacer) as Arc<dyn Pacer>),
             ..fixture.options(&source, "large", fixture.address)
