@@ -229,7 +229,7 @@ impl Walker<'_, '_> {
             for more in self.runs.tried(two)? {
                 let fewer = enough.as_ref().unwrap_or(base);
                 let worth = fewer.sustained.mul_div(MORE_CONNECTIONS.0, MORE_CONNECTIONS.1);
-                // A cap on each flow rises with their number.
+                // If a cap applies to each flow, the ceiling rises with the number of flows.
                 let ceiling = self.model.ceiling_of(more.state);
                 if is_full(fewer.sustained, ceiling) || more.sustained <= worth {
                     break 'numbers;
@@ -405,7 +405,8 @@ impl Walker<'_, '_> {
                 ));
             }
         }
-        // The rate of several connections is noted at the end, because many users try them first.
+        // The rate of several connections is noted at the end, because many users try several connections
+        // first.
         let many = now.with(MANY_CONNECTIONS);
         if reached.connections.is_none() && self.model.can_make(now, MANY_CONNECTIONS) {
             let tried = self.tried(many)?;
@@ -624,7 +625,7 @@ mod tests {
         // The smallest number of connections that is sufficient is chosen.
         let shown = climbed(given(|state| (95 * state.connections.unwrap_or(1)).min(380)));
         assert_eq!(shown.reached.connections, Some(4));
-        // Below a full link, every percent counts.
+        // If the link is not full, more connections must gain at least 1 %.
         let shown = climbed(given(|state| match state.connections.unwrap_or(1) {
             1 => 800,
             2 => 880,
@@ -632,10 +633,10 @@ mod tests {
             _ => 900,
         }));
         assert_eq!(shown.reached.connections, Some(4), "10 connections gain less than 1 %");
-        // Many connections under loss, far below the link.
+        // Under loss, many connections stay far below the link rate.
         let shown = climbed(given(|state| 5 * state.connections.unwrap_or(1)));
         assert_eq!(shown.reached.connections, Some(10));
-        // If another remedy helps, their rate is only a note.
+        // If another remedy helps, a note states the rate of several connections.
         let shown = climbed(given(|state| if state.cc.is_rate_based() { 960 } else { 95 }));
         assert_eq!(shown.reached.connections, None);
         assert!(
