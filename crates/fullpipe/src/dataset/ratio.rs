@@ -164,7 +164,7 @@ fn key(batch: &Batch, row: usize, columns: &[usize]) -> Vec<u8> {
             Cell::Bool(value) => key.push(u8::from(value)),
             Cell::Text(text) => key.extend(text.bytes()),
         }
-        // No text contains it.
+        // This byte separates the values, because UTF-8 text never contains it.
         key.push(0xff);
     }
     key
@@ -301,7 +301,7 @@ mod tests {
         let found = found.expect("a ratio");
         assert!(found.pairs == 8 && found.low > 1.0, "BBR gets more than Reno under loss: {found:?}");
 
-        // A row whose partner is missing is left out, and so is one without a value.
+        // Rows without a partner and rows without a value are left out.
         fs::remove_file(dir.join("runs").join(part_name(0))).expect("removed");
         let found = dataset
             .ratio(&dir, &Comparison { a: cc("bbr1"), b: cc("reno"), ..Comparison::default() })
