@@ -24,7 +24,7 @@ use crate::{firewall, forwarding, nft, status};
 const OWNED_TABLES: KernelVersion = KernelVersion::new(5, 12);
 /// Number of device names to try: `fp0`, `fp1`, ...
 const MOST_DEVICES: u32 = 64;
-/// Ports that the kernel uses for connections to one server address, by default
+/// Number of ports that the kernel uses by default for connections to one server address
 /// (`net.ipv4.ip_local_port_range`).
 const LOCAL_PORTS: usize = 28_232;
 
@@ -85,7 +85,7 @@ pub struct Report {
     pub notes: Vec<String>,
     /// Facts that only root can examine.
     pub unexamined: Vec<String>,
-    /// Parameters of the steering; `None` if the routing cannot be copied.
+    /// Parameters of the steering; `None` if there is no path to the clients.
     pub plan: Option<Plan>,
 }
 
@@ -340,7 +340,7 @@ fn unreadable(why: String) -> Error {
     crate::refused(format!("cannot read the output of nft: {why}"), "")
 }
 
-/// Returns the reasons why the kernel could not route the worker's packets, if it must route them.
+/// Returns the reasons why the kernel cannot route the worker's packets.
 pub(crate) fn obstacles_to_forwarding(
     settings: &Settings,
     permissions: Permissions,
@@ -365,7 +365,7 @@ fn legacy_tables(listen: SocketAddr) -> Option<String> {
     (!names.is_empty()).then(|| names.join(", "))
 }
 
-/// Adds notes on the effects for the server.
+/// Adds notes on the effects on the server.
 fn server(report: &mut Report, settings: &Settings) {
     match (settings.client_address, &settings.upstream) {
         (ClientAddress::ProxyV2, Upstream::Tcp(address)) if address.ip().is_loopback() => {

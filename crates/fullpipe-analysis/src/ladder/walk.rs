@@ -354,7 +354,8 @@ impl Walker<'_, '_> {
                 ));
             }
         }
-        // The rate of several connections is noted at the end, because many users try them first.
+        // The rate of several connections is noted at the end, because many users try several connections
+        // first.
         let many = now.with(MANY_CONNECTIONS);
         if reached.connections.is_none() && self.model.can_make(now, MANY_CONNECTIONS) {
             let tried = self.tried(many)?;
@@ -586,7 +587,7 @@ mod tests {
         // The smallest number of connections that is sufficient is chosen.
         let shown = climbed(given(|state| (95 * state.connections.unwrap_or(1)).min(380)));
         assert_eq!(shown.reached.connections, Some(4));
-        // Below a full link, every percent counts.
+        // If the link is not full, more connections must gain at least 1 %.
         let shown = climbed(given(|state| match state.connections.unwrap_or(1) {
             1 => 800,
             2 => 880,
@@ -599,10 +600,10 @@ mod tests {
         let mean = |state: State| [800, 880, 895, 897][state.connections.unwrap_or(1).ilog2() as usize];
         let shown = climbed(Given { mean: Some(mean), ..misled });
         assert_eq!(shown.reached.connections, Some(4), "all seeds show that 4 connections gain 1.7 %");
-        // Many connections under loss, far below the link.
+        // Under loss, many connections stay far below the link rate.
         let shown = climbed(given(|state| 5 * state.connections.unwrap_or(1)));
         assert_eq!(shown.reached.connections, Some(10));
-        // If another remedy helps, their rate is only a note.
+        // If another remedy helps, a note states the rate of several connections.
         let shown = climbed(given(|state| if state.cc.is_rate_based() { 960 } else { 95 }));
         assert_eq!(shown.reached.connections, None);
         assert!(

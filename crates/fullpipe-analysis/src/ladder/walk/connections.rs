@@ -29,7 +29,7 @@ impl Walker<'_, '_> {
             for more in self.runs.tried(two)? {
                 let (fewer, more) = self.with_more_seeds(enough.as_ref().unwrap_or(base), more)?;
                 let worth = fewer.sustained.mul_div(MORE_CONNECTIONS.0, MORE_CONNECTIONS.1);
-                // A cap on each flow rises with their number.
+                // If a cap applies to each flow, the ceiling rises with the number of flows.
                 let ceiling = self.model.ceiling_of(more.state);
                 if is_full(fewer.sustained, ceiling) || more.sustained <= worth {
                     break 'numbers;
