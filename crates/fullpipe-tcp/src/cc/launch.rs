@@ -16,7 +16,7 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// Launch of surge, and source of the window or the rate that a profile omits: 44 segments at up to 20
+    /// Launch of surge, and default for a window or rate that a profile omits: 44 segments at up to 20
     /// Mbit/s.
     ///
     /// In 2017, several content delivery networks used an initial window of 44 to 46 segments (cdnplanet,

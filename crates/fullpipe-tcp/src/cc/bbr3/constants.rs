@@ -68,8 +68,8 @@ pub(super) const STARTUP_FULL_LOSS_COUNT: u64 = 6;
 /// overestimated (draft section 5.3.2).
 pub(super) const DRAIN_ROUNDS: u64 = 3;
 
-/// `T_bbr` (draft section 5.3.3.8): minimum time between two bandwidth probes; the next constant is the
-/// maximum of its random extension.
+/// `T_bbr` (draft section 5.3.3.8): minimum time between two bandwidth probes. [`PROBE_WAIT_SPREAD`] is the
+/// maximum random time that is added to it.
 pub(super) const PROBE_WAIT: Duration = Duration::from_secs(2);
 pub(super) const PROBE_WAIT_SPREAD: Duration = Duration::from_secs(1);
 

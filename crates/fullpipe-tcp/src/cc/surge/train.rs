@@ -22,7 +22,8 @@ const POINTS: usize = 64;
 const LEAST_SEGMENTS: u64 = 16;
 
 /// Minimum ACK span of a train: an eighth of the minimum RTT, but no more than 8 ms. A shorter span could lie
-/// within a super-segment, which takes 1 ms at the sender, and there the ACKs always look dispersed.
+/// within one super-segment (1 ms of data at the sender). All its segments have the same departure time, so
+/// their ACKs always look dispersed.
 const SPAN_SHARE: u64 = 8;
 const SPAN: Duration = Duration::from_millis(8);
 
@@ -58,12 +59,12 @@ pub(super) struct TrainRate {
 }
 
 impl TrainRate {
-    /// Returns whether the ACKs are further apart than the transmissions were.
+    /// Returns whether the ACK span exceeds the transmission span by more than a quarter.
     pub(super) fn is_dispersed(&self) -> bool {
         self.exceeds(DISPERSION)
     }
 
-    /// Returns whether the ACKs are much further apart than the transmissions were.
+    /// Returns whether the ACK span exceeds the transmission span by more than half.
     pub(super) fn is_strongly_dispersed(&self) -> bool {
         self.exceeds(STRONG_DISPERSION)
     }
@@ -97,7 +98,8 @@ impl Train {
         self.fastest
     }
 
-    /// Records an ACK. Returns the shortest train that ends with this ACK and is long enough.
+    /// Records an ACK. Returns the rate and dispersion of the shortest sufficiently long train that ends with
+    /// this ACK.
     pub(super) fn on_ack(
         &mut self,
         cx: &Context,
