@@ -7,8 +7,8 @@
 //!   data outstanding      retransmissions or zero-window probes ──► given up when the user timeout expires
 //! ```
 //!
-//! The cost per packet is one timestamp, which records the arrival of an ACK that delivers data. The time of
-//! the next probe is computed from that record when the keep-alive timer expires.
+//! The only cost per packet is to store the arrival time of an ACK that delivers data. When the keep-alive
+//! timer expires, the time of the next probe is computed from the stored time.
 
 use fullpipe_units::{Duration, Instant};
 

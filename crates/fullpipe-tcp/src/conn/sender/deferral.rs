@@ -19,7 +19,8 @@ use fullpipe_units::{Duration, Instant};
 use super::{Phase, Sender};
 use crate::SendLimit;
 
-/// Data waits only if the last transmission left, and the next ACK is due, within this time.
+/// Data waits only if the last transmission left less than this time ago and the next ACK is due within this
+/// time.
 const SOON: Duration = Duration::from_millis(1);
 /// Divisor of the smaller window: new data leaves at once if the room is at least a third of that window
 /// (`net.ipv4.tcp_tso_win_divisor`).
