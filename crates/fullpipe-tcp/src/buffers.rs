@@ -255,7 +255,7 @@ impl Buffer {
 }
 
 /// Memory that the kernel reserves per segment when it sizes an autotuned send buffer, in bytes: the skb of a
-/// full segment, rounded up to a power of two, plus its descriptor.
+/// full-sized segment, rounded up to a power of two, plus its descriptor.
 const AUTOTUNE_SEGMENT_MEMORY: u64 = 4_352;
 
 /// Returns the autotuned send buffer size for a congestion window of `cwnd` bytes: the skb memory of `factor`

@@ -92,7 +92,7 @@ pub trait CongestionControl: fmt::Debug + Send {
 pub struct Context {
     /// Time of the event that is being handled.
     pub now: Instant,
-    /// Payload of a full segment, in bytes.
+    /// Payload length of a full-sized segment, in bytes.
     pub mss: u64,
     /// Stream offset of the first unacknowledged byte.
     pub snd_una: u64,

@@ -1,5 +1,4 @@
-//! Vegas congestion control (Brakmo and Peterson, 1995), as in Linux, which keeps a few segments in the
-//! queue.
+//! Vegas congestion control (Brakmo and Peterson, 1995), as in Linux: keeps a few segments in the queue.
 //!
 //! A queue raises the RTT before anything is lost. If the smallest RTT ever measured is the RTT of the empty
 //! path, the number of queued segments is

@@ -149,7 +149,7 @@ impl StartupLoss {
     }
 
     /// Returns whether this ACK ends a round of fast recovery with too much loss. At the end of a round, the
-    /// count of lost ranges restarts.
+    /// count of lost ranges is reset to zero.
     pub(super) fn check(&mut self, cx: &Context, latest: &Latest, rs: &Sample) -> bool {
         let too_high = if cx.has_sack {
             latest.round_start
