@@ -1,7 +1,8 @@
 //! Conversion between socket buffer sizes and windows, by kernel version.
 //!
 //! The receive window, the send buffer, the explainer and the advisor all use this module. The size of a
-//! socket buffer counts *memory*, whereas the window counts *payload*. The difference is the skb overhead:
+//! socket buffer is an amount of *memory*, whereas the window is an amount of *payload*. The difference is
+//! the skb overhead:
 //!
 //! ```text
 //!   tcp_rmem[2] ──(window rule)──► largest window the receiver can offer

@@ -48,7 +48,7 @@ pub struct Tunables {
     /// (draft-ietf-ccwg-bbr section 4.1.2.4). Linux checks only when the application writes.
     pub app_limited_without_write: bool,
     /// Whether a small transmission waits for an ACK that is about to make room for more (TSO deferral,
-    /// `tcp_tso_should_defer`). No RFC requires it.
+    /// `tcp_tso_should_defer`). No RFC requires TSO deferral.
     pub tso_deferral: bool,
     /// Rule for the bursts of a paced sender.
     pub bursts: Bursts,

@@ -439,11 +439,11 @@ pub struct Control {
     pub send_quantum: SendQuantum,
     /// Algorithm that sets the window during fast recovery.
     pub recovery: Recovery,
-    /// Whether rate samples are marked application-limited, although the application does not limit the
-    /// sender, until all data in flight has been delivered. A controller sets this flag while its
+    /// Whether rate samples are marked application-limited until all data in flight has been delivered,
+    /// although the application does not limit the sender. A controller sets this flag while its
     /// transmissions do not reflect the bandwidth of the path.
     pub mark_app_limited: bool,
-    /// Copies that may be sent of segments that are not marked lost.
+    /// Permitted copies of segments that are not marked lost.
     pub repair: Repair,
 }
 
@@ -591,8 +591,8 @@ impl Algorithm {
         }
     }
 
-    /// Returns the algorithm to use while larger launches are forbidden. BBRv1 replaces surge, because it has
-    /// no loss threshold that random loss could exceed.
+    /// Returns the algorithm to use while larger launches are forbidden. BBRv1 replaces surge, because BBRv1
+    /// has no loss threshold that random loss could exceed.
     pub const fn fallback(self) -> Self {
         match self {
             Self::Surge => Self::Bbr1,

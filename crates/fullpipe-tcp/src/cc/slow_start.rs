@@ -43,7 +43,8 @@ const DELAY_MIN: Duration = Duration::from_millis(4);
 const DELAY_MAX: Duration = Duration::from_millis(16);
 
 /// Upper limit of the time by which super-segments delay ACKs, and the number of bytes from which that delay
-/// is computed. Segments leave the host in bursts of up to 64 KiB, and a few bursts wait in its queue.
+/// is computed. Segments leave the host in bursts of up to 64 KiB, and a few bursts wait in the queue of the
+/// host.
 const LUMP_DELAY_MAX: Duration = Duration::from_millis(1);
 const LUMP_BYTES: u64 = 4 * 65_536;
 

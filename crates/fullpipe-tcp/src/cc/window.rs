@@ -27,7 +27,7 @@ pub const INITIAL_SEGMENTS: u64 = 10;
 const MIN_SSTHRESH: u64 = 2;
 
 /// Pacing rate in percent of `cwnd / srtt` while the window may still double. Slow start doubles the rate in
-/// a round trip, so pacing at twice the current rate does not limit it.
+/// a round trip, so pacing at twice the current rate does not limit slow start.
 const PACING_SLOW_START: u64 = 200;
 
 /// Pacing rate in percent of `cwnd / srtt` outside slow start. This rate leaves a margin for growth and for

@@ -42,7 +42,7 @@ pub struct SenderTotals {
 }
 
 impl SenderTotals {
-    /// Returns the sums over these and `other` connections.
+    /// Returns the sums over these connections and those of `other`.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {

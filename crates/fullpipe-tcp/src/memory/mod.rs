@@ -76,7 +76,7 @@ const DEVICE_BURST: Duration = Duration::from_millis(100);
 /// RTT assumed for a budget if the RTT of the connection is not known.
 const ASSUMED_RTT: Duration = Duration::from_millis(100);
 
-/// Interface to the memory of paths, for the owner of the connections.
+/// Interface to path memory, for the owner of the connections.
 pub trait PathMemory: fmt::Debug + Send {
     /// Returns the smallest RTT of the last connection to the prefix of `client`, if it is known. The call changes
     /// nothing, because a forged SYN can cause it.

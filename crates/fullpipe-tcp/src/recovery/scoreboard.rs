@@ -408,8 +408,8 @@ impl Scoreboard {
         true
     }
 
-    /// Shortens the oldest record if the peer has acknowledged only part of it, for example after it has
-    /// shrunk its window.
+    /// Shortens the oldest record if the peer has acknowledged only part of it, for example after the peer
+    /// has shrunk its window.
     fn trim_front(&mut self, offset: u64) -> u64 {
         let Some(record) = self.records.front_mut().filter(|record| record.offset < offset) else { return 0 };
         let part = offset - record.offset;

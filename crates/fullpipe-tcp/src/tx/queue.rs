@@ -9,11 +9,11 @@
 //!   begin an skb     when the queued data takes less than the buffer; adding to an skb is always allowed
 //! ```
 //!
-//! An skb takes up to 64 KiB. While the application continues to write, a full skb at the front leaves one
-//! transmission at a time, and its remainder accepts more data. A single write therefore queues all data that
-//! the windows release, plus 64 KiB. The same is true if a remainder shorter than a segment waits for an ACK
-//! (Minshall). A buffer of a few skbs therefore limits the sender much less than its size suggests, unless
-//! whole skbs leave at once (fast paths) or the pacer holds them (`docs/decisions/0011`).
+//! An skb takes up to 64 KiB. While the application continues to write, a full skb at the front is sent one
+//! transmission at a time, and the remaining skb accepts more data. A single write therefore queues all data
+//! that the windows release, plus 64 KiB. The same is true if a remainder shorter than a segment waits for an
+//! ACK (Minshall). A buffer of a few skbs therefore limits the sender much less than its size suggests,
+//! unless whole skbs leave at once (fast paths) or the pacer holds them (`docs/decisions/0011`).
 //!
 //! `TCP_NOTSENT_LOWAT` limits the unsent data on the same two occasions: Linux starts a new skb only below
 //! the limit, and wakes a writer only below half of the limit (`tcp_stream_memory_free`). Transmissions wake

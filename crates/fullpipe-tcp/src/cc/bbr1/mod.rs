@@ -158,8 +158,8 @@ pub struct Bbr1 {
     /// outstanding data.
     loss_window: u64,
     repair: Repair,
-    /// Whether packet conservation applies, which limits transmission in the first round of recovery to the
-    /// amount delivered.
+    /// Whether packet conservation applies, that is, whether transmission is limited to the amount delivered,
+    /// as in the first round of recovery.
     conserving: bool,
     /// Whether recovery begins with packet conservation; always true in BBRv1 itself ([`startup`]).
     conserves: bool,

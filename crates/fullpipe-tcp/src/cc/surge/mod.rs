@@ -99,7 +99,7 @@ pub struct Surge {
     /// Rate of the bottleneck that an earlier connection measured; `Rate::MAX` if the rate is not known or has been
     /// disproved.
     known_bottleneck: Rate,
-    /// Number of bytes in the first flight, whose losses determine the judgement of the launch.
+    /// Stream offset at which the first flight ends. Losses below this offset determine the judgement of the launch.
     first_flight: u64,
     /// Whether a part of the first flight has been lost since the last judgement.
     first_flight_lost: bool,

@@ -34,9 +34,9 @@ const DISPERSION: (u64, u64) = (5, 4);
 /// Minimum ratio that indicates strong dispersion: 3/2.
 const STRONG_DISPERSION: (u64, u64) = (3, 2);
 
-/// Divisor of the ACK span: a single gap may take at most half of the span. A delayed ACK may hold back the
-/// last segment of a flight for 40 ms, which is not dispersion. Without this rule, downloads of 8 MB with
-/// loss take 2 to 4 % longer.
+/// Divisor of the ACK span: a single gap may take at most half of the span. A delayed ACK may acknowledge the
+/// last segment of a flight up to 40 ms late; such a gap is not dispersion. Without this rule, downloads of 8
+/// MB with loss take 2 to 4 % longer.
 const GAP_SHARE: u64 = 2;
 
 /// An ACK of a train.

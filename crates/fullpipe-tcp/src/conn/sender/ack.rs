@@ -112,8 +112,8 @@ impl Sender {
     }
 
     /// Handles an ACK of segments that were each sent once and in order, with the same result as
-    /// [`Self::on_ack`]. Returns whether a blocked writer can continue. For any other ACK it returns `None`
-    /// and changes nothing. The caller must have checked that no loss recovery is in progress.
+    /// [`Self::on_ack`]. Returns whether a blocked writer can continue. For any other ACK, returns `None` and
+    /// changes nothing. The caller must have checked that no loss recovery is in progress.
     #[inline(always)]
     pub(in crate::conn) fn on_predicted_ack(
         &mut self,
@@ -342,7 +342,7 @@ impl Sender {
     }
 
     /// Returns whether the segment is a duplicate ACK (RFC 5681 section 2, FR-6): it repeats the
-    /// acknowledgement and the window, has no data, SYN or FIN, and data is outstanding.
+    /// acknowledgement and the window, has no data, SYN or FIN, and arrives while data is outstanding.
     fn is_duplicate(&self, segment: &Segment, window_changed: bool) -> bool {
         segment.ack == self.iss.plus(1).plus(self.snd_una)
             && segment.seq_len() == 0

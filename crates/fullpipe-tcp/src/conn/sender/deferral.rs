@@ -70,8 +70,8 @@ impl Sender {
         }
     }
 
-    /// Returns whether the ACK of the oldest outstanding segment is due soon. Without an outstanding segment,
-    /// no ACK would end a deferral.
+    /// Returns whether the ACK of the oldest outstanding segment is due within [`SOON`] and within half of
+    /// the SRTT. Without an outstanding segment, no ACK would end a deferral.
     fn expects_ack_soon(&self, now: Instant) -> bool {
         let srtt = self.rtt.srtt().unwrap_or(Duration::ZERO);
         let oldest = self.recovery.board.oldest();
