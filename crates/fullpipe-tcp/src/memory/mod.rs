@@ -152,7 +152,7 @@ impl Recollection {
 pub struct Capacity {
     /// Delivery rate.
     pub rate: Rate,
-    /// Data in flight at that rate when the queue is empty: the rate times the smallest RTT.
+    /// Data in flight at `rate` when the queue is empty: the rate times the smallest RTT.
     pub cwnd: Bytes,
     /// Whether the path limited the rate. Otherwise, the path may carry more.
     pub is_bottleneck: bool,
@@ -198,7 +198,7 @@ impl Recollection {
     /// and `rwnd` is the window that the client offers.
     ///
     /// The rate of a launch does not exceed that of a bottleneck that an earlier connection has measured. On a path
-    /// that carried more than the configured launch, the launch has up to half of the remembered rate and window. Both
+    /// that carried more than the configured launch, the launch uses up to half of the remembered rate and window. Both
     /// rules apply only if the RTT matches (RFC 9959 sections 3.2 and 3.3).
     pub fn launch(&self, configured: Launch, rtt: Option<Duration>, rwnd: Bytes, mss: u64) -> Launch {
         let window = self.window.map_or(configured.window, |most| configured.window.min(most));

@@ -193,7 +193,7 @@ impl Retransmission {
         self.forced = false;
     }
 
-    /// Returns the next lost record, and whether its retransmission may ignore the windows. The permission is good for
+    /// Returns the next lost record, and whether its retransmission may ignore the windows. The permission applies to
     /// one call.
     #[inline]
     pub(crate) fn next(&mut self, board: &mut Scoreboard) -> (Option<RecordNo>, bool) {

@@ -17,8 +17,8 @@ use crate::cc::{AckSample, Context};
 /// Number of ACKs that are kept.
 const POINTS: usize = 64;
 
-/// Smallest number of segments in a train. With fewer segments, the segments of other flows that the
-/// bottleneck sends in between would distort the rate.
+/// Smallest number of segments in a train. In a shorter train, segments of other flows that the bottleneck
+/// sends in between would distort the rate.
 const LEAST_SEGMENTS: u64 = 16;
 
 /// Minimum ACK span of a train: an eighth of the minimum RTT, but no more than 8 ms. A shorter span could lie
