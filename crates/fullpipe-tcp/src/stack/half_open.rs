@@ -77,7 +77,8 @@ impl Stack {
         self.touched(slot);
     }
 
-    /// Replaces a half-open connection that has nothing to send with the progress of its handshake.
+    /// Reduces a half-open connection to the progress of its handshake, if the connection has nothing to
+    /// send.
     pub(super) fn fold(&mut self, slot: u32) {
         let place = &mut self.slots[slot as usize].1;
         let Some(entry) = place.entry_mut() else { return };

@@ -72,8 +72,8 @@ use timers::Timers;
 pub const MOST_REPLIES: usize = 256;
 /// Maximum number of ICMP messages that are kept for [`Stack::poll_unclaimed`]. Further messages are dropped.
 pub const MOST_UNCLAIMED: usize = 64;
-/// Capacity of a send ring beyond the send buffer, in bytes. The kernel needs it because it still fills a
-/// partly filled skb when the send buffer is full.
+/// Capacity of a send ring beyond the send buffer, in bytes. As in Linux, a partly filled skb still accepts
+/// data when the send buffer is full.
 const BEGUN: u64 = 64 << 10;
 
 /// Local and remote socket address of a connection.
@@ -295,8 +295,8 @@ impl Stack {
         Ok(self.id(slot))
     }
 
-    /// Returns the next connection established on `local`. Events that the stack has held back for it become
-    /// available from `poll_event`.
+    /// Returns the next connection established on `local`. Events that the stack has held back for the
+    /// connection become available from `poll_event`.
     pub fn accept(&mut self, local: SocketAddr) -> Option<ConnId> {
         let id = self.listeners.get_mut(&local)?.waiting.pop_front()?;
         let Self { slots, events, .. } = self;
@@ -612,8 +612,8 @@ impl Stack {
         self.in_time_wait
     }
 
-    /// Updates the stack after a connection has changed. This covers its owner, its events, its rings and its
-    /// place in the send queue, and removes the connection if it has ended.
+    /// Updates the owner, the events, the rings and the place in the send queue of a connection that has
+    /// changed. If the connection has ended, it is removed when the send queue reaches it.
     fn touched(&mut self, slot: u32) {
         let Self { slots, listeners, events, ready, .. } = self;
         let Some(entry) = slots[slot as usize].1.entry_mut() else { return };
