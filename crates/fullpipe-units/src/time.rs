@@ -72,8 +72,8 @@ impl fmt::Display for Instant {
 
 /// Span of time in nanoseconds; arithmetic saturates.
 ///
-/// A span takes half the memory of the standard library's type. A span also has no split into seconds and
-/// nanoseconds, which would cost a division at every use in the packet loop.
+/// The type takes half the memory of [`std::time::Duration`]. It also does not split the time into seconds
+/// and nanoseconds, which would cost a division at every use in the packet loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Duration(u64);
 
