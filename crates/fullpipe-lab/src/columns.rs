@@ -11,7 +11,7 @@
 
 use std::borrow::Cow;
 
-/// String value of a column, which a writer borrows without allocating.
+/// String value of a column, which a writer can borrow without an allocation.
 pub type Text = Cow<'static, str>;
 
 /// Description of one column of a table.
@@ -23,7 +23,8 @@ pub struct Column {
     pub unit: &'static str,
     /// Type of the column's values.
     pub kind: Kind,
-    /// Whether the column may lack values. A table that lacks a required column cannot be read.
+    /// Whether cells of the column may be empty. When a table is read, an optional column may be missing, but
+    /// any other column is required.
     pub optional: bool,
     /// Meaning of the column's values, in one sentence.
     pub meaning: &'static str,

@@ -18,7 +18,7 @@ use serde::Serialize;
 /// The TCP-related state of one host. A field is empty if the host does not report its value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostDescription {
-    /// Kernel settings (sysctls): dotted key and one-line value.
+    /// Kernel settings (sysctls), each as a dotted key and a one-line value.
     pub settings: BTreeMap<String, String>,
     /// Total memory of the host (`MemTotal`).
     pub memory: Option<Bytes>,
@@ -78,7 +78,7 @@ pub struct Route {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
-    /// Set a kernel setting (sysctl) below `/proc/sys`.
+    /// Change a kernel setting (sysctl) below `/proc/sys`.
     Setting {
         /// Dotted key of the kernel setting.
         key: String,

@@ -23,7 +23,7 @@ pub use columns::{FlowRow, RUN_COLUMNS, RunRecord};
 pub use tables::{ResultRows, TraceRows, TraceText};
 pub use totals::Totals;
 
-/// Name and version of the format of the JSON document.
+/// Name and version of the JSON document's format.
 pub const SCHEMA: &str = "fullpipe.run/1";
 
 /// Outcome of a run, with the wall-clock time that the run took.
@@ -40,7 +40,7 @@ pub struct TimedOutcome {
 /// All results of a campaign. Values are in base units, and the keys name the units.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Report {
-    /// Name and version of the format of this JSON document.
+    /// Name and version of this JSON document's format.
     #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
     /// Name of the experiment.
@@ -92,7 +92,7 @@ pub struct RunValidity {
     pub valid: bool,
     /// Reasons why the run is invalid, as sentences; empty for a valid run.
     pub problems: Vec<String>,
-    /// Lateness of packets, which is the time of writing minus the due time, in milliseconds.
+    /// Lateness of packets, in milliseconds: the time of writing minus the due time.
     pub lateness_ms: LatenessMs,
     /// Number of packets dropped between the kernel and the emulated path.
     pub tun_drops: u64,

@@ -142,7 +142,7 @@ impl Value for Share {
     }
 }
 
-/// Jitter, written as its maximum or as a table.
+/// Jitter, written as the maximum additional delay or as a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct JitterSpec(pub(super) JitterConfig);
 

@@ -50,7 +50,7 @@ pub struct Row {
 pub struct TcpInfo {
     /// Congestion control (`TCP_CONGESTION`); `None` if fullpipe did not read it or does not implement it.
     pub cc: Option<Algorithm>,
-    /// Payload of a full segment (MSS).
+    /// Payload length of a full-sized segment (MSS).
     pub mss: Bytes,
     /// Current congestion window of the sender, in bytes.
     pub cwnd: Bytes,
@@ -66,15 +66,16 @@ pub struct TcpInfo {
     pub pacing_rate: Option<Rate>,
     /// Upper bound of the pacing rate that the application has set (`SO_MAX_PACING_RATE`).
     pub max_pacing_rate: Option<Rate>,
-    /// Most recent delivery-rate sample that was not limited by the application.
+    /// Most recent delivery-rate sample (`tcpi_delivery_rate`). An application-limited sample replaces the
+    /// previous one only if its rate is at least as high.
     pub delivery_rate: Option<Rate>,
-    /// Whether the delivery-rate sample was taken while the application left the window unused.
+    /// Whether the delivery-rate sample was limited by the application.
     pub app_limited: bool,
     /// Smoothed RTT of the sender.
     pub srtt: Option<Duration>,
-    /// Smallest RTT measured so far.
+    /// Minimum RTT of the last five minutes.
     pub min_rtt: Option<Duration>,
-    /// Bytes that the sender knows to be delivered so far.
+    /// Bytes that the sender knows to have been delivered so far.
     pub delivered: Bytes,
     /// Number of segments retransmitted so far.
     pub retransmits: u64,
@@ -135,7 +136,7 @@ pub struct ReceiverSample {
     pub rtt: Option<Duration>,
     /// Number of segments received out of order so far, that is, while an earlier segment was missing.
     pub out_of_order: u64,
-    /// Payload of a full received segment.
+    /// Payload length of a full-sized received segment.
     pub mss: Bytes,
 }
 
@@ -243,8 +244,8 @@ impl Row {
         self.receiver.map(|receiver| receiver.received)
     }
 
-    /// Returns this row as a sending host with a kernel TCP stack would observe it, without the state of the
-    /// path and the internal state of the sender.
+    /// Returns this row as a sending host with a kernel TCP stack would observe it: without the state of the
+    /// path, and without the internal state of the sender.
     #[must_use]
     pub fn observed(&self) -> Self {
         Self { path: None, truth: None, ..self.clone() }
@@ -258,7 +259,7 @@ pub trait Sink {
     fn row(&mut self, row: &Row);
 
     /// Returns whether the run should continue. The event loop calls this function every few milliseconds of
-    /// real time. If it returns `false`, the run ends early, and its outcome covers only the time before.
+    /// real time. If it returns `false`, the run ends early, and its outcome covers only the time until then.
     fn goes_on(&self) -> bool {
         true
     }

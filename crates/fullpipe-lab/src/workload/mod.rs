@@ -84,9 +84,9 @@ pub enum Reading {
         chunk: Bytes,
     },
     /// The application reads like `curl --limit-rate`: up to [`curl_buffer`] bytes at once, followed by a
-    /// sleep while the average rate is above the limit. The average is computed from a reference point, which
-    /// moves to the current time at intervals of at least [`CURL_PERIOD`]. After a shorter stall, curl
-    /// therefore catches up without limit.
+    /// sleep while the average rate is above the limit. The average is computed from a reference point. At
+    /// intervals of at least [`CURL_PERIOD`], the reference point moves to the current time. After a shorter
+    /// stall, curl therefore catches up without limit.
     CurlLimit {
         /// Limit of the average rate at which the application reads; above zero.
         rate: Rate,
@@ -103,8 +103,7 @@ pub enum Reading {
     Granted,
 }
 
-/// Interval between the writes or reads of a smooth application, which is the resolution of a millisecond
-/// timer.
+/// Interval between the writes or reads of a smooth application: the resolution of a millisecond timer.
 const SMOOTH_TICK: Duration = Duration::from_millis(1);
 /// Minimum chunk of a smooth application: the payload of one full segment on Ethernet.
 const SMOOTH_LEAST: Bytes = Bytes::new(1_448);
