@@ -242,7 +242,7 @@ impl Amount {
 pub struct Interval {
     /// Interval report of each stream.
     pub streams: Vec<StreamInterval>,
-    /// Sum over all streams; with `--bidir`, over only those streams on which this host sends.
+    /// Sum over all streams or, with `--bidir`, over only the streams on which this host sends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sum: Option<SumInterval>,
     /// Sum over the streams on which this host receives (`--bidir` only).

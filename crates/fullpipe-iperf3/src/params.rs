@@ -233,8 +233,8 @@ impl Params {
     /// Parses the parameters that a client requests. A value of the wrong type is treated as absent, and
     /// unknown keys are ignored.
     ///
-    /// Returns the refusal that the server sends to the client if a value is out of range or the protocol is
-    /// not supported.
+    /// If a value is out of range, if two values exclude each other, or if the protocol is not supported,
+    /// returns the refusal that the server sends to the client.
     pub fn from_json(of: &Value) -> Result<Self, Refusal> {
         let count = |key| json::count(of, key).filter(|&count| count > 0);
         let bytes = |key| count(key).map(Bytes::new);
