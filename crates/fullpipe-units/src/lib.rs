@@ -1,8 +1,8 @@
 //! Integer types with units.
 //!
-//! Every rate, time, size and probability in fullpipe has one of these types, so the compiler rejects a bit
-//! added to a byte, or a size compared with a time. All types are plain integers: results are the same on
-//! every machine, and no value can be NaN.
+//! Every rate, time, size and probability in fullpipe has one of these types, so the compiler rejects an
+//! addition of bits to bytes, or a comparison of a size with a time. All types are plain integers: results
+//! are the same on every machine, and no value can be NaN.
 //!
 //! | type | unit | range |
 //! |---|---|---|

@@ -103,8 +103,8 @@ impl Duration {
         Self(secs.saturating_mul(1_000_000_000))
     }
 
-    /// Returns a duration from fractional seconds, for values read from reports. Negative values and NaN
-    /// become zero.
+    /// Returns a duration of `secs` seconds, which may have a fraction; for values read from reports.
+    /// Negative values and NaN become zero.
     pub fn from_secs_f64(secs: f64) -> Self {
         // `as` saturates and maps NaN to zero.
         Self((secs * 1e9).round() as u64)
