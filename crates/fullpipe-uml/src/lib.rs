@@ -257,7 +257,7 @@ pub unsafe extern "C" fn sigsuspend(mask: *const sigset_t) -> c_int {
     -1
 }
 
-/// `sigprocmask(2)`. The kernel blocks `SIGALRM` alone while it decides whether to sleep.
+/// `sigprocmask(2)`: the kernel blocks only `SIGALRM` while it decides whether to sleep.
 ///
 /// # Safety
 /// `set` and `old` each point to a signal set, or are null.
@@ -493,7 +493,7 @@ const NT_X86_XSTATE: usize = 0x202;
 /// `real` is libc's `ptrace`, and `part` is readable memory.
 #[cfg(target_arch = "x86_64")]
 unsafe fn set_processor_state(real: Ptrace, pid: c_int, part: &iovec) -> c_long {
-    /// Upper bound of the size of the processor state on any host.
+    /// Upper bound on the size of the processor state, for any host.
     const MOST: usize = 1 << 16;
     struct Kept(UnsafeCell<Option<ProcessorState>>);
     // SAFETY: one thread of the process traces others.
@@ -560,7 +560,7 @@ extern "C" fn ends_with_kernel(start: *mut c_void) -> c_int {
     (start.function)(start.argument)
 }
 
-/// `fork(2)`: the new process is killed when the kernel exits. The kernel forks at its start to check whether it may
+/// `fork(2)`: the new process is killed when the kernel exits. At startup, the kernel forks to check whether it may
 /// trace processes.
 #[unsafe(no_mangle)]
 pub extern "C" fn fork() -> libc::pid_t {
