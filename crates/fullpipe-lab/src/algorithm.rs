@@ -47,7 +47,7 @@ impl FlowAlgorithm {
         }
     }
 
-    /// Returns the default exit rule of slow start, or `None` if the algorithm offers no choice.
+    /// Returns the default rule for leaving slow start, or `None` if the algorithm offers no choice.
     pub const fn slow_start(self) -> Option<SlowStart> {
         match self {
             Self::Fullpipe(algorithm) => algorithm.slow_start(),
@@ -102,7 +102,7 @@ impl FromStr for FlowAlgorithm {
     }
 }
 
-/// Error for a name that is not the name of a [`FlowAlgorithm`].
+/// Error for a string that does not name a [`FlowAlgorithm`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownFlowAlgorithm(String);
 

@@ -94,7 +94,7 @@ impl MedianRatio {
     }
 }
 
-/// Returns the ends of the 95 % interval of an estimate from the estimates of its resamples.
+/// Returns the two ends of the 95 % interval of an estimate, computed from the estimates of its resamples.
 fn interval(mut resampled: Vec<f64>, estimate: f64, acceleration: f64) -> (f64, f64) {
     resampled.sort_unstable_by(f64::total_cmp);
     let bias = quantile_of_normal(share_below(&resampled, estimate));

@@ -57,7 +57,7 @@ impl std::error::Error for RunPanicked {}
 
 /// Observer of a campaign that is called before and after each run and can end the campaign early.
 ///
-/// The worker threads call both methods of the observer.
+/// The worker threads call the methods of the observer.
 pub trait Watch<T>: Sync {
     /// Called before each run. If the observer returns `false`, no further run starts, but the runs in
     /// progress finish.
@@ -121,7 +121,7 @@ pub fn run_on<T: Send>(
 
 /// Runs all `points` with all `seeds`, like [`run`], and passes each result to `take` instead of keeping it. `take`
 /// gets the results ordered by point, then by seed; a result waits in memory until all earlier runs have finished.
-/// If `take` breaks, no further run starts. Returns the number of runs that have finished.
+/// If `take` returns [`ControlFlow::Break`], no further run starts. Returns the number of runs that have finished.
 ///
 /// # Errors
 /// Returns the same errors as [`run`].

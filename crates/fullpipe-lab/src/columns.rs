@@ -243,8 +243,8 @@ pub(crate) mod tests {
         table + "\n"
     }
 
-    /// Checks that the name of a column ends in its unit, so that the table can be read without documentation.
-    /// The names of counts contain no unit.
+    /// Checks that the name of each column ends in the unit of its values, so that the table can be read without
+    /// documentation. The names of counts contain no unit.
     pub(crate) fn names_end_in_their_unit(columns: &[Column]) {
         for Column { name, unit, .. } in columns {
             let end = match *unit {

@@ -99,11 +99,11 @@ fn transferred(scenario: &Scenario, flow: &FlowSpec) -> f64 {
     flow.bytes.map_or(bytes, |size| bytes.min(size.get() as f64))
 }
 
-/// Factor of Reno's mean window at the loss probability p: the window is `RENO_WINDOW` / sqrt(p) segments
-/// (Mathis et al., 1997).
+/// Coefficient of Reno's mean window: at the loss probability p, the window is `RENO_WINDOW` / sqrt(p)
+/// segments (Mathis et al., 1997).
 pub const RENO_WINDOW: f64 = 1.22;
-/// Factor of CUBIC's mean window at the loss probability p: the window is `CUBIC_WINDOW` x (RTT / p)^0.75
-/// segments (RFC 9438 section 5.1).
+/// Coefficient of CUBIC's mean window: at the loss probability p, the window is `CUBIC_WINDOW` x (RTT /
+/// p)^0.75 segments, with the RTT in seconds (RFC 9438 section 5.1).
 pub const CUBIC_WINDOW: f64 = 1.054;
 
 /// Returns the mean congestion window in segments of a loss-based sender at the loss probability `loss` (0 to

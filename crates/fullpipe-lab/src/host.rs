@@ -22,7 +22,7 @@ pub struct HostDescription {
     pub settings: BTreeMap<String, String>,
     /// Total memory of the host (`MemTotal`).
     pub memory: Option<Bytes>,
-    /// Congestion controls that are available as kernel modules, loaded or not.
+    /// Congestion controls that are available as kernel modules, whether loaded or not.
     pub loadable: Vec<String>,
     /// Network devices of the host that have a queueing discipline.
     pub devices: Vec<Device>,

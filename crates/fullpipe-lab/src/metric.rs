@@ -100,7 +100,7 @@ pub enum Metric {
     Fairness,
     /// Goodput of the first flow divided by the sum of the goodputs of all flows, from 0 to 1.
     FirstShare,
-    /// Share of the first flow in the goodput over the second half of the flows' lifetimes.
+    /// Like `FirstShare`, but with the goodputs over the second half of the flows' lifetimes.
     FirstShareSecondHalf,
     /// Mean RTT, in milliseconds.
     RttMean,
@@ -260,7 +260,7 @@ impl Metric {
     /// `"145ms"`, `"90%"`).
     ///
     /// # Errors
-    /// Returns an error if the string is not a valid bound of this metric.
+    /// Returns an error if the string is not a valid bound for this metric.
     pub fn read_bound(self, text: &str) -> Result<f64, MetricError> {
         if let Ok(number) = text.parse::<f64>() {
             return if number.is_finite() && number >= 0.0 {

@@ -210,9 +210,9 @@ pub struct Expect {
     pub metric: String,
     /// Aggregated value of the metric; null if any run has no value.
     pub value: Option<f64>,
-    /// Lower bound of the metric; null if there is none.
+    /// Lower bound on the metric; null if there is none.
     pub min: Option<f64>,
-    /// Upper bound of the metric; null if there is none.
+    /// Upper bound on the metric; null if there is none.
     pub max: Option<f64>,
     /// Value measured with a real kernel, as written in the file; null if there is none.
     pub kernel: Option<String>,

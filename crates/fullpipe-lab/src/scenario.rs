@@ -220,7 +220,7 @@ pub struct HostSpec {
     pub sndbuf: Buffer,
     /// Receive buffer of the receiving socket.
     pub rcvbuf: Buffer,
-    /// Upper bound of the advertised window, independent of the buffer size (`TCP_WINDOW_CLAMP`).
+    /// Upper bound on the advertised window, independent of the buffer size (`TCP_WINDOW_CLAMP`).
     pub window_clamp: Option<Bytes>,
     /// Whether the sending host paces every flow with the `fq` queueing discipline; BBR flows are always
     /// paced.
@@ -288,7 +288,7 @@ pub struct FlowSpec {
     pub start: Duration,
     /// Number of bytes to send; `None` to send until the run ends.
     pub bytes: Option<Bytes>,
-    /// Upper bound of the socket's pacing rate (`SO_MAX_PACING_RATE`).
+    /// Upper bound on the socket's pacing rate (`SO_MAX_PACING_RATE`).
     pub max_pacing_rate: Option<Rate>,
     /// Behaviour of the applications at both ends of the flow.
     pub workload: Workload,

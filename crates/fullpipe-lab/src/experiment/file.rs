@@ -266,7 +266,7 @@ swept_table! {
         /// Receive buffer: the limit of autotuning (`tcp_rmem[2]`), or a fixed size (`SO_RCVBUF`).
         /// Default: `"32MiB"`; 6 MiB for kernels before 6.16
         rcvbuf: BufferSize,
-        /// Upper bound of the advertised window (`TCP_WINDOW_CLAMP`).
+        /// Upper bound on the advertised window (`TCP_WINDOW_CLAMP`).
         /// Default: none
         window: Positive,
         /// Whether the sender paces every flow (`fq`). BBR always paces.

@@ -298,8 +298,8 @@ impl Experiment {
     /// Parses an experiment that refers to no other file.
     ///
     /// # Errors
-    /// Returns an error with a one-line message, the position in the file and a hint if the experiment is
-    /// invalid.
+    /// If the experiment is invalid, returns an error with a one-line message, the position in the file and a
+    /// hint.
     pub fn from_toml(text: &str) -> Result<Self, ExperimentError> {
         Self::from_toml_with(text, &|name| {
             Err(format!("cannot read the trace '{name}', because the folder of the experiment is not known"))
@@ -310,8 +310,8 @@ impl Experiment {
     /// its path relative to the experiment file, or a one-line error.
     ///
     /// # Errors
-    /// Returns an error with a one-line message, the position in the file and a hint if the experiment is
-    /// invalid.
+    /// If the experiment is invalid, returns an error with a one-line message, the position in the file and a
+    /// hint.
     pub fn from_toml_with(
         text: &str,
         load: &dyn Fn(&str) -> Result<String, String>,

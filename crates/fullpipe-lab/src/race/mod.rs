@@ -7,9 +7,9 @@
 //! ```
 //!
 //! A cell is one point of an experiment: a path, the hosts and the size of a download. If a point has several
-//! connections, one after the other, only the last one is timed, as if it were a client's tenth connection. All arms of
-//! a cell run with the same seeds. They therefore have identical random losses, so their times are paired samples. The
-//! number of pairs is fixed before the first run.
+//! connections, one after another, only the last one is timed: for example, the tenth connection of a client. All arms
+//! of a cell run with the same seeds. They therefore have identical random losses, so their times are paired samples.
+//! The number of pairs is fixed before the first run.
 //!
 //! [`RacePlan::run_pair`] runs one pair in the simulator, and [`RacePlan::run_pair_in`] in another world. The
 //! caller runs the pairs, for example with [`campaign::run`](crate::campaign::run), and may store them:

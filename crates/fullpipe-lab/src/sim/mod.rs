@@ -94,7 +94,7 @@ impl HostMemory {
         (0..hosts).map(|host| Self { memory: memory(host), observed_at: Instant::ZERO }).collect()
     }
 
-    /// Lets the kill switch observe the connections of the host if its interval has passed.
+    /// Lets the kill switch observe the connections of the host if the observation interval has passed.
     fn observe<'f>(&mut self, now: Instant, flows: impl Iterator<Item = &'f Flow>) {
         if now >= self.observed_at + OBSERVE_EVERY {
             self.observed_at = now;
@@ -355,7 +355,8 @@ fn send(
 }
 
 /// Builds one direction of the path of `flows`, in the same way for the simulator, the emulator and guests.
-/// `number` is 0 for the data direction and 1 for the ACK direction; it also separates their random numbers.
+/// `number` is 0 for the data direction and 1 for the ACK direction; it also selects the random streams, so
+/// that the two directions have different random numbers.
 pub fn direction<T: Clone>(spec: &DirectionSpec, flows: &[FlowSpec], seed: u64, number: u64) -> Path<T> {
     let mut elements = Vec::new();
     // Random streams are numbered 2 x element + direction. The number of the loss element is 0, so its

@@ -60,7 +60,7 @@ columns! {
         sndbuf_used_bytes: u64, "bytes" <= LARGEST_BUFFER, sender.sndbuf_used.get();
         /// Pacing rate of the sender.
         pacing_bps: Option<u64>, "bit/s", bps(sender.pacing_rate);
-        /// Upper bound of the pacing rate; empty if the application set none.
+        /// Upper bound on the pacing rate; empty if the application set none.
         max_pacing_bps: Option<u64>, "bit/s", bps(sender.max_pacing_rate);
         /// Most recent delivery-rate sample, except for application-limited samples with a lower rate than
         /// the sample before.

@@ -64,7 +64,7 @@ pub struct TcpInfo {
     pub rwnd: Bytes,
     /// Current pacing rate of the sender; `None` if it does not pace.
     pub pacing_rate: Option<Rate>,
-    /// Upper bound of the pacing rate that the application has set (`SO_MAX_PACING_RATE`).
+    /// Upper bound on the pacing rate, if the application has set one (`SO_MAX_PACING_RATE`).
     pub max_pacing_rate: Option<Rate>,
     /// Most recent delivery-rate sample (`tcpi_delivery_rate`). An application-limited sample replaces the
     /// previous one only if its rate is at least as high.
@@ -104,7 +104,7 @@ pub struct BbrInfo {
     /// Pacing gain: pacing rate divided by bandwidth, in percent. The pacing gain is 288 in Startup, 34 in
     /// Drain, and 125, 75 or 100 in ProbeBW.
     pub pacing_gain_percent: u32,
-    /// Window gain: congestion window divided by the product of bandwidth and smallest RTT, in percent.
+    /// cwnd gain: congestion window divided by the estimated BDP (bandwidth x smallest RTT), in percent.
     pub cwnd_gain_percent: u32,
 }
 
@@ -147,7 +147,8 @@ pub struct PathState {
     pub queue: Bytes,
     /// Total time for which the link has been transmitting so far.
     pub link_busy: Duration,
-    /// Total time for which the shaper has delayed packets of this flow so far.
+    /// Total time for which the shaper has delayed packets of this flow so far; of all flows, if they share a
+    /// bucket.
     pub shaper_busy: Duration,
     /// Number of packets that a policer has dropped so far, over all flows.
     pub policed: u64,

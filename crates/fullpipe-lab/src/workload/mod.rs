@@ -74,9 +74,9 @@ pub enum Reading {
     /// The application reads all available data at once.
     #[default]
     Greedy,
-    /// The application processes data at a fixed rate: after a read of n bytes it is busy for n / `rate`,
-    /// then it reads again, at most `chunk` bytes. The application does not catch up after it has waited for
-    /// data.
+    /// The application processes data at a fixed rate: after a read of n bytes, it is busy for n / `rate`;
+    /// then it reads again. It reads at most `chunk` bytes at once. The application does not catch up after
+    /// it has waited for data.
     Paced {
         /// Rate at which the application processes payload; above zero.
         rate: Rate,
@@ -88,7 +88,7 @@ pub enum Reading {
     /// intervals of at least [`CURL_PERIOD`], the reference point moves to the current time. After a shorter
     /// stall, curl therefore catches up without limit.
     CurlLimit {
-        /// Limit of the average rate at which the application reads; above zero.
+        /// Limit on the average rate at which the application reads; above zero.
         rate: Rate,
     },
     /// The application fills a small buffer, sleeps, and repeats: it reads at most `buffer` bytes every

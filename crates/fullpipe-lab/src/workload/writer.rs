@@ -61,8 +61,8 @@ impl Writer {
         }
     }
 
-    /// Returns whether the writer has more data than it offers at once. If the writer has more data, the
-    /// driver polls the socket again.
+    /// Returns whether the writer has data left that it can write at once, so that the driver must poll the
+    /// socket again; always `false` for a paced writer, which waits for its timer.
     pub fn has_more(&self) -> bool {
         match self.writing {
             Writing::Greedy => !self.is_done(),
