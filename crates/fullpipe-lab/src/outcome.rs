@@ -30,8 +30,8 @@ pub struct FlowOutcome {
     pub cc: FlowAlgorithm,
     /// Payload that the receiving application read, in bytes.
     pub bytes: Bytes,
-    /// Goodput: `bytes` divided by the flow's lifetime. The lifetime ends with the flow's last byte or with
-    /// the run.
+    /// Goodput: `bytes` divided by the flow's lifetime. The lifetime begins with the flow and ends with its
+    /// last byte or with the run.
     pub goodput: Rate,
     /// Goodput over the second half of the flow's lifetime.
     pub goodput_second_half: Rate,

@@ -50,7 +50,7 @@ pub struct Report {
     pub description: String,
     /// Where the experiment ran: `sim` (simulator), `emu` (emulator) or `uml` (guest).
     pub world: String,
-    /// Release and timer frequency of the guests' kernel; absent from other worlds.
+    /// Release and timer frequency of the guests' kernel; absent if the experiment did not run in guests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
     /// Whether the campaign was ended early. A campaign that was ended early lacks some runs.

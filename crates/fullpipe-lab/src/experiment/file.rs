@@ -291,7 +291,8 @@ swept_table! {
         /// Default: none
         notsent_lowat: Positive,
         /// Whether a sending host remembers the path from one connection to the next. Only congestion controls with a
-        /// launch use this memory. All flows of a host go to the same client. Only in the simulator.
+        /// launch use this memory. All flows of a host go to the same client. The setting applies only in the
+        /// simulator.
         /// Default: `false`
         path_memory: bool,
     }

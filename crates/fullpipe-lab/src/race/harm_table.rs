@@ -5,7 +5,7 @@ use std::fmt;
 use super::Cell;
 use super::harm_report::{HarmArmReport, HarmCellReport, HarmInterval, HarmReport, VictimMetric};
 
-/// Limits on the mean and on the upper end of the excess, up to which an arm counts as no more harmful than
+/// Largest mean and largest upper end of the excess with which an arm counts as no more harmful than
 /// `against`.
 const NO_MORE: (f64, f64) = (0.02, 0.05);
 

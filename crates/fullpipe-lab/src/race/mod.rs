@@ -57,9 +57,9 @@ pub const EMU: &str = "emu";
 /// senders, so the times hardly differ.
 pub const PAIRS_WITHOUT_LOSS: u64 = 10;
 /// Download size up to which a cell with random loss has 50/3 times as many pairs as the experiment states: 1000
-/// instead of 60. In a few percent of such small downloads, the last segments are lost, and the timeout that follows
-/// takes several times as long as the rest of the download. With 60 pairs, the interval therefore misses the true ratio
-/// too often: for a sender compared with itself, it contains 1 in 80 to 88 % of the races instead of 95 %
+/// instead of 60. In only a few percent of such small downloads, the last segments are lost, and the timeout that
+/// follows takes several times as long as the rest of the download. With 60 pairs, the interval therefore misses the
+/// true ratio too often: for a sender compared with itself, it contains 1 in 80 to 88 % of the races instead of 95 %
 /// (`tests/it/null_races.rs`).
 const TINY: Bytes = Bytes::new(100_000);
 /// Download size up to which a cell with random loss has 20/3 times as many pairs as the experiment states: 400 instead

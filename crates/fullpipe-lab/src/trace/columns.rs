@@ -65,7 +65,7 @@ columns! {
         /// Most recent delivery-rate sample, except for application-limited samples with a lower rate than
         /// the sample before.
         delivery_bps: Option<u64>, "bit/s", bps(sender.delivery_rate);
-        /// Whether this delivery-rate sample was limited by the application.
+        /// Whether the delivery-rate sample was limited by the application.
         app_limited: bool, "", sender.app_limited;
         /// Smoothed RTT.
         srtt_ms: Option<f64>, "ms", millis(sender.srtt);

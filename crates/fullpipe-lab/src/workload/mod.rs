@@ -37,7 +37,7 @@ pub struct Workload {
     pub request: Option<Bytes>,
 }
 
-/// Behaviour of a sending application: greedy or paced.
+/// Behaviour of a sending application: greedy, paced, or controlled by its program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Writing {
     /// The application always has more data: it writes as much as the send buffer accepts.
@@ -68,7 +68,7 @@ pub struct Grants {
     pub reads: Option<Bytes>,
 }
 
-/// Behaviour of a receiving application: greedy, paced, like curl, or a loop.
+/// Behaviour of a receiving application: greedy, paced, like curl, a loop, or controlled by its program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reading {
     /// The application reads all available data at once.
