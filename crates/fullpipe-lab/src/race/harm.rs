@@ -29,7 +29,7 @@ use crate::scenario::{FlowSpec, Scenario};
 use crate::sim;
 use crate::victim::{STARTS_SHARE, Victim, scaled, spread};
 
-/// Stream of the random numbers for the start times of the senders.
+/// Number of the random stream for the start times of the senders.
 const SENDER_STARTS: u64 = 0x7365_6e64;
 
 /// Plan of a race that measures harm: cells, arms and seeds, all of which are fixed before the first run.
@@ -51,14 +51,14 @@ pub struct HarmCell {
     pub point: Point,
     /// Number of the point in the experiment.
     pub(super) number: usize,
-    /// Flow that is harmed.
+    /// Flow whose harm is measured.
     pub victim: Victim,
 }
 
 /// Runs of a cell with one seed: the victim alone, and beside each arm.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HarmRuns {
-    /// Metric of the victim alone; `None` if it could not be computed.
+    /// Metric of the victim without the senders under test; `None` if it could not be computed.
     pub alone: Option<f64>,
     /// Runs of the victim beside each arm, in the order of the plan.
     pub arms: Vec<HarmRun>,
@@ -169,8 +169,8 @@ impl HarmPlan {
     }
 }
 
-/// Returns the senders under test with their start times: long flows start in the first part of the run, and
-/// flows of limited size start one after the other.
+/// Returns the senders under test with their start times: flows of unlimited size start in the first eighth
+/// of the run, and flows of limited size start one after another over the whole run.
 fn started(scenario: &Scenario) -> impl Iterator<Item = FlowSpec> {
     let Scenario { flows, duration, seed, .. } = scenario;
     let short = spread(flows.len(), *duration, *seed, SENDER_STARTS);
