@@ -143,6 +143,13 @@ impl Observer for RunBar {
             None => eprintln!("note: {text}"),
         }
     }
+
+    fn status(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| eprintln!("{text}")),
+            None => eprintln!("{text}"),
+        }
+    }
 }
 
 /// Serialises `report` as a JSON document that ends with a newline.

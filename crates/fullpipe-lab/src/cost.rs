@@ -52,6 +52,11 @@ impl RunCost {
         Self(packets * among_others + flows * FLOW)
     }
 
+    /// Returns the cost of runs together, from the cost of each in data packets.
+    pub fn sum(packets: impl Iterator<Item = f64>) -> Self {
+        Self(packets.sum())
+    }
+
     /// Returns the cost of the run in data packets.
     pub const fn packets(self) -> f64 {
         self.0

@@ -31,6 +31,7 @@ use fullpipe_units::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::arm::Arm;
+use crate::cost::RunCost;
 use crate::experiment::{Experiment, ExperimentError, Point, RatioBound, missing_profile};
 use crate::outcome::Outcome;
 use crate::profile::{Profile, Profiles};
@@ -38,7 +39,7 @@ use crate::scenario::{FlowSpec, Scenario};
 use crate::sim;
 use crate::trace::Digest;
 
-pub use harm::{HarmCell, HarmPlan, HarmRun, HarmRuns};
+pub use harm::{HarmCell, HarmPlan, HarmRun, HarmRuns, StoredHarm};
 pub use harm_report::{
     HARM_SCHEMA, HarmArmReport, HarmBoundReport, HarmCellReport, HarmInterval, HarmReport, VictimMetric,
 };
@@ -258,6 +259,16 @@ impl RacePlan {
         self.cells.iter().map(|cell| cell.seeds.len()).sum()
     }
 
+    /// Returns the estimated work of all downloads in the simulator.
+    pub fn cost(&self) -> RunCost {
+        let packets = self.cells.iter().map(|cell| {
+            let arms = self.arms.iter().filter(|arm| cell.includes(**arm)).count();
+            let downloads = (arms * cell.seeds.len()) as f64;
+            downloads * RunCost::of(&cell.point.scenario, false).packets()
+        });
+        RunCost::sum(packets)
+    }
+
     /// Runs all arms of `cell` in turn with one seed in the simulator. `scenario` is the scenario of the cell
     /// with that seed.
     pub fn run_pair(&self, cell: &Cell, scenario: &Scenario) -> Pair {
@@ -315,6 +326,17 @@ fn raced(experiment: &Experiment, point: &Point) -> Point {
     point
 }
 
+/// Returns the hash that identifies stored runs of a point. Stored runs are valid only if the scenario and the
+/// settings of the profiles have not changed.
+fn identity(point: &Point, profiles: &Profiles) -> String {
+    let mut hash = Digest::default();
+    point.scenario.identity().bytes().for_each(|byte| hash.add(byte.into()));
+    for profile in profiles {
+        format!("{profile:?}").bytes().for_each(|byte| hash.add(byte.into()));
+    }
+    format!("{:016x}", hash.value())
+}
+
 /// Returns the profiles of `experiment`, and the built-in profiles that `arms` name.
 fn profiles_of(experiment: &Experiment, arms: &[Arm]) -> Result<Profiles, ExperimentError> {
     let mut profiles = experiment.profiles().clone();
@@ -362,14 +384,8 @@ impl Cell {
         };
         let first = wanted.first().copied().unwrap_or_default();
         let point = raced(experiment, point);
-        let mut hash = Digest::default();
-        point.scenario.identity().bytes().for_each(|byte| hash.add(byte.into()));
-        // A stored pair is valid only if the settings of the profiles have not changed.
-        for profile in profiles {
-            format!("{profile:?}").bytes().for_each(|byte| hash.add(byte.into()));
-        }
         Ok(Self {
-            identity: format!("{:016x}", hash.value()),
+            identity: identity(&point, profiles),
             point,
             size,
             random,
