@@ -446,6 +446,13 @@ impl Stack {
         }
         let Self { slots, listeners, counters, paths, .. } = self;
         let Some(entry) = slots[slot as usize].1.entry_mut() else { return };
+        // A client that has reset a connection may reuse its port at once, before the application has released the
+        // connection. As in the kernel, the connection no longer has the two sockets.
+        if entry.over && segment.flags.has(Flags::SYN) && !segment.flags.has(Flags::ACK) {
+            let tuple = entry.tuple;
+            self.by_tuple.remove(&tuple);
+            return self.without_connection(now, tuple, segment, payload);
+        }
         if entry.owner == Owner::HalfOpen
             && completes(segment)
             && listeners.get(&entry.tuple.local).is_none_or(Listener::is_full)
@@ -698,7 +705,10 @@ impl Stack {
         };
         *generation = generation.wrapping_add(1);
         self.timers.remove(slot);
-        self.by_tuple.remove(&tuple);
+        // A new connection may already have the two sockets.
+        if self.by_tuple.get(&tuple) == Some(&slot) {
+            self.by_tuple.remove(&tuple);
+        }
         self.free.push(slot);
     }
 
