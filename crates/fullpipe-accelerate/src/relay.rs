@@ -36,6 +36,12 @@ pub enum Output {
 pub trait End {
     /// Reads bytes that have arrived from the peer.
     fn read(&mut self, room: &mut [u8]) -> Input;
+    /// Records that the destination has accepted the first `len` bytes of the last read. Returns whether this end still
+    /// has the other bytes, so that the next read returns them again.
+    fn accepted(&mut self, len: usize) -> bool {
+        let _ = len;
+        false
+    }
     /// Writes bytes to the peer.
     fn write(&mut self, bytes: &[u8]) -> Output;
     /// Ends the direction to the peer after all written bytes.
@@ -85,6 +91,11 @@ impl Half {
     /// Returns the number of bytes that were read but not written yet.
     pub fn pending(&self) -> usize {
         self.pending.len() - self.at
+    }
+
+    /// Returns the memory of the buffer, in bytes.
+    pub fn memory(&self) -> usize {
+        self.pending.capacity()
     }
 
     /// Returns whether the direction has ended, in an orderly way or by a reset.
@@ -151,8 +162,11 @@ impl Half {
                     Output::Accepted(taken) => {
                         self.carried += taken as u64;
                         moved += taken;
+                        let keeps_rest = source.accepted(taken);
                         if taken < len {
-                            self.pending.extend_from_slice(&scratch[taken..len]);
+                            if !keeps_rest {
+                                self.pending.extend_from_slice(&scratch[taken..len]);
+                            }
                             return Progress::WaitsForRoom;
                         }
                     }
