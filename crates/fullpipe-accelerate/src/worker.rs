@@ -26,7 +26,7 @@ use fullpipe_linux::stack_loop::{Service, Sockets};
 use fullpipe_linux::{Error, Stop, WaitCondition};
 use fullpipe_tcp::Event;
 use fullpipe_tcp::stack::{Admission, ConnId, Stack};
-use fullpipe_units::{Duration, Instant};
+use fullpipe_units::{Duration, Instant, Rate};
 use socket2::Socket;
 
 use crate::config::ClientAddress;
@@ -161,6 +161,8 @@ struct Probe {
 
 struct Worker {
     settings: WorkerSettings,
+    /// Maximum rate of all connections together; `None` without a limit.
+    limit: Option<Rate>,
     control: UnixStream,
     stop: Stop,
     relayed: BTreeMap<u64, Relayed>,
@@ -177,10 +179,10 @@ struct Worker {
     health: Health,
     probe: Option<Probe>,
     pressure: Pressure,
-    probes: ProbeFile,
-    /// New connections whose probes are not in the probe file yet, and the time at which to write them.
     /// Memory of the bytes that were read from servers and do not fit into the buffers of the stack.
     pending: u64,
+    probes: ProbeFile,
+    /// New connections whose probes are not in the probe file yet, and the time at which to write them.
     unprobed: Vec<u64>,
     next_probes: Instant,
     /// Raw socket for probes to the clients if the keeper dies, and for ICMP messages about the kernel's
@@ -213,6 +215,7 @@ impl Worker {
         probes: ProbeFile,
     ) -> Self {
         Self {
+            limit: settings.limit.map(Rate::from_bps),
             settings,
             control,
             stop,
@@ -226,10 +229,10 @@ impl Worker {
             health: Health::default(),
             probe: None,
             pressure: Pressure::NONE,
+            pending: 0,
             probes,
             unprobed: Vec::new(),
             next_probes: Instant::FAR_FUTURE,
-            pending: 0,
             raw,
             last_probes: VecDeque::new(),
             beat: Beat::default(),
@@ -359,10 +362,10 @@ impl Worker {
         self.resetting.remove(&number);
         let relayed = self.relayed.remove(&number)?;
         self.numbers.remove(&relayed.id);
+        self.pending -= relayed.down.memory() as u64;
         self.carried[0] += relayed.up.carried();
         self.carried[1] += relayed.down.carried();
         Some(relayed)
-        self.pending -= relayed.down.memory() as u64;
     }
 
     /// Resets a connection at both ends.
@@ -497,6 +500,7 @@ impl Worker {
                 for order in Order::read(&said[..len]) {
                     match order {
                         Order::Mtu(mtu) => stack.set_mtu(now, self.settings.listen, mtu.into()),
+                        Order::Limit(limit) => self.limit = limit,
                         Order::End => ends = true,
                     }
                 }
@@ -609,6 +613,10 @@ impl Worker {
 }
 
 impl Service for Worker {
+    fn limit(&self) -> Option<Rate> {
+        self.limit
+    }
+
     fn attend(&mut self, now: Instant, stack: &mut Stack, sockets: &Sockets<'_>) -> Result<Instant, Error> {
         self.delay = self.delay.max(sockets.delay());
         if !self.started {
