@@ -239,7 +239,7 @@ mod tests {
         }
     }
 
-    fn pump(half: &mut Half, source: &mut Scripted, sink: &mut Scripted) -> Progress {
+    fn pump(half: &mut Half, source: &mut impl End, sink: &mut Scripted) -> Progress {
         half.pump(source, sink, &mut [0; 64], 1_000, true)
     }
 
@@ -289,6 +289,33 @@ mod tests {
         let mut half = Half::default();
         assert_eq!(pump(&mut half, &mut source, &mut sink), Progress::GoesOn);
         assert_eq!(sink.written.len(), 1_000);
+    }
+
+    /// A source that keeps its bytes until the destination accepts them returns the rest again, so the half needs no
+    /// buffer.
+    #[test]
+    fn a_source_may_keep_what_was_not_accepted() {
+        struct Keeping(&'static [u8]);
+        impl End for Keeping {
+            fn read(&mut self, room: &mut [u8]) -> Input {
+                room[..self.0.len()].copy_from_slice(self.0);
+                if self.0.is_empty() { Input::End } else { Input::Bytes(self.0.len()) }
+            }
+            fn accepted(&mut self, len: usize) -> bool {
+                self.0 = &self.0[len..];
+                true
+            }
+            fn write(&mut self, _: &[u8]) -> Output {
+                Output::Reset
+            }
+            fn shutdown(&mut self) {}
+        }
+        let (mut source, mut sink, mut half) = (Keeping(b"hello"), Scripted::with_room(2), Half::default());
+        assert_eq!(pump(&mut half, &mut source, &mut sink), Progress::WaitsForRoom);
+        assert_eq!((half.memory(), source.0), (0, &b"llo"[..]));
+        sink.room = 100;
+        assert_eq!(pump(&mut half, &mut source, &mut sink), Progress::Done);
+        assert_eq!((sink.written.as_slice(), sink.ended), (&b"hello"[..], true));
     }
 
     /// Under memory pressure, the half writes its pending bytes and reads nothing.
