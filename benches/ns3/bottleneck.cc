@@ -1,7 +1,7 @@
 // The scenario of experiments/bench-lossless.toml in ns-3: one CUBIC flow over 100 Mbit/s and a round trip
 // of 50 ms, a drop-tail queue of 1 BDP, segments of 1448 bytes, buffers that never limit.
 //
-// Two nodes and one link, so that both simulate the same number of hops. Prints one JSON object: the
+// There are two nodes and one link, so that both simulate the same number of hops. Prints one JSON object: the
 // number of data segments that arrived, and the real time of the run.
 
 #include <chrono>

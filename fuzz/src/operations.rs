@@ -3,8 +3,8 @@
 //!
 //! The first octets choose whether segments may be forged and both configurations; each further octet chooses
 //! an operation. Applications write, read and close; time passes; packets arrive, are lost, duplicated or
-//! overtaken. Half of the inputs may also forge segments. At the end the path becomes faultless for as long
-//! as the connections need. Whatever came before:
+//! overtaken. Half of the inputs may also forge segments. At the end, the path delivers every packet until
+//! the connections have ended. For every input:
 //!
 //! - counters agree with recounts (`Connection::check`), transmission ends, and no timer is in the past;
 //! - only written data arrives, and only data that arrived is acknowledged (unless it was forged);
@@ -330,7 +330,7 @@ impl World {
         self.settle();
         let mut steps = 0;
         while !self.done() {
-            // A forged acknowledgement may leave the two in states that never agree.
+            // A forged acknowledgement may leave the two ends in states that never agree.
             if self.forged && steps > 2_000 {
                 return;
             }

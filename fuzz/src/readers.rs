@@ -48,7 +48,7 @@ pub fn sysctl(data: &[u8]) {
 pub fn experiment(data: &[u8]) {
     let text = decode(&data[..data.len().min(LONGEST)]);
     let (text, trace) = text.split_once('\0').unwrap_or((&text, "1\n2\n5\n"));
-    // Thousands of points are read as one is.
+    // Thousands of points are read in the same way as one point, but take longer.
     if text.matches("steps").count() > 2 {
         return;
     }

@@ -24,7 +24,7 @@ use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 
 use crate::{probes, system};
 
-/// Time to wait for answers after the last probe was due: some round trips.
+/// Time to wait for answers after the last probe was due: several round trips.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// EtherTypes of IPv4 and IPv6.
 const ETH_P_IP: u16 = 0x0800;
@@ -60,7 +60,7 @@ pub(crate) struct Answers {
 }
 
 impl Answers {
-    /// Waits for answers of `clients` until some round trips after `probed`, the time of the last probe.
+    /// Waits for answers of `clients` until several round trips after `probed`, the time of the last probe.
     pub(crate) fn new(
         listen: SocketAddr,
         clients: BTreeSet<SocketAddr>,
@@ -80,7 +80,7 @@ impl Answers {
         Ok(Self { socket, listen, clients, until: probed + PATIENCE })
     }
 
-    /// Returns whether `client` has not answered.
+    /// Returns whether `client` has been probed but has not answered.
     pub(crate) fn awaits(&self, client: SocketAddr) -> bool {
         self.clients.contains(&client)
     }
@@ -216,8 +216,8 @@ mod tests {
         }
     }
 
-    /// Of all packets that the host receives, the filter accepts only those that a client of the port sends
-    /// in the middle of a connection.
+    /// Of all packets that the host receives, the filter accepts only packets that a client of the port sends
+    /// on an existing connection.
     #[test]
     fn only_answers_pass_the_filter() {
         for (listen, others) in [

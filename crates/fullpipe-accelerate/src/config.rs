@@ -2,17 +2,17 @@
 //!
 //! ```toml
 //! user = "fullpipe"            # the worker runs as this user
-//! memory = "1GiB"              # what the buffers of all connections may hold
+//! memory = "1GiB"              # maximum size of the buffers of all connections
 //! connections = 100000
-//! syn_rate = 50000             # beyond this number per second, new connections are the kernel's
-//! speed = "1gbit"              # of the device to the clients, if its driver does not know it
+//! syn_rate = 50000             # above this number per second, SYNs are left to the kernel
+//! speed = "1gbit"              # speed of the device to the clients, if its driver does not report it
 //! [[listen]]
 //! address = "203.0.113.5:443"
 //! upstream = "127.0.0.1:8443"  # or unix:/run/server.sock
 //! client_address = "proxy-v2"  # or transparent, hidden
 //! cc = "bbr1"
 //! match = "ip saddr 198.51.100.0/24"
-//! [paths]                      # what earlier connections have measured, for surge
+//! [paths]                      # measurements of earlier connections, for surge
 //! remember = true
 //! client_budget = "64KiB"
 //! ```
@@ -40,7 +40,7 @@ const LEAST_MEMORY: Bytes = Bytes::from_mib(1);
 /// Default maximum number of connections.
 const CONNECTIONS: usize = 100_000;
 /// Default maximum number of SYNs per second that are forwarded to the worker. The worker can answer far more
-/// SYNs, but would need the CPU time of a core that its connections need.
+/// SYNs, but would then use CPU time that its connections need.
 const SYN_RATE: usize = 50_000;
 
 /// Address of the server.
@@ -223,7 +223,7 @@ pub struct Settings {
     pub memory: Bytes,
     /// Maximum number of connections.
     pub connections: usize,
-    /// Maximum number of SYNs per second that are accelerated. New connections beyond this rate are left to
+    /// Maximum number of SYNs per second that are accelerated. New connections above this rate are left to
     /// the kernel.
     pub syn_rate: usize,
     /// Speed of the device to the clients; `None` selects the speed that the driver reports.

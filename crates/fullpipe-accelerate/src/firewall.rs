@@ -9,7 +9,7 @@
 //!   rule ─► does it match the SYN?  no ──────────────────────────────────────────► next rule
 //!                │ always                    │ depends on the client, or not understood
 //!                ▼                           ▼
-//!         accept: chain done           accept: next rule, because another rule decides for the others
+//!         accept: chain done           accept: next rule, because another rule decides about the others
 //!         drop: objection              drop: objection
 //!         DNAT, TPROXY: refused        DNAT, TPROXY: refused if the rule names the port or all ports
 //! ```
@@ -73,7 +73,7 @@ impl fmt::Display for Objection {
 /// that arrive through `devices`.
 ///
 /// # Errors
-/// Returns an error if the text is not such an output.
+/// Returns an error if `ruleset` is not the output of this command.
 pub fn judge(ruleset: &str, listen: SocketAddr, devices: &[String]) -> Result<Vec<Objection>, String> {
     follow(ruleset, listen, Direction::In(devices))
 }
@@ -82,7 +82,7 @@ pub fn judge(ruleset: &str, listen: SocketAddr, devices: &[String]) -> Result<Ve
 /// forwards.
 ///
 /// # Errors
-/// Returns an error if the text is not the output of `nft -j list ruleset`.
+/// Returns an error if `ruleset` is not the output of `nft -j list ruleset`.
 pub fn judge_forwarding(ruleset: &str, listen: SocketAddr, tun: &str) -> Result<Vec<Objection>, String> {
     follow(ruleset, listen, Direction::Out(tun))
 }

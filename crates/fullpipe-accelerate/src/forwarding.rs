@@ -13,7 +13,7 @@
 //! | IPv4 `accept_local` | the packets have an address of this host as their source |
 //! | IPv4 `rp_filter` = 2 | the strict check (1), perhaps set for all devices, would drop them |
 //! | the address 192.0.0.8 | the loose check (2) drops all packets of a device without an IPv4 address |
-//! | IPv6 `force_forwarding` (Linux 6.17) | before, only a setting of the whole host permits forwarding, which the service does not change |
+//! | IPv6 `force_forwarding` (Linux 6.17) | older kernels can permit forwarding only for the whole host |
 
 use std::fs;
 use std::io;

@@ -1,4 +1,4 @@
-//! Passes the worker's settings to it, together with a raw socket that the worker cannot open itself.
+//! Passes the settings to the worker, together with a raw socket that the worker cannot open itself.
 //!
 //! The worker needs the raw socket to reset its clients if the keeper dies: packets that it writes to the TUN
 //! device would then reach the kernel, which drops packets that arrive with one of its own addresses as

@@ -57,7 +57,7 @@ use running::{Heard, RunningWorker};
 const SILENT: u32 = 10;
 /// Number of ticks without a report after which the worker is killed (5 s).
 const DEAD: u32 = 50;
-/// Pause between a change of the routing and the examination of the routing, because changes come in groups.
+/// Pause between a routing change and the examination of the routing, because changes come in groups.
 const ROUTING_PAUSE: Duration = Duration::from_millis(20);
 /// Longest time between two examinations of the routing. If an examination has failed, the next one repeats the
 /// attempt.
@@ -281,8 +281,7 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    /// Waits for a report, a change of the routing, or `stop`, but not longer than `until`. Returns whether `stop` is
-    /// set.
+    /// Waits for a report, a routing change, or `stop`, but not longer than `until`. Returns whether `stop` is set.
     fn wait(&self, stop: &Stop, until: Instant) -> Result<bool, Error> {
         let left = until.saturating_since(self.clock.now());
         let timeout = Timespec { tv_sec: 0, tv_nsec: (left.as_nanos() % 1_000_000_000) as i64 };
@@ -347,7 +346,7 @@ impl<'a> Keeper<'a> {
         self.server_answers = None;
         self.worker = Some(RunningWorker { child, control: ours, line: Vec::new(), silent: 0 });
         self.write_status();
-        // If the worker has ended before it could read, its socket shows this.
+        // Sending fails if the worker ended before it read the settings.
         if sent.is_err() { self.worker_ended() } else { Ok(()) }
     }
 
@@ -451,7 +450,7 @@ impl<'a> Keeper<'a> {
     }
 
     /// Steers all packets of the port to the worker, except those of the kernel's connections. The list of the kernel's
-    /// connections is complete only if the kernel accepts no new ones at the time of this call.
+    /// connections is complete only if the kernel accepts no new connections at the time of this call.
     fn leave_to_kernel(&mut self) -> Result<(), Error> {
         self.theirs = self.kernels_connections()?;
         self.nft.apply(&self.steering.switch(Phase::Steady, Some(self.theirs.as_slice())))?;
@@ -609,7 +608,7 @@ impl<'a> Keeper<'a> {
             let theirs = self.kernels_connections()?;
             if let Err(error) = self.nft.apply(&steering.replace(&self.steering, phase, &theirs)) {
                 // A device may have disappeared again; the next examination tries again.
-                self.say(&format!("cannot update the steering after a change of routes: {error}"));
+                self.say(&format!("cannot update the steering after a route change: {error}"));
                 return Ok(());
             }
             self.theirs = theirs;
@@ -642,7 +641,7 @@ impl<'a> Keeper<'a> {
     fn follow_sockets(&mut self, ticks: u64) -> Result<(), Error> {
         let Some(phase) = self.phase.filter(|phase| *phase != Phase::Learning) else { return Ok(()) };
         // SYNs are left to the kernel only after the worker has received a whole burst of SYNs. The count covers two
-        // intervals, so that a burst is counted even if an examination falls into it.
+        // intervals, so that it includes a whole burst even if an examination falls into the burst.
         let received = self.beat.syns.saturating_sub(self.syns[0]);
         self.syns = [self.syns[1], self.beat.syns];
         if phase == Phase::Aside || 2 * received >= self.steering.syn_burst() as u64 {
@@ -707,7 +706,7 @@ impl<'a> Keeper<'a> {
             let _ = self.nft.apply(&self.steering.switch(Phase::Aside, None));
         }
         if let Some(mut worker) = self.worker.take() {
-            // Without this order, the worker would take the end of the socket for the death of the keeper.
+            // Without this order, the worker would interpret the closed socket as the death of the keeper.
             let _ = worker.control.write_all(Order::End.to_string().as_bytes());
             let _ = worker.control.shutdown(std::net::Shutdown::Write);
             let until = self.clock.now() + FAREWELL;

@@ -6,17 +6,17 @@
 //!   keeper (root; sees no packet): device, nftables table, worker, status   ◄──────┘ report every 100 ms
 //! ```
 //!
-//! The keeper takes over no connections of the kernel: those that exist when the service starts stay with the
-//! kernel. If the worker dies, the keeper removes the table. If the keeper dies, the kernel removes the table
+//! The service takes over only new connections: connections that exist when it starts stay with the kernel.
+//! If the worker dies, the keeper removes the table. If the keeper dies, the kernel removes the table
 //! together with its owner. In both cases, the next SYN reaches the kernel's own listener.
 //!
 //! | module | concept |
 //! |---|---|
 //! | [`config`] | TOML file and command line |
-//! | [`preflight`] | what would change on this host, and what stands in the way |
-//! | [`firewall`] | judgement of the host's firewall rules |
-//! | [`routes`] | way out to the clients |
-//! | `forwarding` | settings of the device for a way out through the host's routing |
+//! | [`preflight`] | changes that the service would make to this host, and obstacles |
+//! | [`firewall`] | check of the host's firewall rules |
+//! | [`routes`] | path to the clients |
+//! | `forwarding` | device settings with which the kernel routes the worker's packets |
 //! | [`steering`] | text of the nftables table, in phases |
 //! | `nft` | the nftables process that owns the table |
 //! | `ports` | number of local ports for connections to the server |
@@ -27,7 +27,7 @@
 //! | `sandbox` | system calls that the worker is permitted |
 //! | [`relay`] | one direction of a connection, without I/O |
 //! | `upstream` | kernel sockets to the server |
-//! | [`health`] | whether the server lives |
+//! | [`health`] | whether the server accepts connections |
 //! | [`memory`] | which connections stop reading when the budget is spent |
 //! | `overload` | whether the worker reads its packets in time |
 //! | `probes` | packets that tell the clients of a dead worker |

@@ -1,9 +1,9 @@
 //! Memory budget: limits the total memory of the buffers of all connections.
 //!
 //! ```text
-//!   held bytes                       level: the least amount per connection at which all fit into three quarters
+//!   held bytes                       level: the largest amount per connection at which all fit into three quarters
 //!     ▒▒
-//!     ▒▒ ▒▒                          a connection above the level is not read from its server
+//!     ▒▒ ▒▒                          the worker reads nothing from the server of a connection above the level
 //!   ──██─██─────── level
 //!     ██ ██ ██ ██
 //! ```
@@ -18,7 +18,7 @@ use fullpipe_units::Bytes;
 /// Share of the budget that buffers may take without memory pressure: three quarters.
 const WITHOUT_PRESSURE: (u64, u64) = (3, 4);
 
-/// Memory pressure at one moment, computed from the buffer sizes of the connections.
+/// Memory pressure at one time, computed from the buffer sizes of the connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pressure {
     /// Total size of the buffers of all connections.

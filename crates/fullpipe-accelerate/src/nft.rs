@@ -81,8 +81,8 @@ impl Nft {
         }
     }
 
-    /// Kills the process, which removes the table. Killing takes less than a millisecond, a transaction
-    /// several.
+    /// Kills the process, which removes the table. Killing takes less than a millisecond; a transaction takes
+    /// several milliseconds.
     pub(crate) fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

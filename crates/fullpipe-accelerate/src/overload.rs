@@ -7,8 +7,8 @@
 //!
 //! A worker without enough CPU time loses packets of all connections, because they share one queue. In a
 //! flood of SYNs, new connections are then left to the kernel, which answers them without the worker, so the
-//! queue has room for existing connections. In an overload by data, new connections stay with the worker,
-//! because kernel connections would take a share of the path from the worker's connections.
+//! queue has room for existing connections. If data causes the overload, new connections stay with the
+//! worker, because kernel connections would take a share of the path from the worker's connections.
 
 use fullpipe_units::{Duration, Instant};
 
@@ -67,7 +67,7 @@ mod tests {
         let mut overload = Overload::new(500);
         overload.heard(49, 100);
         overload.observe(at(50), 1_000);
-        assert!(!overload.lasts(at(50)), "an overload by data");
+        assert!(!overload.lasts(at(50)), "data causes the overload");
         overload.heard(50, 100);
         overload.heard(0, 0);
         overload.observe(at(100), 1_000 + MANY - 1);

@@ -83,7 +83,7 @@ pub struct Report {
     pub notes: Vec<String>,
     /// Facts that only root can examine.
     pub unexamined: Vec<String>,
-    /// Parameters of the steering; `None` if the routing cannot be copied.
+    /// Parameters of the steering; `None` if there is no path to the clients.
     pub plan: Option<Plan>,
 }
 
@@ -354,7 +354,7 @@ fn unreadable(why: String) -> Error {
     crate::refused(format!("cannot read the output of nft: {why}"), "")
 }
 
-/// Returns the reasons why the kernel could not route the worker's packets, if it must route them.
+/// Returns the reasons why the kernel cannot route the worker's packets.
 pub(crate) fn obstacles_to_forwarding(
     settings: &Settings,
     permissions: Permissions,
@@ -379,7 +379,7 @@ fn legacy_tables(listen: SocketAddr) -> Option<String> {
     (!names.is_empty()).then(|| names.join(", "))
 }
 
-/// Adds notes on the effects for the server.
+/// Adds notes on the effects on the server.
 fn server(report: &mut Report, settings: &Settings) {
     match (settings.client_address, &settings.upstream) {
         (ClientAddress::ProxyV2, Upstream::Tcp(address)) if address.ip().is_loopback() => {

@@ -42,7 +42,7 @@ const WHOLE_PACKETS: i32 = 255;
 pub(crate) const AT_ONCE: usize = 2_000;
 /// Number of times that a client is probed if it does not answer, because a probe or its answer may be lost.
 const ROUNDS: u32 = 3;
-/// Pause between two probes of a client, equal to some round trips.
+/// Pause between two probes of a client: several round trips.
 const ROUND: Duration = Duration::from_millis(300);
 /// Maximum number of bytes that the keeper reads, enough for the probes of 800 000 connections.
 const MOST_BYTES: u64 = 64 << 20;
@@ -152,7 +152,7 @@ impl Probes {
             let clients = self.waiting.iter().map(|(client, _)| *client).collect();
             let ticks = (self.waiting.len() / AT_ONCE) as u64 + 1;
             let probed = now + (BEAT * ticks + ROUND) * u64::from(ROUNDS);
-            // Without the packet socket, the clients depend on answers from the kernel.
+            // Without the packet socket, the clients depend on resets from the kernel.
             self.answers = Answers::new(self.listen, clients, probed).ok();
         }
         Ok(count)

@@ -6,7 +6,7 @@
 //! | routed | the kernel routes them like those of a neighbour (`forwarding.rs`) | has more: policy rules, static routes, several next hops, VRFs, IPsec policies |
 //!
 //! The direct path needs no forwarding by the kernel and bypasses the chains of the firewall. If the routing has more
-//! than the direct path supports, its rules would route packets differently from the kernel, so the kernel must route
+//! than the direct path supports, nftables would route packets differently from the kernel, so the kernel must route
 //! them.
 
 use std::net::IpAddr;

@@ -57,7 +57,7 @@ pub struct Status {
     pub starts: u64,
     /// Number of connections that stay with the kernel.
     pub kernels: usize,
-    /// Packets that the kernel has dropped since the start of the service.
+    /// Numbers of packets that the kernel has dropped since the start of the service.
     pub drops: DroppedPackets,
     /// Maximum rate of all connections together, in bit/s: 98 % of the device speed; null if the speed is not
     /// known.
@@ -335,8 +335,8 @@ fn render_paths(paths: &PathReport) -> String {
     match stopped {
         Some(reason) => format!("  launches     stopped; new connections start with bbr1, because {reason}"),
         None => format!(
-            "  launches     {launches} beyond ten segments, {over_budget} cut by a budget; {prefixes} prefixes \
-             remembered"
+            "  launches     {launches} above ten segments, {over_budget} reduced to fit a budget; {prefixes} \
+             prefixes in the path memory"
         ),
     }
 }
@@ -392,7 +392,7 @@ mod tests {
         let text = with(paths.clone());
         assert!(
             text.ends_with(
-                "  launches     9 beyond ten segments, 1 cut by a budget; 3 prefixes remembered\n"
+                "  launches     9 above ten segments, 1 reduced to fit a budget; 3 prefixes in the path memory\n"
             ),
             "{text}"
         );

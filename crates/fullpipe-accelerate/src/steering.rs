@@ -13,7 +13,7 @@
 //! | phase | new connections | other packets of the port |
 //! |---|---|---|
 //! | [`Phase::Learning`] | ours; their SYNs fill the set `ours` | ours if the set contains them |
-//! | [`Phase::Steady`] | ours; beyond a rate the kernel's, and their SYNs fill the set `left` | ours unless the set `theirs` or `left` contains them |
+//! | [`Phase::Steady`] | ours; above a rate the kernel's, and their SYNs fill the set `left` | ours unless the set `theirs` or `left` contains them |
 //! | [`Phase::Aside`] | the kernel's; their SYNs fill the set `left` | as above |
 //!
 //! The set `theirs` contains clients of the kernel's sockets. The elements of `left` expire after some seconds, so a

@@ -35,12 +35,12 @@ impl Sources {
 #[derive(Debug)]
 pub(crate) struct Server {
     socket: Socket,
-    /// Whether it is not known yet that the server has accepted the connection.
+    /// Whether the outcome of the connection attempt is still unknown.
     connecting: bool,
     /// Whether something has been written, and whether the kernel sends small writes at once.
     written: bool,
     nodelay: bool,
-    /// Whether the direction to the server has ended, but the kernel has not been told.
+    /// Whether the direction to the server has ended, but the socket has not been shut down for writing.
     ends: bool,
     /// Readiness that epoll has reported and that reads have not used up.
     readiness: Readiness,
@@ -82,8 +82,8 @@ impl Server {
             Err(error) if error.raw_os_error() == Some(Errno::INPROGRESS.raw_os_error()) => true,
             Err(error) => return Err(error),
         };
-        // When a read of a Unix socket returns fewer bytes than requested, only a message may have ended, and
-        // not the data.
+        // A read of a Unix socket can return fewer bytes than requested because a message has ended, although
+        // more data is available.
         let readiness = Readiness { readable: false, ends: matches!(upstream, Upstream::Unix(_)) };
         // Unix sockets do not wait for more data.
         let nodelay = matches!(upstream, Upstream::Unix(_));
@@ -97,8 +97,7 @@ impl Server {
         self.readiness.ends |= change.ends;
     }
 
-    /// Returns whether it is not known yet that the server has accepted the connection. The first write, or epoll,
-    /// shows this.
+    /// Returns whether the outcome of the connection attempt is still unknown. The first write, or epoll, shows it.
     pub(crate) fn is_connecting(&self) -> bool {
         self.connecting
     }
@@ -239,7 +238,7 @@ mod tests {
 
     use super::*;
 
-    /// Only a refusal shows that the server does not run. With a full accept queue it does.
+    /// Only a refusal shows that the server does not run. A server with a full accept queue runs.
     #[test]
     fn a_failed_attempt_is_a_refusal_or_no_answer() {
         let dir = tempfile::tempdir().expect("a folder");

@@ -168,7 +168,7 @@ struct Worker {
     relayed: BTreeMap<u64, Relayed>,
     numbers: BTreeMap<ConnId, u64>,
     next_number: u64,
-    /// Connections that can continue without another event, without duplicates.
+    /// Connections that can continue without another event; the list has no duplicates.
     again: Vec<u64>,
     /// Connections that are being served in this round. The memory of both lists is reused, so a round
     /// allocates nothing.
@@ -200,7 +200,7 @@ struct Worker {
     /// Longest delay of the loop since the last report.
     delay: Duration,
     next_beat: Instant,
-    /// Time at which the worker ends, after the keeper has ordered it or has ended itself.
+    /// Time at which the worker ends, because the keeper has ordered the end or has ended.
     ends_at: Option<Instant>,
     started: bool,
     scratch: Vec<u8>,
@@ -516,7 +516,7 @@ impl Worker {
                     Some((to, stack.probe_packet(now + PROBE_AHEAD, relayed.id)?.as_bytes().to_vec()))
                 });
                 let packets: Vec<_> = packets.collect();
-                // There are no reports of lost probes, so each probe is sent twice.
+                // The worker does not learn which probes are lost, so it sends each probe twice.
                 let rounds = [&packets, &packets].into_iter().flat_map(|round| round.chunks(probes::AT_ONCE));
                 self.last_probes = rounds.map(<[_]>::to_vec).collect();
                 TABLE_GONE

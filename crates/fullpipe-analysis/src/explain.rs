@@ -89,7 +89,8 @@ pub(crate) fn explain(facts: &Facts<'_>) -> Result<Findings, InputError> {
     }
     let (rtt, rtt_source) = round_trip(facts, &series)?;
     let ratio = series.inflight_per_cwnd(rtt);
-    // If the RTT comes from the log, an inconsistent value is no error, because the user cannot correct it.
+    // If the RTT comes from the log, an inconsistent value is not an error, because the user cannot correct
+    // it.
     if let Some(ratio) = ratio.filter(|ratio| *ratio > IMPOSSIBLE && series.mean_rtt().is_none()) {
         return Err(InputError::new(
             format!(

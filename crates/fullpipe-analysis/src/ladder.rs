@@ -175,9 +175,10 @@ pub(crate) fn climb(
         ));
     }
     if let Some(cap) = model.path.cap.filter(|_| model.path.cap_is_per_flow) {
-        ladder
-            .assumptions
-            .push(format!("the cap of {cap} is the present connections', and others get as much"));
+        ladder.assumptions.push(format!(
+            "the cap of {cap} is that of the present connections; each additional connection is assumed to have the \
+             same cap as a present one"
+        ));
     }
     if model.path.link.is_none() && model.path.cap.is_none() {
         let unknown = "the link is assumed to be faster than every window on the ladder; give --link to continue the ladder";

@@ -465,8 +465,7 @@ impl Sockets {
                 (watched.rows, watched.received) = (Vec::new(), Vec::new());
             }
         }
-        // If only a few sockets are left, they have reached the maximum over a long time, and their oldest
-        // rows matter least.
+        // A few sockets alone reach the maximum only after a long time, so their oldest rows matter least.
         for watched in self.sockets.values_mut() {
             let too_many = watched.rows.len().saturating_sub(MOST_ROWS / LARGEST);
             watched.rows.drain(..too_many);

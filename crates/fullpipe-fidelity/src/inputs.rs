@@ -51,7 +51,7 @@ pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<(Str
     };
     let points = points(experiment, kernel.as_ref(), args.variants)?;
     let truths = points.iter().map(expected).collect::<Result<Vec<_>, _>>()?;
-    // Drawn variants have a seed of their own.
+    // The scenario of a drawn variant contains a seed.
     let seed = |(number, point): (u64, &Point)| match point.scenario.seed {
         0 => number,
         drawn => drawn,

@@ -207,9 +207,9 @@ fn quantile_of_normal(share: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Returns 60 pairs of positive, skewed values. Each value is a constant, plus a part that both values of
-    /// the pair share, plus a part of its own; the parts have an exponential distribution. The own part of
-    /// the second value has the mean 0.1, and that of the first value has the mean `own`.
+    /// Returns 60 pairs of positive, skewed values. Each value is the sum of a constant, a part that both
+    /// values of the pair share, and an individual part; the parts have an exponential distribution. The
+    /// individual part of the second value has the mean 0.1, and that of the first value has the mean `own`.
     fn skewed(own: f64, seed: u64) -> Vec<(f64, f64)> {
         let exponential = |stream: u64, ordinal: u64| {
             let uniform = ((Draws::new(seed, stream).at(ordinal) >> 11) as f64 + 0.5) / (1u64 << 53) as f64;

@@ -4,7 +4,7 @@
 //! `CStreamInterface.html`: a producer fills a struct; its consumer calls `release` once, or moves the struct
 //! by copying it and clearing `release` of the original. An exported array refers to the buffers of the table
 //! and keeps the table alive. Nothing is copied.
-#![allow(unsafe_code, reason = "structs of C that other libraries read and release")]
+#![allow(unsafe_code, reason = "C structs that other libraries read and release")]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::iter;
@@ -148,7 +148,7 @@ pub(crate) fn schema(columns: &[ColumnSpec]) -> ArrowSchema {
 }
 
 fn schema_of(format: &'static CStr, name: &str, flags: i64, children: Vec<*mut ArrowSchema>) -> ArrowSchema {
-    // The names of columns are identifiers, so none contains a zero.
+    // The names of columns are identifiers, so none contains a zero byte.
     let content = SchemaContent { format, name: CString::new(name).unwrap_or_default(), children };
     let content = Box::into_raw(Box::new(content));
     // SAFETY: the pointer comes from a box, and nobody else has it yet.
@@ -209,7 +209,7 @@ fn array(batch: &Arc<Batch>) -> ArrowArray {
     array_of(batch.rows, 0, ArrayContent { _batch: None, buffers: vec![null()], children })
 }
 
-/// Returns the buffers of texts: their offsets, and their bytes.
+/// Returns the buffers of strings: their offsets, and their bytes.
 fn buffers_of(texts: &Texts) -> [*const c_void; 2] {
     [texts.offsets.as_ptr().cast(), texts.bytes.as_ptr().cast()]
 }

@@ -1,4 +1,4 @@
-//! Reads tables of other libraries through Arrow's C stream interface: rows of a trace as CSV.
+//! Reads tables of other libraries through Arrow's C stream interface, and returns rows of a trace as CSV.
 //!
 //! ```text
 //!   pandas, polars, pyarrow, DuckDB ──__arrow_c_stream__──► batches ──► the columns of a trace, as CSV
@@ -7,7 +7,7 @@
 //! Types and layouts are those of <https://arrow.apache.org/docs/format/Columnar.html>. A trace is small, so its
 //! values are copied. The sizes of buffers are not part of the interface: they follow from the lengths that the
 //! producer states.
-#![allow(unsafe_code, reason = "structs of C that other libraries fill")]
+#![allow(unsafe_code, reason = "C structs that other libraries fill")]
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, c_char, c_void};
@@ -23,7 +23,7 @@ use crate::arrow::{ArrowArray, ArrowArrayStream, ArrowSchema};
 
 /// Maximum size of the CSV text in bytes, as for a file.
 const LARGEST: usize = 64 << 20;
-/// Maximum length of a text in a view that contains the text itself.
+/// Maximum length in bytes of a string that a view contains itself.
 const INLINE: usize = 12;
 
 /// Type of the values of a column.
@@ -37,7 +37,7 @@ enum Type {
     Text,
     LargeText,
     TextView,
-    /// Numbers of values in a second array.
+    /// Indices of values in a second array, the dictionary.
     Dictionary(Box<Self>, Box<Self>),
 }
 
@@ -60,12 +60,12 @@ struct Wanted {
     values: Type,
 }
 
-/// Returns the rows of a trace in a table as CSV. `run` selects the rows of one run by the column `run`, if there is
-/// one.
+/// Returns the trace rows of a table as CSV. `run` selects the rows of one run by the column `run`.
 ///
 /// # Errors
-/// Returns an error if the table has no column of a trace, if a column has another type than that of a trace, if the
-/// table has several runs and `run` is `None`, if there are too many rows, or if the producer fails.
+/// Returns an error if the table is not a trace, if a column has another type than in a trace, if `run` is set but the
+/// table has no column `run`, if the table has several runs and `run` is `None`, if there are too many rows, or if the
+/// producer fails.
 pub(crate) fn trace_csv(stream: &mut ArrowArrayStream, run: Option<u64>) -> Result<Vec<u8>, Error> {
     let schema = stream_schema(stream)?;
     let (columns, of_run) = wanted(&schema)?;
@@ -141,7 +141,7 @@ fn wanted(schema: &ArrowSchema) -> Result<(Vec<Wanted>, Option<Wanted>), Error> 
         let Some(values) = type_of(child) else {
             return Err(Error::new(
                 format!("the column {name} has the Arrow type '{}'", text(child.format)),
-                "convert it to numbers, texts or Boolean values",
+                "convert it to numbers, strings or Boolean values",
             ));
         };
         let column = Wanted { number, name: name.to_owned(), kind, values };
@@ -211,7 +211,7 @@ fn write(text: &mut String, column: &Wanted, found: Found<'_>) -> Result<(), Err
             ));
         }
     };
-    // Writing to a text cannot fail.
+    // Writing to a string cannot fail.
     let _ = written;
     Ok(())
 }
@@ -239,7 +239,7 @@ fn value<'a>(array: &'a ArrowArray, values: &Type, row: usize) -> Result<Found<'
                 return Err(broken("a column has no dictionary"));
             }
             let number =
-                usize::try_from(number).map_err(|_| broken("a number in a dictionary is negative"))?;
+                usize::try_from(number).map_err(|_| broken("an index of a dictionary is negative"))?;
             // SAFETY: the dictionary lives as long as the array.
             return value(unsafe { &*array.dictionary }, values, number);
         }
@@ -253,7 +253,7 @@ fn value<'a>(array: &'a ArrowArray, values: &Type, row: usize) -> Result<Found<'
         return Ok(Found::Null);
     }
     let data = buffer(array, 1).ok_or_else(|| broken("a column has no values"))?;
-    // SAFETY: the buffer has a value of this size for each row, and the offsets of texts lie within their buffer.
+    // SAFETY: the buffer has a value of this size for each row, and the offsets of strings lie within their buffer.
     unsafe {
         Ok(match values {
             Type::Null | Type::Dictionary(..) => Found::Null,
@@ -300,30 +300,30 @@ fn buffer(array: &ArrowArray, number: usize) -> Option<*const u8> {
     (!buffer.is_null()).then_some(buffer.cast())
 }
 
-/// Returns the text between two offsets of a buffer.
+/// Returns the string between two offsets of a buffer.
 ///
 /// # Safety
 /// The offsets must lie within the buffer.
 unsafe fn slice<'a>(data: Option<*const u8>, begin: i64, end: i64) -> Result<&'a str, Error> {
     let (Ok(begin), Ok(length)) = (usize::try_from(begin), usize::try_from(end - begin)) else {
-        return Err(broken("the offsets of a text are out of order"));
+        return Err(broken("the offsets of a string are out of order"));
     };
     if length == 0 {
         return Ok("");
     }
-    let data = data.ok_or_else(|| broken("a column of texts has no texts"))?;
+    let data = data.ok_or_else(|| broken("a string column has no strings"))?;
     // SAFETY: the caller's promise.
     let bytes = unsafe { std::slice::from_raw_parts(data.add(begin), length) };
-    from_utf8(bytes).map_err(|_| broken("a text is not UTF-8"))
+    from_utf8(bytes).map_err(|_| broken("a string is not UTF-8"))
 }
 
-/// Returns the text of a view: a view has 16 bytes with the length of the text, and either the text itself or its
+/// Returns the string of a view. A view has 16 bytes: the length of the string, and either the string itself or its
 /// position in a buffer.
 ///
 /// # Safety
 /// The view must belong to the array.
 unsafe fn view<'a>(array: &ArrowArray, view: *const u8) -> Result<&'a str, Error> {
-    // SAFETY: a view has 16 bytes, and its place lies within the buffer with its number.
+    // SAFETY: a view has 16 bytes, and its position lies within the buffer with its number.
     unsafe {
         let length = read::<i32>(view, 0);
         if usize::try_from(length).is_ok_and(|length| length <= INLINE) {
@@ -331,7 +331,7 @@ unsafe fn view<'a>(array: &ArrowArray, view: *const u8) -> Result<&'a str, Error
         }
         let (number, begin) = (read::<i32>(view, 2), i64::from(read::<i32>(view, 3)));
         // The first two buffers are the bitmap and the views.
-        let number = usize::try_from(number).map_err(|_| broken("a text is in no buffer"))? + 2;
+        let number = usize::try_from(number).map_err(|_| broken("a string is in no buffer"))? + 2;
         slice(buffer(array, number), begin, begin + i64::from(length))
     }
 }
@@ -367,7 +367,7 @@ fn next(stream: &mut ArrowArrayStream) -> Result<Option<ArrowArray>, Error> {
 /// Returns the error that the producer reports.
 fn failed(stream: &mut ArrowArrayStream, code: i32) -> Error {
     let message = stream.get_last_error.map(|get| {
-        // SAFETY: the stream is not released; the text lives until its next call.
+        // SAFETY: the stream is not released; the message lives until its next call.
         unsafe { get(stream) }
     });
     let message = message
@@ -379,12 +379,12 @@ fn failed(stream: &mut ArrowArrayStream, code: i32) -> Error {
     )
 }
 
-/// Converts a C string to text; returns an empty text if the string is not UTF-8.
+/// Converts a C string; returns an empty string if it is null or not UTF-8.
 fn text<'a>(text: *const c_char) -> &'a str {
     if text.is_null() {
         return "";
     }
-    // SAFETY: the texts of the interface end with a zero, and live as long as their struct.
+    // SAFETY: the strings of the interface end with a zero byte, and live as long as their struct.
     unsafe { CStr::from_ptr(text) }.to_str().unwrap_or_default()
 }
 

@@ -1,4 +1,4 @@
-//! Charts of runs as documents of Plotly.
+//! Charts of runs as Plotly documents.
 
 use std::path::PathBuf;
 

@@ -9,11 +9,11 @@ use pyo3::types::PyString;
 
 use crate::errors::{exception, usage};
 
-/// Parses the argument `name`, which is a text with a unit, or `None`.
+/// Parses the argument `name`, which is a string with a unit, or `None`.
 ///
 /// # Errors
-/// Returns a `UsageError` if the value is not a text, such as a bare number, or if the text is not a value of
-/// this type.
+/// Returns a `UsageError` if the value is not a string, such as a bare number, or if the string is not a
+/// value of this type.
 pub(crate) fn unit<T: FromStr<Err = ParseUnitError>>(
     name: &str,
     value: Option<&Bound<'_, PyAny>>,
@@ -29,7 +29,7 @@ pub(crate) fn unit<T: FromStr<Err = ParseUnitError>>(
 /// Parses the argument `name`, which is a name such as that of a congestion control, or `None`.
 ///
 /// # Errors
-/// Returns a `UsageError` if the value is not a text, or if the text is not a value of this type.
+/// Returns a `UsageError` if the value is not a string, or if the string is not a value of this type.
 pub(crate) fn name<T: FromStr>(
     name: &str,
     value: Option<&Bound<'_, PyAny>>,

@@ -154,7 +154,7 @@ fn selection(values: Vec<(String, Bound<'_, PyAny>)>) -> PyResult<Selection> {
             return Ok(Cell::Text(text.into()));
         }
         let message =
-            format!("{name} is {}, and a number, a text or a Boolean value is expected", value.repr()?);
+            format!("{name} is {}, but a number, a string or a Boolean value is expected", value.repr()?);
         Err(usage(value.py(), message, "select rows by values as in the column: {\"cc\": \"bbr1\"}"))
     };
     values.into_iter().map(|(name, value)| Ok((name.clone(), cell(&name, &value)?))).collect()

@@ -70,7 +70,7 @@ impl Answer {
         })
     }
 
-    /// Returns the ladder as a document of Plotly.
+    /// Returns the ladder as a Plotly document.
     fn ladder(&self, dark: bool) -> String {
         let (ladder, link) = match &*self.content {
             Content::Diagnosis { diagnosis, .. } => (&diagnosis.ladder, diagnosis.path.link),
@@ -174,8 +174,8 @@ pub(crate) fn diagnose(
     Answer::new(py, content)
 }
 
-/// Returns the rows of a trace in a table as CSV. The table implements `__arrow_c_stream__`; `run` selects the rows of
-/// one run.
+/// Returns the trace rows of a table as CSV. The table implements `__arrow_c_stream__`; `run` selects the rows of one
+/// run.
 #[pyfunction]
 #[pyo3(signature = (table, *, run))]
 pub(crate) fn trace_csv(py: Python<'_>, table: &Bound<'_, PyAny>, run: Option<u64>) -> PyResult<Vec<u8>> {

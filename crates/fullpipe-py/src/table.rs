@@ -33,7 +33,7 @@ impl Table {
         self.0.columns().iter().map(|column| column.name.as_str()).collect()
     }
 
-    /// Types of the columns by name: u32, u64, f64, bool, text, or word for texts of which few differ.
+    /// Types of the columns by name: u32, u64, f64, bool, text, or word for strings with few distinct values.
     #[getter]
     fn schema<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let types = PyDict::new(py);

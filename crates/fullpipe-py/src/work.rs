@@ -57,8 +57,8 @@ pub(crate) enum AtSignal {
     Leave,
 }
 
-/// Calls `work` on a new thread, without the GIL, and returns its result. When the number of finished runs or
-/// of all runs has changed, the calling thread calls `progress` with both numbers.
+/// Calls `work` on a new thread, without the GIL, and returns its result. When the number of finished runs
+/// has changed, the calling thread calls `progress` with this number and the number of all runs.
 ///
 /// # Errors
 /// Returns the exception for an error or a panic of the work, and the exception that a signal handler or

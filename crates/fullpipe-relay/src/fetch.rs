@@ -6,9 +6,9 @@
 //!   Session ─── opened, durable, placed ──────────────────► Driver
 //! ```
 //!
-//! This host writes files, keeps a journal and continues interrupted copies as a relay does. The relay
-//! chooses neither the names of the targets nor a way through symbolic links: every target is one that the
-//! client asked for, or is below it, and links are created after the files.
+//! This host writes files, keeps a journal and continues interrupted copies as a relay does. The relay can
+//! neither choose the names of the targets nor redirect them through symbolic links: every target is one that
+//! the client asked for, or is below it, and links are created after the files.
 
 use std::fs;
 use std::io;
@@ -41,7 +41,7 @@ const SHOWN: Duration = Duration::from_millis(100);
 const FAREWELL: Duration = Duration::from_secs(5);
 /// Maximum number of connections that are open or being opened; some may be about to be replaced.
 const MOST_JOINING: usize = 2 * MOST_CONNECTIONS as usize;
-/// Maximum number of sources, which a message of at most 64 KiB names.
+/// Maximum number of sources; a single message of at most 64 KiB names all of them.
 const MOST_SOURCES: usize = 256;
 
 /// Copies files from another host to this one.
@@ -265,7 +265,8 @@ impl Fetching<'_> {
         let mut joining = JoinSet::new();
         let mut join = |number: u32| {
             while joining.try_join_next().is_some() {}
-            // A relay that asks for the same connections again and again gets few tasks.
+            // A relay that repeatedly asks for the same connections must not start an unlimited number of
+            // tasks.
             if joining.len() >= MOST_JOINING {
                 return;
             }

@@ -5,9 +5,9 @@
 //!   | kind | flags| reserved | length (bytes) | stream                   | offset                   |
 //! ```
 //!
-//! Numbers are big-endian. A control frame has the stream and the offset zero; the content of a whole file begins with
-//! its hash. A reader checks the header before it reads or allocates anything, so a message takes at most 64 KiB, and a
-//! block or a file at most 1 MiB. `docs/reference/copy-protocol.md` describes the exchange of messages.
+//! Numbers are big-endian. In a control frame, the stream and the offset are zero; the content of a whole file begins
+//! with its hash. A reader checks the header before it reads or allocates anything, so a message takes at most 64 KiB,
+//! and a block or a file at most 1 MiB. `docs/reference/copy-protocol.md` describes the exchange of messages.
 
 use std::fmt;
 
@@ -252,7 +252,7 @@ pub enum Request {
     Hello {
         /// Versions of the protocol that the sender speaks.
         versions: Vec<u32>,
-        /// Random name of the transfer, the same on all its connections.
+        /// Random identifier of the transfer, the same on all its connections.
         transfer: Hex<16>,
         /// Number of the connection; connection 0 carries the messages.
         connection: u32,
@@ -273,8 +273,7 @@ pub enum Request {
         source: Source,
         /// Permission bits of the target.
         mode: u32,
-        /// Numbers of the owner and of the group of the source. A receiver that runs as root gives the target this
-        /// owner.
+        /// User ID and group ID of the source. A receiver that runs as root gives the target this owner.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         owner: Option<(u32, u32)>,
         /// Whether to compare hashes instead of trusting size and modification time, and to read the written file back
@@ -304,7 +303,7 @@ pub enum Request {
         /// Path of the folder below the root.
         target: RelativePath,
     },
-    /// States the hash of a file of more than 1 MiB. Blocks may still arrive on other connections.
+    /// States the hash of a pipe, or of a file of more than 1 MiB. Blocks may still arrive on other connections.
     Finish {
         /// Stream of the file.
         stream: u64,

@@ -125,7 +125,7 @@ impl BlockValues {
 /// value is unknown.
 fn children(values: &[Option<ChainingValue>], length: u64) -> Option<(ChainingValue, ChainingValue)> {
     let left_length = left_subtree_len(length);
-    // The left subtree consists of a power of two of blocks, because `length` exceeds one block.
+    // The number of blocks in the left subtree is a power of two, because `length` exceeds one block.
     let (left, right) = values.split_at((left_length / BLOCK) as usize);
     Some((subtree(left, left_length)?, subtree(right, length - left_length)?))
 }

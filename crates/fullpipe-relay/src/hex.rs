@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 #[serde(try_from = "String", into = "String")]
 pub struct Hex<const N: usize>(pub [u8; N]);
 
-/// Error for text that does not consist of the expected number of hexadecimal digits.
+/// Error for a string that does not consist of the expected number of hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotHex {
     digits: usize,
@@ -18,7 +18,7 @@ pub struct NotHex {
 
 impl fmt::Display for NotHex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "not {} hexadecimal digits", self.digits)
+        write!(f, "expected {} hexadecimal digits", self.digits)
     }
 }
 

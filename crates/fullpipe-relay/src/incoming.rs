@@ -32,7 +32,7 @@ pub(crate) struct Incoming {
     stored: Mutex<Option<Unfinished<File>>>,
 }
 
-/// What is known about the content of the file.
+/// Received parts of the file, and facts about its content.
 #[derive(Debug)]
 struct Progress {
     arrivals: Arrivals,
@@ -45,7 +45,7 @@ struct Progress {
     end: Option<u64>,
     /// Short blocks of a pipe with their lengths; only the last block may be short.
     short: Vec<(u64, usize)>,
-    /// Whether the file has been placed or discarded, or this has been decided.
+    /// Whether the decision to place or to discard the file has been made.
     is_decided: bool,
 }
 

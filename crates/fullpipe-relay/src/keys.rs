@@ -103,7 +103,7 @@ impl Identity {
     /// Creates a key for one copy, without writing it to a file.
     ///
     /// # Errors
-    /// Returns an error if the system has no random numbers.
+    /// Returns an error if the system's random number generator fails.
     pub fn temporary() -> Result<Self, Error> {
         Ok(Self::generate()?.0)
     }

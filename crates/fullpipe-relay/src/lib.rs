@@ -68,8 +68,8 @@ pub use serve::{ServeObserver, ServeOptions, serve};
 pub use ssh::serve_once;
 pub use target::{End, PORT};
 
-/// Locks `mutex`. The values that this crate locks are valid after each statement, so a panic of another task
-/// does not invalidate them.
+/// Locks `mutex`. The values that this crate locks are valid after each statement, so another task that
+/// panics leaves a valid value.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

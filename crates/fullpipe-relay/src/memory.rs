@@ -21,7 +21,7 @@ fn status(name: &str) -> Bytes {
     Bytes::from_kib(size.unwrap_or(0))
 }
 
-/// Returns a size in bytes that a file of the kernel contains as its field number `field`.
+/// Returns the size in bytes in the field with the index `field` of a kernel file.
 pub(crate) fn kernel_limit(path: &str, field: usize) -> Option<Bytes> {
     fs::read_to_string(path).ok()?.split_whitespace().nth(field)?.parse().ok().map(Bytes::new)
 }

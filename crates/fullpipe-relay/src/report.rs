@@ -130,7 +130,7 @@ fn words(limit: &str) -> &str {
         "slow_start" => "slow start, because the copy was too short for this path",
         "pacing" => "the rate limit of the copy",
         "cap" => "a rate cap of each connection",
-        "policer" => "a policer, which drops what exceeds its rate",
+        "policer" => "a policer, which drops packets above its rate",
         "cpu" => "the processor",
         "link" => "the link",
         other => other,
@@ -151,7 +151,7 @@ pub(crate) struct CopyFacts {
 }
 
 impl CopyFacts {
-    /// Returns the command that enlarges the buffers of a host, and what this brings.
+    /// Returns the command that enlarges the buffers of a host, and the rate that it makes possible.
     fn tune(self, place: &str, role: &str) -> String {
         let Self { link, rtt, rate, connections } = self;
         let count = connections.max(1);
@@ -170,8 +170,8 @@ impl CopyFacts {
             }
             _ => {
                 text += &format!(
-                    "; each connection now carries {each}, and then as much as its congestion window and the \
-                     link permit"
+                    "; each connection now carries {each}; with larger buffers, only its congestion window and \
+                     the link limit it"
                 );
             }
         }
@@ -187,7 +187,7 @@ fn argument(rate: Rate) -> String {
     }
 }
 
-/// Returns what removes a limit, if anything does.
+/// Returns the change that removes a limit, if there is one.
 pub(crate) fn advice(limit: &str, facts: CopyFacts) -> Option<String> {
     let or_more = "; or use more connections";
     match limit {
@@ -241,7 +241,7 @@ impl fmt::Display for CopyReport {
             )?;
         }
         if self.reconnects > 0 {
-            write!(f, "; connected {} again", plural(self.reconnects, "time"))?;
+            write!(f, "; reconnected {}", plural(self.reconnects, "time"))?;
         }
         match self.connections.iter().filter(|connection| connection.lost).count() {
             0 => {}
@@ -347,7 +347,7 @@ mod tests {
         assert!(
             report
                 .to_string()
-                .ends_with("; the producer wrote 2 Mbit/s and waited for 250ms; connected 1 time again\n"),
+                .ends_with("; the producer wrote 2 Mbit/s and waited for 250ms; reconnected 1 time\n"),
             "{report}"
         );
         (report.pipe, report.reconnects) = (None, 0);

@@ -39,8 +39,8 @@ const STRANGER: usize = 16 << 10;
 const FAREWELL: Duration = Duration::from_secs(5);
 /// Maximum number of simultaneous transfers.
 const MOST_TRANSFERS: usize = 64;
-/// Time within which the transfers of a client that has disappeared must end: the timeout of a connection
-/// without an answer, plus a reserve.
+/// Time within which the transfers of a client that has disappeared must end: the timeout of an unresponsive
+/// connection, plus a reserve.
 const LAST: Duration = Duration::from_secs(40);
 /// Time between two checks of whether transfers have ended.
 const CHECKS: Duration = Duration::from_millis(10);
@@ -52,14 +52,14 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub struct ServeOptions {
     /// Address to listen on.
     pub listen: SocketAddr,
-    /// Folder to which clients copy.
+    /// Folder to which and from which clients copy.
     pub root: PathBuf,
     /// Key of the relay.
     pub identity: Identity,
     /// Clients that are accepted.
     pub allow: AllowList,
-    /// Samples and rate limits of the connections on which the relay sends. Without it, a sending relay uses
-    /// the minimum number of connections that the client permits, and a client cannot limit the rate.
+    /// Samples and paces the connections on which the relay sends. Without it, a sending relay uses the
+    /// minimum number of connections that the client permits, and a client cannot limit the rate.
     pub kernel: Option<Arc<dyn Kernel>>,
 }
 
@@ -231,8 +231,8 @@ impl Relay {
         }))
     }
 
-    /// Creates a relay from which a client may read every file that this process may read. The relay writes
-    /// nothing.
+    /// Creates a relay from which a client may read every file that this process may read. The relay does not
+    /// write files.
     pub(crate) fn open(
         identity: &Identity,
         allow: AllowList,
@@ -429,7 +429,8 @@ impl Relay {
                 let runtime = Handle::current();
                 let Fetch { sources, verify, choose, link_bps, limit_bps, memory_bytes } = fetch;
                 let kernel = self.kernel.clone();
-                // The kernel's pacing is smoother than writes at a limited rate, and its limit is reported.
+                // The kernel's pacing is smoother than writes at a limited rate, and the copy can report it
+                // as its limit.
                 let own = limit.as_ref().filter(|_| kernel.is_some()).map(|limit| limit.rate().as_bps());
                 let limit_bps = limit_bps.into_iter().chain(own).min();
                 let delivery = Delivery { verify, choose, link_bps, limit_bps, memory_bytes, kernel };
@@ -489,7 +490,7 @@ impl Relay {
     }
 }
 
-/// Returns the note about a rate limit for the user of its client.
+/// Returns the note that informs the user of a client about its rate limit.
 fn limit_note(limit: &ClientLimit) -> String {
     format!("the relay limits the key of this host to {}", limit.rate())
 }

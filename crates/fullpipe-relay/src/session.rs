@@ -59,7 +59,7 @@ pub(crate) struct Session {
     totals: Mutex<Totals>,
     /// Targets to which the relay may write, if this host is a client that asked for files.
     expected: Option<Vec<PathBuf>>,
-    /// Receiver of the connection numbers that the relay asks for, if this host is a client that asked for
+    /// Passes on the connection numbers that the relay asks for, if this host is a client that asked for
     /// files.
     asked: Option<mpsc::UnboundedSender<u32>>,
     /// Main limit of the sending relay, and the percentage of the time in which it applied.
@@ -379,7 +379,7 @@ impl Session {
             }
         }
         if large > MOST_OPEN || small > MOST_ANNOUNCED || size > MOST_SIZE {
-            return Err(invalid("the peer opened too many streams, or too large ones"));
+            return Err(invalid("the peer opened too many streams, or streams that are too large"));
         }
         Ok(())
     }
@@ -388,7 +388,8 @@ impl Session {
         let OpenedFile { stream, target, source, permission, verify, replace, pipe } = file;
         self.check_target(&target)?;
         if !replace {
-            // If its hash differs, the file is announced a second time.
+            // A file whose hash differs is announced a second time, with `replace`; its size counts only
+            // once.
             locked(&self.totals).bytes += Bytes::new(source.size);
         }
         if source.size <= BLOCK && pipe.is_none() {
@@ -473,7 +474,7 @@ impl Session {
     /// Creates a symbolic link.
     async fn link(self: &Arc<Self>, stream: u64, target: RelativePath, to: LinkContent) -> io::Result<()> {
         if self.expected.is_some() {
-            // A link that is created earlier could redirect later files.
+            // Links are created after all files, because an earlier link could redirect later files.
             locked(&self.links).push((target, to));
             self.reply(Reply::Placed { stream, pipe: None });
             return Ok(());
@@ -559,8 +560,8 @@ impl Session {
         self.fail(failure);
     }
 
-    /// Makes the names of small files durable until the transfer ends, each time for all files that have
-    /// arrived in the meantime.
+    /// Makes the names of small files durable until the transfer ends. Each sync covers all files that have
+    /// arrived since the previous one.
     pub(crate) async fn keep_settled(self: Arc<Self>) {
         let mut closed = self.closed.subscribe();
         while !*closed.borrow() {

@@ -34,9 +34,9 @@ pub(crate) enum Direction {
     Receives,
 }
 
-/// Returns the fixed size of the buffer of a socket if `connections` share the memory `budget`; `None` if the kernel's
-/// choice does not exceed the share, or if the kernel does not permit a buffer of this size. Without a fixed size, the
-/// readings of the memory keep the budget.
+/// Returns the size to which the buffer of each socket is fixed if `connections` share the memory `budget`; `None` if
+/// the kernel's choice does not exceed the share, or if the kernel does not permit a buffer of this size. Without a
+/// fixed size, the memory samples enforce the budget.
 pub(crate) fn fixed_buffer(budget: Bytes, connections: u32, direction: Direction) -> Option<Bytes> {
     let (largest, permitted) = match direction {
         Direction::Sends => ("/proc/sys/net/ipv4/tcp_wmem", "/proc/sys/net/core/wmem_max"),
@@ -46,8 +46,8 @@ pub(crate) fn fixed_buffer(budget: Bytes, connections: u32, direction: Direction
     fixed(Budget::share(budget, connections), largest, permitted)
 }
 
-/// Returns the size to set for a share, if the kernel would choose up to `largest` and permits to set `permitted`,
-/// which it doubles.
+/// Returns the buffer size for a share. The kernel would choose a size of up to `largest`; it permits programs to set
+/// up to `permitted`, and doubles the value that they set.
 fn fixed(share: Bytes, largest: Bytes, permitted: Bytes) -> Option<Bytes> {
     (share < largest && share <= permitted.mul_div(2, 1)).then_some(share)
 }
@@ -109,8 +109,9 @@ impl SocketOptions {
         }
     }
 
-    /// Connects to the first of `addresses` that answers. The options are set before, because the size of the
-    /// receive buffer decides the window scale, and slow start belongs to the congestion control.
+    /// Connects to the first of `addresses` that answers. The options are set before connecting, because the
+    /// size of the receive buffer determines the window scale, and slow start belongs to the congestion
+    /// control.
     pub(crate) async fn connect(&self, addresses: &[SocketAddr]) -> io::Result<TcpStream> {
         let mut failure = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
         for address in addresses {

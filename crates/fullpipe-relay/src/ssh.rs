@@ -1,4 +1,4 @@
-//! Copies to `HOST:PATH`: the user's own `ssh` starts a relay on that host for one copy.
+//! Copies to and from `HOST:PATH`: the user's own `ssh` starts a relay on that host for one copy.
 //!
 //! ```text
 //!   copy ── standard input of ssh ──► fullpipe relay once      { client: fingerprint, folder }
@@ -246,7 +246,7 @@ fn read_dial(input: &mut impl BufRead) -> io::Result<Option<u16>> {
     Ok(Some(serde_json::from_str::<Dialling>(&line)?.dial))
 }
 
-/// Returns the address from which the client uses ssh. Only this address is connected to.
+/// Returns the address from which the client uses ssh. The relay connects only to this address.
 fn client_address() -> Option<IpAddr> {
     let connection = std::env::var("SSH_CONNECTION").ok()?;
     connection.split_whitespace().next()?.parse().ok()

@@ -54,7 +54,7 @@ impl End {
         if let Some(rest) = bytes.strip_prefix(SCHEME) {
             return relay(rest).ok_or_else(|| {
                 Error::usage(
-                    format!("'{}' is not an address of a relay", text.to_string_lossy()),
+                    format!("'{}' is not the address of a relay", text.to_string_lossy()),
                     "write relay://HOST/PATH or relay://HOST:PORT/PATH",
                 )
             });

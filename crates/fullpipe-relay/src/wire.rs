@@ -68,7 +68,7 @@ pub(crate) async fn next_message<T: DeserializeOwned>(
     match read_header(reader).await? {
         None => Ok(None),
         Some(Header::Control { length }) => read_message(reader, length).await.map(Some),
-        Some(_) => Err(io::Error::new(io::ErrorKind::InvalidData, "the peer sent only a part of a file")),
+        Some(_) => Err(io::Error::new(io::ErrorKind::InvalidData, "the peer sent data instead of a message")),
     }
 }
 

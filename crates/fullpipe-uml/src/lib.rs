@@ -324,7 +324,7 @@ pub unsafe extern "C" fn epoll_wait(
         && most > 0
         && let Some(data) = machine(Machine::readable)
     {
-        // SAFETY: the caller passes room for an event.
+        // SAFETY: the caller passes memory for an event.
         unsafe { events.write_unaligned(epoll_event { events: libc::EPOLLIN as u32, u64: data }) };
         return 1;
     }

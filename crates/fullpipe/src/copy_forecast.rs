@@ -63,7 +63,7 @@ pub fn forecast(
     let range =
         range.ok_or_else(|| Error::usage("the range of connections is empty or too large", "write 1..16"))?;
     let mut counts = flow_counts(&path.question(), &range, observer)?;
-    // Remove the options of `whatif` from the texts, because `copy` does not have them.
+    // Remove the options of `whatif` from the assumptions, because `copy` does not have these options.
     for assumption in &mut counts.assumptions {
         if let Some(end) = assumption.find("; --") {
             assumption.truncate(end);

@@ -41,7 +41,7 @@ pub struct CopyState {
     pub connections: u32,
 }
 
-/// Development of a simulated copy: its state every 20 ms.
+/// Timeline of a simulated copy: its state every 20 ms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopyCourse(pub Vec<CopyState>);
 

@@ -121,7 +121,7 @@ mod tests {
             assert_eq!(trace.text().as_deref(), Ok(text.as_str()));
         }
         assert_eq!(fs::read_dir(&dir).expect("a folder").count(), 0);
-        // A folder that cannot be created: the rows stay in memory.
+        // If the folder cannot be created, the rows stay in memory.
         let file = dir.join("file");
         fs::write(&file, "").expect("written");
         let trace = TraceSpool::new(&file).store("a".into());

@@ -53,10 +53,10 @@ pub struct Beat {
     pub refused: u64,
     /// Number of ICMP messages about the path MTU that reduced the segment size of a connection.
     pub too_big: u64,
-    /// Longest time in seconds, since the last report, by which the loop was late for a time that it had set: while it
-    /// was busy, or waited for a CPU.
+    /// Longest delay of the loop since the last report, in seconds: the time by which it missed a wake-up time that it
+    /// had set, because it was busy or waited for a CPU.
     pub loop_delay: f64,
-    /// Time in seconds for which each limit has blocked the open connections; at most 1000 connections are
+    /// Time in seconds for which each limit has applied to the open connections; at most 1000 connections are
     /// included.
     pub limits: BTreeMap<String, f64>,
     /// State of the path memory; null if there is no path memory.

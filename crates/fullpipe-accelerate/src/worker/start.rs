@@ -35,7 +35,8 @@ const BACKLOG: usize = 4_096;
 const UNSENT: Bytes = Bytes::new(128 << 10);
 const SEND_BUFFER: Bytes = Bytes::from_mib(16);
 const RECEIVE_BUFFER: Bytes = Bytes::from_mib(6);
-/// Time of a burst at the pacing rate. Longer bursts would fill the queues of shallow routers.
+/// Duration of a burst at the pacing rate. Longer bursts would fill the queues of routers with shallow
+/// buffers.
 const BURST: Duration = Duration::from_micros(250);
 /// Maximum time for which a connection catches up after the worker has woken up late.
 const MISSED: Duration = Duration::from_millis(1);

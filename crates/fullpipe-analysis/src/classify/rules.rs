@@ -301,8 +301,8 @@ pub(super) fn by_path(flow: &Flow<'_>, at: usize) -> (Limit, Confidence) {
 /// Returns whether BBR has found a policer itself: it then paces at the policer's rate for 48 round trips,
 /// without the probes of its gain cycle of eight.
 fn obeys_a_policer(flow: &Flow<'_>, at: usize) -> bool {
-    /// BBR does not probe if its pacing rate varies by at most this share; its gain cycle varies
-    /// the rate by half.
+    /// If BBR's pacing rate varies by at most this share, BBR is not probing; its gain cycle varies the rate
+    /// by half.
     const CONSTANT: f64 = 0.01;
     let wide = flow.window(at, 2 * WIDE, WIDE_ROWS);
     let pacing = |row: &Row| bps(row.sender.pacing_rate);

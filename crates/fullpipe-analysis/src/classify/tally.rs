@@ -1,4 +1,4 @@
-//! Time, confidence and delivered data of one limit. This code, with the texts for reports, serves both the
+//! Time, confidence and delivered data of one limit. This code, including the report texts, serves both the
 //! rows of a sender and the samples of a capture.
 
 use fullpipe_lab::stats::upper_median;

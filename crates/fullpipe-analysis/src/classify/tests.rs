@@ -28,8 +28,8 @@ fn interval(from: u64, to: u64, limit: Limit) -> LimitPeriod {
     LimitPeriod { from, to, limit, basis: Basis::Inferred, confidence: Confidence::High }
 }
 
-/// If the receiver reports a retransmission of BBR as a duplicate, it repaired no loss. If it reports more
-/// duplicates than there were retransmissions, the network duplicated segments.
+/// If the receiver reports a retransmission of BBR as a duplicate, this retransmission repaired no loss. If
+/// it reports more duplicates than there were retransmissions, the network duplicated segments.
 #[test]
 fn spurious_retransmissions_are_no_losses() {
     let loss = |cc: Algorithm, duplicates: fn(u64) -> u64| {

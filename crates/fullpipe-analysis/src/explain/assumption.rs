@@ -1,4 +1,4 @@
-//! Assumptions of a diagnosis. Assumptions that rules depend on have a type of their own.
+//! Assumptions of a diagnosis. Each assumption that rules depend on has its own type.
 
 use std::fmt;
 

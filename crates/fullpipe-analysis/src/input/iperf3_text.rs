@@ -108,8 +108,8 @@ impl Remarks {
             _ if is_header(line) => self.udp |= line.contains("Datagrams") || line.contains("Jitter"),
             _ => {
                 if let Some(("iperf3", message)) = line.split_once(": ").map(|(tool, m)| (tool.trim(), m)) {
-                    // A line such as "interrupt - the client has terminated" only reports Ctrl-C and is no
-                    // error.
+                    // A line such as "interrupt - the client has terminated" only reports Ctrl-C and is not
+                    // an error.
                     if let Some(message) = message.trim().strip_prefix("error - ") {
                         self.error = Some(quote(message));
                     }

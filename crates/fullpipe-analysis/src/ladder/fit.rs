@@ -176,9 +176,9 @@ pub(super) fn fitted(
     let Some(mut met) = met.filter(|met| !met.is_empty()) else {
         return Ok(Some((estimate, model.path)));
     };
-    // A few seeds hardly distinguish two rates, so the estimate is kept if it meets the log, unless the flow may have
-    // caused all of its losses. Behind a window or a buffer, the rate hardly depends on the loss, so only the count of
-    // losses shows the loss.
+    // A few seeds hardly distinguish two rates, so the estimate is kept if it reproduces the log, unless the flow may
+    // have caused all of its losses. Behind a window or a buffer, the rate hardly depends on the loss, so only the
+    // count of losses shows the loss.
     let by_window = matches!(first, Some(Limit::Rwnd | Limit::Sndbuf));
     let counted = by_window && met.contains(&model.path.loss);
     let by_itself = loss.low.is_zero() && loss.events > 0;

@@ -32,7 +32,7 @@ pub(crate) fn rcvbuf_for(bdp: Bytes, bdps: u64, rule: WindowRule) -> Bytes {
 }
 
 /// Returns the memory of `payload` in flight. At low rates, each transmission consists of two segments
-/// (`tcp_min_tso_segs`) and has an skb of its own.
+/// (`tcp_min_tso_segs`) and has its own skb.
 fn in_skbs(payload: Bytes) -> Bytes {
     let two = 2 * DEFAULT_MSS.get();
     payload.mul_div(two + SKB_OVERHEAD, two)

@@ -17,7 +17,7 @@ impl From<usize> for Look {
     }
 }
 
-/// Kind of text with a colour of its own.
+/// Kind of text that has its own colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ink {
     /// Headline and headings.

@@ -151,7 +151,7 @@ impl Page {
         }
     }
 
-    /// Adds commands grouped by host. Each command is on a line of its own, so that it is easy to copy.
+    /// Adds commands grouped by host. Each command is on a separate line, so that it is easy to copy.
     pub(super) fn commands(&mut self, commands: &[&Command]) {
         for host in [Host::Sender, Host::Receiver] {
             let of_host: Vec<&Command> = commands.iter().copied().filter(|c| c.host == host).collect();

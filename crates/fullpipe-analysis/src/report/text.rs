@@ -114,7 +114,7 @@ fn next(diagnosis: &Diagnosis) -> Option<String> {
     let alone = |unmet: &str| format!("Note that {unmet}.");
     // The first rung is the present state, so its limit is not the next one. If a rate cap is the present
     // limit, the ladder ends there. If the link rate is unknown, the last rung is the measured rate, which is
-    // no limit.
+    // not a limit.
     let is_found = |wall: &&Rung| diagnosis.path.link.is_some() || wall.limit != Limit::Link;
     let wall = diagnosis.ladder.get(1).filter(|wall| wall.limit != first.limit).filter(is_found);
     // If the present limit is only a guess, the headline does not predict the next limit.

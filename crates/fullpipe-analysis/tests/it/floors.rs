@@ -399,7 +399,7 @@ impl Tested {
     }
 }
 
-/// Prints each text on a line of its own.
+/// Prints each string on a separate line.
 struct Lines(Vec<String>);
 
 impl fmt::Debug for Lines {

@@ -108,7 +108,7 @@ fn what_a_log_says_is_text_and_never_markup() {
     );
     assert!(visible(&page).contains(attack), "the reader sees it as it was");
     assert!(visible(&page).contains(MADE.command));
-    // Besides the chart library, the page contains the data and a script of its own.
+    // Besides the chart library, the page contains the data and fullpipe's script.
     assert_eq!(own.matches("<script").count(), 2);
     let begin = own.find(r#"id="charts-data">"#).expect("data") + r#"id="charts-data">"#.len();
     let data = &own[begin..begin + own[begin..].find("</script>").expect("its end")];

@@ -196,7 +196,7 @@ fn the_summaries_are_those_of_iperf3() {
     // A server does not know how much the client sent.
     let server = iperf3::parse(&example("server.json")).unwrap().transfer();
     assert_eq!((server.role, server.sent), (Role::Receiver, None));
-    // Versions differ in additional fields, not in the values of the common ones.
+    // Versions differ in additional fields, not in the values of the common fields.
     let newer = iperf3::parse(&example("made-3.20.json")).unwrap();
     assert_eq!((newer.transfer(), newer.hosts), (log, read.hosts));
     let stream = iperf3::parse(&example("made-stream.jsonl")).unwrap();

@@ -150,7 +150,7 @@ fn a_rate_near_that_of_the_link_leaves_the_link_open() {
     let host = "sndbuf = '16MiB'\nrcvbuf = '16MiB'";
     let run = Transferred::of(path, host, "cc = 'bbr1'", 1);
     for log in [run.json("bbr"), run.text()] {
-        // The link is a tenth faster than the log, as after a slow start.
+        // The payload rate of the link is a tenth above the mean rate of the log, as after a slow start.
         let link = log.transfer().mean_rate().mul_div(116, 100);
         let case = Case::of(&log).link(Some(link)).rtt(Some(Duration::from_millis(120)));
         is_honest(&case.explained().expect("an explanation"), &[Limit::Link]);

@@ -54,8 +54,8 @@ fn intervals_of_null_races_cover_one() {
     assert!((0.93..=0.97).contains(&covered), "{covered} of the intervals contain 1");
 }
 
-/// Returns 60 pairs of positive, skewed values. Each value is a constant, plus a part that both values of the pair
-/// share, plus a part of its own; the parts have an exponential distribution.
+/// Returns 60 pairs of positive, skewed values. Each value is the sum of a constant, a part that both values of the
+/// pair share, and an individual part; the parts have an exponential distribution.
 fn skewed(seed: u64) -> Vec<(f64, f64)> {
     let exponential = |stream: u64, ordinal: u64| {
         let uniform = ((Draws::new(seed, stream).at(ordinal) >> 11) as f64 + 0.5) / (1u64 << 53) as f64;

@@ -115,8 +115,8 @@ impl Servers {
         &self.0
     }
 
-    /// Returns, for each flow with a request, the port to which its receiver connects. Each sender on fullpipe's
-    /// stack has a listener of its own.
+    /// Returns, for each flow with a request, the port to which its receiver connects. Each sender on fullpipe's stack
+    /// has a separate listener.
     pub(crate) fn ports(flows: &[FlowSpec]) -> Vec<u16> {
         let distinct = Self::settings(flows);
         let listener = |(number, flow): (usize, &FlowSpec)| match flow.stack {

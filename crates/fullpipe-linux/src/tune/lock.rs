@@ -169,7 +169,8 @@ impl Lock {
                 if !is_named(&path, &file)? {
                     continue;
                 }
-                // The mode counts that the file has under the lock: its former holder may have changed it.
+                // The mode is checked under the lock, because the former holder of the lock may have changed
+                // it.
                 if is_exposed()? {
                     discard(place, &file)?;
                     former = Some(file);

@@ -343,7 +343,8 @@ mod tests {
         fn packet(&mut self, _: &fullpipe_lab::capture::CapturedPacket<'_>) {}
     }
 
-    /// The kernel names ptrace on its console whenever it starts. Only a failure is a missing permission.
+    /// The kernel names ptrace on its console whenever it starts. Only a failed check means that a permission
+    /// is missing.
     #[test]
     fn a_guest_that_panics_is_reported_with_the_cause() {
         const PANIC: &str = "Checking that ptrace can change system call numbers...OK\n\

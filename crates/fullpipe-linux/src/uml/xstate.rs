@@ -31,8 +31,8 @@ impl ProcessorState {
         self.0.len()
     }
 
-    /// Returns the whole state whose first bytes are `part`. Components beyond `part` are in their initial
-    /// state, in which they remain as long as a guest does not know them.
+    /// Returns the whole state whose first bytes are `part`. Components after `part` are in their initial
+    /// state; they stay in it as long as the guest's kernel does not support them.
     pub fn complete(&mut self, part: &[u8]) -> &mut [u8] {
         self.complete_with(part, |component| {
             // Linux returns the state in the standard format, for which the processor states size and offset.

@@ -10,8 +10,8 @@ The functions do what the commands of the same names do, and return the document
 :func:`sweep`      runs a large experiment, and writes its results as a data set of Parquet files
 =================  =====================================================================================
 
-Rates, times and sizes are texts with units: ``"340mbit"``, ``"210ms"``, ``"4MiB"``, ``"1.5%"``, ``"20ppm"``. A
-bare number is refused, as in an experiment file.
+Rates, times and sizes are strings with units: ``"340mbit"``, ``"210ms"``, ``"4MiB"``, ``"1.5%"``, ``"20ppm"``. A bare
+number is refused, as in an experiment file.
 
 >>> import fullpipe
 >>> answer = fullpipe.whatif(link="10mbit", rtt="50ms", sndbuf="64KiB")

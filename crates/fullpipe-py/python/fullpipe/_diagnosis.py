@@ -9,7 +9,7 @@ from . import _figure, _fullpipe, _show
 from ._errors import MissingPackageError, UsageError
 
 class ArrowTable(Protocol):
-    """A table that implements Arrow's PyCapsule interface: of pandas, polars, pyarrow, DuckDB, or a :class:`Table`."""
+    """A table that implements Arrow's PyCapsule interface, such as one of pandas, polars, pyarrow or DuckDB."""
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Return a capsule with a stream of batches."""
@@ -19,7 +19,7 @@ _Settings: TypeAlias = str | os.PathLike[str] | Mapping[str, object]
 
 
 class _Document(dict[str, Any]):
-    """A document of the command as a dict, with its other forms. A pickled document is a plain dict."""
+    """A document of the command as a dict, with its other output formats. A pickled document is a plain dict."""
 
     def __init__(self, answer: _fullpipe.Answer) -> None:
         super().__init__(json.loads(answer.json))
@@ -29,7 +29,7 @@ class _Document(dict[str, Any]):
     @property
     def headline(self) -> str:
         """The result in one or two sentences."""
-        # Do not wrap the first paragraph at this width.
+        # At this width, the first paragraph is not wrapped.
         return self._answer.brief(10_000).split("\n", 1)[0]
 
     def text(self, width: int = 80) -> str:
@@ -42,12 +42,12 @@ class _Document(dict[str, Any]):
     def chart(
         self, kind: Literal["ladder", "rates", "trace", "phase"] = "ladder", run: int = 0, *, dark: bool = False
     ) -> dict[str, Any]:
-        """Return a chart as a document of Plotly (a dict with ``data`` and ``layout``), from the code that draws reports.
+        """Return a chart as a Plotly document (a dict with ``data`` and ``layout``), drawn as in reports.
 
-        :param kind: ``"ladder"`` for the rungs as bars; ``"rates"`` for the rates of all runs over time; ``"trace"`` for
-            rate, window, RTT, queue and limit of one run over time; ``"phase"`` for its RTT and rate against its data in
-            flight. The runs are the measurement, if there is one, and then the simulated rungs, which are simulated
-            again on the first call: that takes seconds.
+        :param kind: ``"ladder"`` for the rungs as bars; ``"rates"`` for the rates of all runs over time; ``"trace"``
+            for rate, window, RTT, queue and limit of one run over time; ``"phase"`` for its RTT and rate against its
+            data in flight. The runs are the measurement, if there is one, and then the simulated rungs, which are
+            simulated again on the first call; this takes seconds.
         :param run: number of the run, from 0, for ``"trace"`` and ``"phase"``
         :param dark: colours for a dark background
         :raises UsageError: there is no such chart or run, or the run has no round-trip times
@@ -67,7 +67,7 @@ class _Document(dict[str, Any]):
     def figure(
         self, kind: Literal["ladder", "rates", "trace", "phase"] = "ladder", run: int = 0, *, dark: bool = False
     ) -> Any:
-        """Return a :meth:`chart` as a figure of Plotly, which notebooks show.
+        """Return a :meth:`chart` as a Plotly figure, which notebooks display.
 
         :param kind: ``"ladder"``, ``"rates"``, ``"trace"`` or ``"phase"``
         :param run: number of the run, from 0, for ``"trace"`` and ``"phase"``
@@ -143,10 +143,9 @@ def diagnose(
     """Name the limit of a measured transfer, and simulate what comes after it.
 
     :param source: a measurement, in any format that ``fullpipe diagnose`` reads: iperf3 output, ``ss -tmi`` output, a
-        capture, or a trace of ``fullpipe run``. A text with a line feed and ``bytes`` are the content, a text without
-        one and a path are the name of a file, and a dict is the document of ``iperf3 -J``. A data frame or another
-        table with ``__arrow_c_stream__`` contains the rows of a trace, with the columns of
-        ``docs/reference/trace.md``.
+        capture, or a trace of ``fullpipe run``. ``bytes`` and a string with a line feed are the content; a path and a
+        string without a line feed name a file; a dict is the document of ``iperf3 -J``. A data frame or another table
+        with ``__arrow_c_stream__`` contains the rows of a trace, with the columns of ``docs/reference/trace.md``.
     :param link: rate of the link, such as ``"1gbit"``
     :param rtt: round-trip time of the idle path, such as ``"210ms"``
     :param sysctl: kernel settings of the host that measured: a file with the output of ``sysctl -a``, ``"local"`` for
@@ -215,7 +214,7 @@ def whatif(
     :param flows: number of parallel flows, 1 to 1000
     :param mss: payload of a full segment, such as ``"1448B"``
     :param queue: capacity of the queue at the bottleneck, such as ``"1MiB"``; 1 BDP if it is left out
-    :param cap: rate to which each flow is limited below the link's, such as ``"100mbit"``
+    :param cap: rate limit of each flow below the link rate, such as ``"100mbit"``
     :param buffers: maximum size of both buffers, such as ``"4MiB"``; the kernel's if it is left out
     :param sndbuf: maximum size of the send buffer (``tcp_wmem[2]``)
     :param rcvbuf: maximum size of the receive buffer (``tcp_rmem[2]``)
@@ -232,7 +231,7 @@ def whatif(
     'link'
     """
     if buffers is not None and (sndbuf is not None or rcvbuf is not None):
-        raise UsageError("buffers sets both sndbuf and rcvbuf", "remove buffers, or the two others")
+        raise UsageError("buffers sets both sndbuf and rcvbuf", "remove buffers, or remove sndbuf and rcvbuf")
     return WhatIf(
         _fullpipe.whatif(
             link=link,
@@ -253,7 +252,7 @@ def whatif(
 
 
 def _content(source: object, run: int | None) -> tuple[str, bytes | None]:
-    """Return the name of a measurement, and its content unless the name is that of a file."""
+    """Return the name of a measurement, and its content unless the name is a file name."""
     if hasattr(source, "__arrow_c_stream__"):
         if run is not None and run < 0:
             raise UsageError(f"run is {run}", "allowed: 0 or more")
@@ -265,7 +264,7 @@ def _content(source: object, run: int | None) -> tuple[str, bytes | None]:
                 f"the table cannot be read: {str(error).splitlines()[0]}", "pip install pyarrow"
             ) from None
     if run is not None:
-        raise UsageError("run belongs to a table with several runs", "use point and seed for a file")
+        raise UsageError("run applies only to a table with several runs", "use point and seed for a file")
     match source:
         case bytes() | bytearray() | memoryview():
             return "the input", bytes(source)
@@ -284,7 +283,7 @@ def _content(source: object, run: int | None) -> tuple[str, bytes | None]:
                 ) from None
     raise UsageError(
         f"a {type(source).__name__} is not a measurement",
-        "pass the path or the text of a log, the dict of an iperf3 JSON document, or a data frame",
+        "pass the path or the content of a log, the dict of an iperf3 JSON document, or a data frame",
     )
 
 

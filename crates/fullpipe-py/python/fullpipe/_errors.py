@@ -43,7 +43,7 @@ class InputError(Error):
 
 
 class UsageError(Error, ValueError):
-    """An argument is not acceptable, or arguments contradict each other (exit code 2)."""
+    """An argument is not valid, or arguments contradict each other (exit code 2)."""
 
     exit_code = 2
 

@@ -16,7 +16,7 @@ class Experiment:
 
     The arguments are the keys of an `experiment file
     <https://github.com/fullpipe/fullpipe/blob/main/docs/reference/experiment-file.md>`_. Rates, times and sizes are
-    texts with units; a list of values, or a range ``{"from": "10mbit", "to": "100mbit", "steps": 4}``, is a sweep.
+    strings with units; a list of values, or a range ``{"from": "10mbit", "to": "100mbit", "steps": 4}``, is a sweep.
 
     :param name: name of the experiment
     :param duration: duration of each run, such as ``"20s"``
@@ -30,7 +30,7 @@ class Experiment:
     :param point: points that lists cannot express
     :param profile: settings of senders, by name
     :param expect: expected results
-    :raises UsageError: a value has no form in an experiment file, such as NaN
+    :raises UsageError: an experiment file cannot express a value, such as NaN
 
     >>> import fullpipe
     >>> experiment = fullpipe.Experiment(
@@ -120,8 +120,8 @@ def _toml(document: Mapping[Any, object]) -> str:
         text = json.dumps(_given(document), allow_nan=False, default=_plain)
     except (TypeError, ValueError) as error:
         raise UsageError(
-            f"the experiment has a value without a form in TOML: {error}",
-            'use texts with units such as "340mbit", whole numbers, lists and dicts',
+            f"the experiment has a value that TOML cannot express: {error}",
+            'use strings with units such as "340mbit", whole numbers, lists and dicts',
         ) from None
     return _fullpipe.toml_of_json(text)
 
@@ -137,10 +137,10 @@ def _given(value: object) -> object:
 
 
 def _plain(value: object) -> object:
-    """Return paths as texts, and scalars and arrays of NumPy as Python values."""
+    """Return paths as strings, and NumPy scalars and arrays as Python values."""
     if isinstance(value, os.PathLike):
         return os.fsdecode(os.fspath(value))
     to_list = getattr(value, "tolist", None)
     if callable(to_list):
         return to_list()
-    raise TypeError(f"{type(value).__name__} is not a text, number, list or dict")
+    raise TypeError(f"{type(value).__name__} is not a string, number, list or dict")

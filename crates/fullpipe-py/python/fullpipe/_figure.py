@@ -1,4 +1,4 @@
-"""Charts as documents and figures of Plotly."""
+"""Charts as Plotly documents and figures."""
 
 import importlib
 import json
@@ -10,7 +10,7 @@ from ._fullpipe import Charts
 
 def of_runs(charts: Charts, kind: str, run: int, dark: bool) -> dict[str, Any]:
     """Return a chart of some runs."""
-    # Any other number belongs to no run.
+    # A negative number is replaced by a number that no run has.
     number = run if run >= 0 else len(charts.labels)
     match kind:
         case "rates":
@@ -25,7 +25,7 @@ def of_runs(charts: Charts, kind: str, run: int, dark: bool) -> dict[str, Any]:
 
 
 def document(text: str) -> dict[str, Any]:
-    """Return a document of Plotly."""
+    """Return a Plotly document as a dict."""
     chart: dict[str, Any] = json.loads(text)
     return chart
 
@@ -36,7 +36,7 @@ def unknown(kind: object, known: tuple[str, ...]) -> UsageError:
 
 
 def figure(chart: dict[str, Any]) -> Any:
-    """Return a figure of Plotly, which notebooks show.
+    """Return a Plotly figure, which notebooks display.
 
     :raises MissingPackageError: plotly is not installed
     """

@@ -9,13 +9,13 @@ from typing import Any
 
 from ._errors import Error, InputError, MissingPackageError, NetworkError
 
-#: How often a part may begin again after its worker has died. Ray counts the workers that it ends itself for lack
-#: of memory separately.
+#: Number of times that a part may be restarted after its worker has died. Ray counts separately how often it kills a
+#: worker because memory runs out.
 _RETRIES = 20
 
 
 class RayExecutor:
-    """What a data set needs of a ``concurrent.futures.Executor``."""
+    """The part of the ``concurrent.futures.Executor`` interface that a data set needs."""
 
     def __init__(self, ray: Any) -> None:
         self._ray = ray
@@ -30,11 +30,11 @@ class RayExecutor:
 
     def cancel(self, future: "Future[None]") -> None:
         """End a task, and its worker if it has begun."""
-        # Ray gives each future the reference to which its result belongs.
+        # Ray stores in each future the reference to its result.
         self._ray.cancel(future.object_ref, force=True)  # type: ignore[attr-defined]
 
     def failure(self, error: Exception) -> Error | None:
-        """Return the error of fullpipe for an error of a task."""
+        """Convert the error of a task into an error of fullpipe; return None for an error that is not Ray's."""
         exceptions = self._ray.exceptions
         if isinstance(error, exceptions.RayTaskError):
             cause = error.cause
@@ -45,13 +45,13 @@ class RayExecutor:
             return InputError(f"a task of Ray failed: {line}", hint)
         if isinstance(error, exceptions.RayError):
             line = str(error).strip().split("\n")[0]
-            return InputError(f"Ray gave up a task: {line}", "see Ray's logs; the same call continues")
+            return InputError(f"Ray abandoned a task: {line}", "see Ray's logs; the same call continues")
         return None
 
 
 @contextmanager
 def connected(address: str | None) -> Iterator[RayExecutor]:
-    """Provide an executor of the cluster to which this process is connected, or of the one at an address.
+    """Provide an executor of the cluster to which this process is connected, or of the cluster at an address.
 
     :raises MissingPackageError: Ray is not installed
     :raises NetworkError: there is no cluster at the address

@@ -62,7 +62,7 @@ class Result:
     def chart(
         self, kind: Literal["rates", "trace", "phase"] = "trace", run: int = 0, *, dark: bool = False
     ) -> dict[str, Any]:
-        """Return a chart of the runs as a document of Plotly, from the code that draws reports.
+        """Return a chart of the runs as a Plotly document, drawn as in reports.
 
         The runs are the first 24 points with the first seed. They are simulated again on the first call. A point with two
         to four flows is followed by a run for each flow.
@@ -88,7 +88,7 @@ class Result:
     def figure(
         self, kind: Literal["rates", "trace", "phase"] = "trace", run: int = 0, *, dark: bool = False
     ) -> Any:
-        """Return a :meth:`chart` as a figure of Plotly, which notebooks show.
+        """Return a :meth:`chart` as a Plotly figure, which notebooks display.
 
         :param kind: ``"rates"``, ``"trace"`` or ``"phase"``
         :param run: number of the run, from 0, for ``"trace"`` and ``"phase"``
@@ -120,12 +120,12 @@ def run(
     Ctrl-C ends the runs within 0.2 s, and raises ``KeyboardInterrupt``.
 
     :param source: path of an experiment file, its text (with a line feed), a dict with its keys, or an
-        :class:`Experiment`. Rate traces are found beside a file.
+        :class:`Experiment`. Rate traces are read from the folder of the experiment file.
     :param seed: first seed; that of the experiment if it is left out
     :param repeat: number of seeds per point, 1 to 10 000; that of the experiment if it is left out
     :param trace: whether to keep the trace
-    :param progress: True to print the progress, or a function that is called with the numbers of finished and of all
-        runs
+    :param progress: True to print the progress, or a function that is called with the number of finished runs and the
+        number of all runs
     :raises InputError: the experiment cannot be read, or is not valid
     :raises UsageError: an argument has the wrong type or is out of range
 

@@ -1,4 +1,4 @@
-"""Data sets that are not in a folder: in an object store, which is reached through fsspec."""
+"""Data sets in an object store, which is accessed through fsspec."""
 
 import importlib
 import os
@@ -8,7 +8,8 @@ from typing import Any
 from . import _fullpipe
 from ._errors import InputError, MissingPackageError, UsageError
 
-#: Tables of a data set in the order in which a part is stored. A part exists when its results exist, so these are last.
+#: Tables of a data set in the order in which a part is stored. A part exists when its results exist, so the results
+#: are stored last.
 TABLES = ("trace", "runs")
 
 
@@ -27,7 +28,7 @@ def is_url(place: str) -> bool:
 
 
 class Store:
-    """The files of a data set below a URL. Each is written by one put, which stores it whole or not at all.
+    """The files of a data set below a URL. Each file is written by one put, which stores it whole or not at all.
 
     :raises MissingPackageError: fsspec, or the package for the scheme of the URL, is not installed
     """
@@ -42,12 +43,12 @@ class Store:
         try:
             self._files, self._root = fsspec.core.url_to_fs(self.url)
         except ImportError as error:
-            raise MissingPackageError(f"{url}: {_line(error)}", "install the package that it names") from None
+            raise MissingPackageError(f"{url}: {_line(error)}", "install the package that this message names") from None
         except ValueError as error:
             raise UsageError(f"{url}: {_line(error)}", "pass a folder, or a URL that fsspec knows") from None
 
     def get(self, name: str) -> bytes | None:
-        """Return the content of a file; None if there is none."""
+        """Return the content of a file; None if the file does not exist."""
         try:
             content: bytes = self._files.cat_file(f"{self._root}/{name}")
         except FileNotFoundError:
@@ -89,7 +90,7 @@ class Store:
         return [number for number in range(parts) if part_name(number) not in existing]
 
     def prepare(self, planned: _fullpipe.Dataset) -> None:
-        """Write the manifest and the inputs if there are none, and compare the manifest otherwise."""
+        """Write the manifest and the inputs; if a manifest exists, compare it instead."""
         with tempfile.TemporaryDirectory(prefix="fullpipe-") as folder:
             existing = self.get("manifest.json")
             if existing is not None:
@@ -106,7 +107,7 @@ class Store:
         """Copy the manifest and the inputs to a folder."""
         manifest = self.get("manifest.json")
         if manifest is None:
-            raise InputError(f"{self.url} contains no data set", "sweep() begins one")
+            raise InputError(f"{self.url} contains no data set", "sweep() creates one")
         for name in self.names("inputs"):
             _write(folder, f"inputs/{name}", self.get(f"inputs/{name}") or b"")
         _write(folder, "manifest.json", manifest)
@@ -118,7 +119,7 @@ class Store:
             return _fullpipe.Dataset.open(folder)
 
     def fetch_parts(self, folder: str) -> None:
-        """Copy all files of all tables that a folder does not contain yet."""
+        """Copy to a folder all table files that it does not contain yet."""
         for table in TABLES:
             for name in sorted(self.names(table) - set(_list(folder, table))):
                 _write(folder, f"{table}/{name}", self.get(f"{table}/{name}") or b"")

@@ -107,7 +107,7 @@ class Dataset:
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
-        """What the data set consists of (``docs/schema/dataset.json``)."""
+        """The manifest, which describes the parts of the data set (``docs/schema/dataset.json``)."""
         manifest: dict[str, Any] = json.loads(self._dataset.manifest())
         return manifest
 
@@ -140,13 +140,13 @@ class Dataset:
             of fullpipe, and access to the folder under the same path, or to the URL.
         :param address: address of Ray; if it is left out, that of ``RAY_ADDRESS``, or else this machine. A process
             that is connected to Ray stays connected.
-        :param progress: True to print the progress, or a function that is called with the numbers of finished and of
-            all runs; with Ray or an executor, whenever a part is finished
+        :param progress: True to print the progress, or a function that is called with the number of finished runs and
+            the number of all runs; with Ray or an executor, whenever a part is finished
         :raises MissingPackageError: Ray is not installed
         :raises NetworkError: Ray cannot be reached
         """
         if address is not None and on != "ray":
-            raise UsageError("address belongs to Ray", 'pass on="ray", or leave address out')
+            raise UsageError("address applies only to Ray", 'pass on="ray", or leave address out')
         with callback(progress) as report:
             if on == "local":
                 if self._store is None:
@@ -159,7 +159,7 @@ class Dataset:
                 self._submit(cast("Executor", on), _PENDING, report)
             else:
                 raise UsageError(
-                    f"on={on!r} is no executor", 'pass "local", "ray" or a concurrent.futures.Executor'
+                    f"on={on!r} is not an executor", 'pass "local", "ray" or a concurrent.futures.Executor'
                 )
         return self
 
@@ -297,7 +297,7 @@ class Dataset:
         return Ratio(*found)
 
     def check(self) -> list[Problem]:
-        """Compare all files with the manifest, and return what is missing, damaged or foreign."""
+        """Compare all files with the manifest, and return the files that are missing, damaged or foreign."""
         if self._store is None:
             return [Problem(*problem) for problem in _fullpipe.check_dataset(self.folder)]
         with tempfile.TemporaryDirectory(prefix="fullpipe-") as folder:
@@ -341,14 +341,14 @@ def sweep(
 ) -> Dataset:
     """Run a sweep, and write its results to a folder as a data set.
 
-    Memory does not grow with the number of runs. What exists in the folder is not made again, so the same call
-    continues a sweep that was interrupted. Ctrl-C ends the work within 0.2 s, keeps finished parts, and raises
+    Memory does not grow with the number of runs. Parts that exist in the folder are not made again, so the same call
+    continues an interrupted sweep. Ctrl-C ends the work within 0.2 s, keeps finished parts, and raises
     ``KeyboardInterrupt``.
 
     :param source: path of an experiment file, its text (with a line feed), a dict with its keys, or an
         :class:`Experiment`
-    :param out: folder of the data set, or a URL that fsspec knows (``"s3://bucket/name"``), whose parts are stored by
-        one put each
+    :param out: folder of the data set, or a URL that fsspec knows (``"s3://bucket/name"``); each file is stored with
+        one put
     :param points: points that replace values of the experiment: the path of a CSV or Parquet file, a dict of columns,
         a list of dicts, or a data frame of pandas or polars. The columns are fields (``"loss"``), or fields and units
         (``"rtt_ms"``).
@@ -390,13 +390,13 @@ def make_part(place: str, number: int, version: str, threads: int | None = 1) ->
     :param place: absolute path of the folder, or URL
     :param number: number of the part
     :param version: version of fullpipe that submits the task
-    :raises InputError: this is another version
+    :raises InputError: this process runs another version
     """
     here = _fullpipe.version()
     if version != here:
         raise InputError(
-            f"the sweep runs fullpipe {version}, and this worker has {here}",
-            f"install fullpipe {version} on all workers: another version may have other results",
+            f"the sweep runs fullpipe {version}, but this worker has {here}",
+            f"install fullpipe {version} on all workers: another version may give other results",
         )
     if is_url(place):
         _make_stored_part(Store(place), number, threads)
@@ -442,7 +442,7 @@ def _keep(place: str, opened: _Opened) -> None:
     _opened[place] = opened
 
 
-#: The last data set that :func:`make_part` opened, by its place.
+#: The last data set that :func:`make_part` opened, by its location.
 _opened: dict[str, _Opened] = {}
 
 
@@ -469,7 +469,7 @@ def _points_file(points: object) -> Iterator[str | None]:
 
 
 def _table_of(points: object) -> tuple[list[str], Iterable[Iterable[object]]]:
-    """Return names of columns and rows of a table of points."""
+    """Return the column names and the rows of a table of points."""
     sized = list(points.values()) if isinstance(points, Mapping) else [points]
     if any(isinstance(part, Sized) and len(part) > _MOST_POINTS for part in sized):
         # Check the number first, because the conversion of ten million rows would take gigabytes.

@@ -1,4 +1,4 @@
-"""What all tests share. Examples and experiments are found from the root of the repository."""
+"""Fixtures of all tests. The tests run in the root of the repository, so that they find examples and experiments."""
 
 import pathlib
 import subprocess
@@ -32,7 +32,7 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def command() -> Command:
-    """Run the command of this package in a process of its own."""
+    """Run the command of this package in a separate process."""
 
     def run(*arguments: object) -> subprocess.CompletedProcess[str]:
         words = [sys.executable, "-P", "-m", "fullpipe", *map(str, arguments)]

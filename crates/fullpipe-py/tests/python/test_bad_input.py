@@ -1,4 +1,4 @@
-"""Every unusable argument is an exception with one line and a hint."""
+"""Every invalid argument raises an exception with a one-line message and a hint."""
 
 import json
 import math

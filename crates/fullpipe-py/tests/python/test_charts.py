@@ -1,4 +1,4 @@
-"""Charts: the figures of reports as documents of Plotly."""
+"""Charts: the figures of reports as Plotly documents."""
 
 import json
 import pathlib
@@ -22,7 +22,7 @@ def test_a_ladder_has_a_bar_for_each_rung() -> None:
     rates = [1e6 * rate for rate in bars["x"]]
     assert rates == pytest.approx([rung["steady_bps"] or rung["bps"] for rung in answer["ladder"]], rel=1e-4)
     assert "sndbuf" in chart["layout"]["yaxis"]["ticktext"][0]
-    # In every theme, a colour is a value and not a name.
+    # Every theme replaces the names of colours by values.
     light, dark = json.dumps(chart), json.dumps(answer.chart(dark=True))
     assert '"@' not in light + dark and light != dark
     # The simulated rungs count as runs.

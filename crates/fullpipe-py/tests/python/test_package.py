@@ -40,7 +40,7 @@ def test_public_names_are_documented() -> None:
 def test_types_are_complete(tmp_path: pathlib.Path) -> None:
     pytest.importorskip("mypy")
     environment = {**os.environ, "MYPYPATH": str(PACKAGE.parent), "MYPY_CACHE_DIR": str(tmp_path)}
-    # The library of guests lies beside the extension and has the suffix of one, but it is no Python module.
+    # The guest library is in the folder of the extension and has its suffix, but it is not a Python module.
     others = tmp_path / "others"
     others.write_text("fullpipe\\.libfullpipe_uml\n")
     stubtest = ["mypy.stubtest", "--allowlist", str(others), "--ignore-unused-allowlist", "fullpipe"]

@@ -34,8 +34,8 @@ PARTS = {"part_packets": 5_000_000, "progress": False}
 #: Numbers of finished and of all runs, as the driver prints them at the end.
 TOTAL = "5940 5940"
 
-#: Prints the time of a sweep, the CPU time of this process in it, and the peak memory of this process in MiB. The time
-#: contains the connection to a cluster that runs, and its end.
+#: Prints the duration of a sweep, the CPU time that this process uses for it, and the peak memory of this process in
+#: MiB. The duration includes connecting to a running cluster, and disconnecting.
 MEASURED = """
 import resource, sys, time, fullpipe
 sweep, folder, on, address = sys.argv[1:]
@@ -74,7 +74,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 
 @pytest.fixture(autouse=True)
 def _normal_priority(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let workers run at the priority of the tests: Ray gives them niceness 15, with which other load stops them."""
+    """Let workers run at the priority of the tests: Ray gives them niceness 15, at which other load starves them."""
     monkeypatch.setenv("RAY_worker_niceness", "0")
 
 
@@ -167,7 +167,7 @@ def test_killed_workers_cost_only_their_parts(
             os.kill(busy[killed % len(busy)], signal.SIGKILL)
             killed, next_kill = killed + 1, time.monotonic() + 5
         time.sleep(0.05)
-    # Each part is finished once; a part that a killed worker had begun is begun again.
+    # Each part is finished once; a part that a killed worker had begun is restarted.
     assert end(driver) == [f"{len(local) - 1} {TOTAL}"]
     assert killed >= 3
     assert files(folder) == local

@@ -1,4 +1,4 @@
-"""Tables of the size of real sweeps: equal in all readers, without a copy, and freed.
+"""Tables as large as those of real sweeps: all readers get equal values, without a copy, and memory is freed.
 
 These tests take minutes and up to 10 GB of memory, so they are not part of CI: python -m pytest -m slow -k scale.
 """
@@ -94,8 +94,8 @@ def test_ten_million_rows_cross_without_a_copy_and_are_freed() -> None:
     growth = (resident() - made) / (made - before)
     print(f"{len(table)} rows: {(made - before) / 2**30:.2f} GiB, growth at the border {growth:.1%}")
     assert growth < 0.05
-    # Texts would grow by 16 bytes each in polars, but the words of a trace are categories there. polars converts the
-    # keys to another type of four bytes, and copies nothing else.
+    # In polars, strings would take 16 more bytes each, but the words of a trace are categories there. polars converts
+    # the keys to another type of four bytes, and copies nothing else.
     with_arrow = resident()
     frame = polars.DataFrame(table)
     assert len(frame) == len(table)

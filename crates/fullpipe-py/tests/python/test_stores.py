@@ -90,7 +90,7 @@ def test_a_worker_of_another_version_is_refused(tmp_path: pathlib.Path) -> None:
     with pytest.raises(fullpipe.InputError, match="this worker has"):
         make_part(str(tmp_path), 0, "0.0.1")
     assert not (tmp_path / "runs/part-00000.parquet").exists()
-    with pytest.raises(fullpipe.UsageError, match="address belongs to Ray"):
+    with pytest.raises(fullpipe.UsageError, match="address applies only to Ray"):
         fullpipe.Dataset(tmp_path).make(address="localhost:1")
 
 

@@ -1,4 +1,4 @@
-"""Data sets: equal bytes however they are made, and what other libraries read."""
+"""Data sets: their bytes do not depend on how they are made, and other libraries can read them."""
 
 import pathlib
 import signal
@@ -88,7 +88,7 @@ def test_other_libraries_read_tables_without_a_copy(tmp_path: pathlib.Path) -> N
     words = [name for name, kind in table.schema.items() if kind == "word"]
     assert words == ["cc", "send_limit", "phase"]
     for name in words:
-        # Each batch has the different words once.
+        # Each batch contains each distinct word once.
         assert all(len(chunk.dictionary) < 20 for chunk in read[name].chunks)
         assert read[name].cast(pyarrow.string()).to_pylist() == table.column(name)
     # A stream can be read only once. A consumer that stops early, or never begins, leaks nothing.

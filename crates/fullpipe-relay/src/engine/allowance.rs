@@ -5,7 +5,7 @@
 
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
-/// Time at the rate that a part may take: short against the 100 ms over which bursts are noticed.
+/// Time that a part may take at the rate: short compared with the 100 ms over which bursts are noticed.
 const PART: Duration = Duration::from_millis(4);
 /// Smallest and largest part. A TLS record has at most 16 KiB.
 const LEAST_PART: u64 = 1 << 10;
@@ -47,7 +47,7 @@ impl Allowance {
 mod tests {
     use super::*;
 
-    /// Several connections read as much as there is, and their timers are a millisecond late.
+    /// Several connections read as much as they may, and their timers are a millisecond late.
     #[test]
     fn connections_together_have_the_rate_and_no_bursts() {
         for (mbit, connections) in [(1, 1), (10, 4), (100, 16), (1000, 3)] {

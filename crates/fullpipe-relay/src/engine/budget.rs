@@ -1,32 +1,34 @@
 //! Memory budget of a copy: what this process and its sockets may need together.
 //!
-//! A socket holds what is in flight and unsent, which the process cannot take back. Above the budget, no connection
+//! A socket holds unsent data and data in flight, which the process cannot take back. Above the budget, no connection
 //! gets a block until acknowledgements have freed memory, and one connection fewer is used from then on.
 
 use fullpipe_units::{Bytes, Duration, Instant};
 
 use crate::frame::MOST_CONNECTIONS;
 
-/// Memory in sockets that is always permitted: a copy whose process alone exceeds the budget still makes progress.
+/// Memory in sockets that is always permitted, so that a copy whose process alone exceeds the budget still makes
+/// progress.
 const PERMITTED: Bytes = Bytes::from_mib(1);
-/// Shortest time between two reductions of the number of connections. Memory that is in flight is freed within some
+/// Shortest time between two reductions of the number of connections. The memory of data in flight is freed within some
 /// round trips.
 const SETTLING: Duration = Duration::from_secs(1);
-/// Resident memory of the process that does not grow with the number of connections, most of it the program, and memory
-/// of each connection: blocks that are being read or written, and the buffers of TLS. Copies over loopback with 1, 4 and
-/// 16 connections had 28, 43 and 62 MiB, and one with 13 connections over 200 ms had 64 MiB.
+/// Resident memory of the process without connections, most of it the program, and memory that each connection adds:
+/// blocks that are being read or written, and the TLS buffers. Copies over loopback with 1, 4 and 16 connections had
+/// 28, 43 and 62 MiB, and one with 13 connections over 200 ms had 64 MiB.
 const PROCESS: Bytes = Bytes::from_mib(28);
 const CONNECTION: Bytes = Bytes::from_mib(3);
-/// Smallest share of a socket with which one more connection is worth its memory.
+/// Smallest share of the budget for a socket. With a smaller share, another connection is not worth its
+/// memory.
 const LEAST_SHARE: Bytes = Bytes::from_kib(512);
 
-/// Memory budget, and what was needed so far.
+/// Memory budget, and the memory that was needed so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Budget {
-    /// Maximum sum of both memories; `None` without a limit.
+    /// Maximum memory of the process and its sockets together; `None` without a limit.
     most: Option<Bytes>,
-    /// Memory of the process that counts at most. The allocator keeps what it has, so fewer connections would not reduce
-    /// what exceeds this amount.
+    /// Largest process memory that counts towards the budget. The allocator keeps freed memory, so fewer connections
+    /// would not reduce the memory above this amount.
     planned: Bytes,
     most_kernel: Bytes,
     is_exceeded: bool,
@@ -36,19 +38,20 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Creates a budget, which permits a number of connections; without a limit, it only records what was needed.
+    /// Creates a budget, which also limits the number of connections. Without a limit, it only records the memory that
+    /// was needed.
     pub(crate) fn new(most: Option<Bytes>) -> Self {
         let most_connections = most.map(Self::connections);
         let planned = Self::process(most_connections.unwrap_or(0).min(MOST_CONNECTIONS));
         Self { most, planned, most_connections, ..Self::default() }
     }
 
-    /// Returns the memory of a process with this number of connections.
+    /// Returns the planned memory of a process with this number of connections.
     fn process(connections: u32) -> Bytes {
         PROCESS + CONNECTION.mul_div(connections.into(), 1)
     }
 
-    /// Returns the number of connections for which a budget is enough.
+    /// Returns the number of connections that a budget permits.
     fn connections(most: Bytes) -> u32 {
         let count = most.saturating_sub(PROCESS).get() / (CONNECTION + LEAST_SHARE).get();
         u32::try_from(count).unwrap_or(u32::MAX).max(1)
@@ -100,7 +103,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// Model of sockets that take as much as `per_connection` each, unless no block is handed out.
+    /// Model of sockets that grow to `per_connection` MiB each, as long as blocks are handed out.
     fn course(mib: u64, process: u64, per_connection: u64) -> (Vec<u64>, u32) {
         let mut budget = Budget::new(Some(Bytes::new(mib * MIB)));
         let mut sending = budget.most_connections().unwrap_or(16).min(16);

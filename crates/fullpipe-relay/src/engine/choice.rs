@@ -1,16 +1,16 @@
 //! Chooses the number of connections of a copy from the limit of each connection.
 //!
 //! ```text
-//!            most of the rate is under a cap of each connection
+//!            most of the rate has a limit per connection
 //!   Watching ──────────────────────────────────────────────────► Raised (as many as fill the link, or four
 //!     ▲   ▲                                                        │      times as many; later one more)
-//!     │   │  the sum rose by most of what the cap predicts,        │ the newest has left slow start, or 12 RTT;
-//!     │   └─ and the cap still holds: kept ────────────────────────┤
+//!     │   │  the total rate rose by most of the prediction,        │ the newest has left slow start, or 12 RTT;
+//!     │   └─ and these limits still apply: kept ───────────────────┤
 //!     │                                                            │ otherwise
-//!     │      the sum is that of more connections: kept             ▼
-//!     └────────────────────────────────────────────────────────  Lowered (as many as the sum needs, then still fewer)
-//!     │                                                            ▲   │ not: half as many are missing
-//!     │      nothing is under a cap for a while                    │   │
+//!     │      the same rate as with more connections: kept          ▼
+//!     └────────────────────────────────────────────────────────  Lowered (as many as the rate needs, then fewer)
+//!     │                                                            ▲   │ a lower rate: half of the others are added
+//!     │      for a whole span, no limit per connection             │   │
 //!     └────────────────────────────────────────────────────────────┘◄──┘
 //! ```
 //!
@@ -40,40 +40,40 @@ const START_ROUND_TRIPS: u64 = 12;
 const PAUSE: Duration = Duration::from_secs(60);
 /// Longest time between two searches; each search that changes nothing doubles the time.
 const LONGEST_PAUSE: Duration = Duration::from_secs(960);
-/// Percentage of the rate that must be on connections with a limit of their own before more connections are tried;
-/// below the second percentage, fewer are tried.
+/// Percentage of the rate on connections with a limit of their own from which more connections are tried; below the
+/// second percentage, fewer are tried.
 const CAPPED_PERCENT: u64 = 75;
 const FREE_PERCENT: u64 = 25;
-/// Percentage of the rate on connections that the link, an application or a processor limits, from which the total rate
-/// counts as limited by these.
+/// Percentage of the rate on connections that the link, an application or a processor limits; from this percentage on,
+/// the total rate counts as limited by them.
 const SHARED_PERCENT: u64 = 50;
-/// Percentage of the rate of more connections that fewer connections must reach: 95 %, plus a measurement error.
+/// Fewer connections must reach this percentage of the rate of more connections: 95 %, plus a measurement error.
 const ENOUGH_PERCENT: u64 = 97;
-/// Percentage of the rate of more connections that the number before the trial must have reached for even fewer
-/// connections to be tried.
+/// If the number of connections before a trial reached this percentage of the rate of more connections, even fewer
+/// connections are tried.
 const NEARLY_PERCENT: u64 = 95;
-/// Percentage of the rate of more connections below which a trial of fewer ends at once; below the second percentage,
-/// it ends when the rate has stopped rising.
+/// A trial of fewer connections ends at once below this percentage of the rate of more connections. Below the second
+/// percentage, it ends when the rate has stopped rising.
 const COLLAPSED_PERCENT: u64 = 50;
 const TOO_LITTLE_PERCENT: u64 = 80;
-/// Percentage of the predicted increase from which still more connections are tried. Between this and the next
-/// percentage, another limit applies; below the last one, a short measurement is enough.
+/// If the total rate rises by this percentage of the predicted increase, the connections are kept. Below the second
+/// percentage, the trial has failed; below the third, a short measurement is enough.
 const MOST_RISEN_PERCENT: u64 = 66;
 const HALF_RISEN_PERCENT: u64 = 50;
 const BARELY_RISEN_PERCENT: u64 = 25;
-/// Number of spans over which an unclear total rate is measured, after more and after fewer connections are tried. The
-/// rate of a connection behind a policer or on a lossy path varies for seconds.
+/// Number of spans over which the total rate is measured if the result is not clear, in trials of more and of fewer
+/// connections. The rate of a connection behind a policer or on a lossy path varies for seconds.
 const SPANS_MORE: u64 = 3;
 const SPANS_FEWER: u64 = 2;
 /// Rate of the later half of a measurement, as a percentage of the rate of the earlier half, from which the total rate
-/// counts as rising without a change; the second percentage applies if nothing was lost, because rates then vary less.
+/// counts as rising by itself; the second percentage applies if nothing was lost, because rates then vary less.
 const RISING_PERCENT: u64 = 110;
 const RISING_WITHOUT_LOSS_PERCENT: u64 = 103;
 /// RTT at the end of a span, as a percentage of the RTT at its start, from which a queue is growing.
 const QUEUE_PERCENT: u64 = 103;
 /// Factor by which the number of connections grows in the first trial while the link rate is not known, and factor of
-/// later trials. If the first factor is too large, the total rate shows how many connections are needed, but the
-/// remaining windows must recover from the losses of all.
+/// later trials. If the first factor is too large, the total rate still shows how many connections are needed, but the
+/// remaining connections must recover from the losses that the trial caused.
 const FIRST_FACTOR: u32 = 4;
 const FACTOR: u32 = 2;
 /// Payload of a full segment and its size on the link, with IPv6 and timestamps.
@@ -157,7 +157,7 @@ pub struct Choice {
     /// Whether the total rate rose in the last trial of more connections in this search. If all of these connections
     /// are needed, the search continues.
     may_resume: bool,
-    /// Largest number of connections known to reach a lower rate, in this search.
+    /// Largest number of connections known to be too few, in this search.
     too_few: u32,
     /// Shortest RTT so far, which is the RTT of the path without a queue.
     least_rtt: Option<Duration>,
@@ -334,8 +334,8 @@ impl Choice {
         self.sums.clear();
     }
 
-    /// Keeps the connections of a trial if the total rate rose by at least half of the predicted increase, and each
-    /// connection is still limited on its own. Otherwise, keeps as many connections as the measured rate needs.
+    /// Keeps the connections of a trial if the total rate rose by at least two thirds of the predicted increase, and
+    /// each connection is still limited on its own. Otherwise, keeps as many connections as the measured rate needs.
     fn judge_more(&mut self, before: u32, rate: Rate, sum: Sum) {
         let Some(now) = self.rate() else { return };
         let predicted = u128::from(rate.as_bps()) * u128::from(self.count - before) / u128::from(before);
@@ -344,8 +344,8 @@ impl Choice {
         if risen >= predicted * u128::from(MOST_RISEN_PERCENT) && is_capped {
             self.phase = Phase::Watching { not_before: sum.at };
             self.too_few = before;
-            // The connections were limited on their own for a whole span before the first trial, and throughout this
-            // one.
+            // The next trial can start at once: the connections were limited on their own for a whole span before the
+            // first trial, and throughout this one.
             let count = self.more(now);
             if count > self.count && self.sums.iter().all(|sum| sum.capped_percent >= CAPPED_PERCENT) {
                 let before = self.count;
@@ -387,7 +387,7 @@ impl Choice {
         let at = sum.at;
         let lowered = |floor, upper| Phase::Lowered { floor, upper, rate, begun: at, settled: None };
         if !is_below(ENOUGH_PERCENT) {
-            // The count is at most one and a half times the number that is needed.
+            // The count is at most one and a half times the smallest number that may be enough.
             if self.count * 2 <= (floor + 1) * 3 {
                 return self.settle(at);
             }
@@ -405,7 +405,7 @@ impl Choice {
         (self.count, self.has_lost) = (upper, false);
         self.sums.clear();
         if is_each_needed && self.may_resume {
-            // Each connection adds its part of the rate, so more connections may add more.
+            // Each connection adds its part of the rate, so further connections may add more.
             self.phase = Phase::Watching { not_before: at };
         } else {
             self.settle(at);
@@ -580,16 +580,17 @@ mod tests {
     fn a_trial_without_gain_leaves_as_many_as_the_sum_needs() {
         let capped = Path { is_seen: false, ..path(100, 500) };
         let (counts, _) = capped.run(&mut Choice::new(1, 16, None), 100);
-        // Eight connections add as much as one more would; 4.75 connections are needed for 95 %.
+        // Eight connections reach the rate that five would reach; 97 % needs 4.85 connections.
         assert_eq!(counts[..4], [1, 4, 8, 5]);
         assert_eq!(counts[4..6], [6, 5], "one more is tried, and adds nothing");
-        assert!(counts.len() <= 4 + 2 * 4, "one trial in 30 s: {counts:?}");
+        assert!(counts.len() <= 4 + 2 * 4, "at least 60 s between two searches: {counts:?}");
         let alone = Path { is_seen: false, ..path(500, 500) };
         let (counts, _) = alone.run(&mut Choice::new(1, 16, None), 20);
         assert_eq!(counts, [1, 4, 1]);
     }
 
-    /// A path that becomes faster needs fewer connections; a path that needs all of them gets them back.
+    /// On a path that becomes faster, fewer connections are tried; a connection that proves to be needed is
+    /// added again.
     #[test]
     fn connections_that_add_nothing_are_given_up() {
         let mut choice = Choice::new(1, 16, None);

@@ -290,7 +290,7 @@ mod tests {
         let open = || 0..2;
         assert!(!dispatcher.rescue(open()) && !dispatcher.rescue(open()), "a block is left");
         assert_eq!(index(dispatcher.next(1)), Some(2));
-        assert!(!dispatcher.rescue(open()), "nothing is free");
+        assert!(!dispatcher.rescue(open()), "no connection is free");
         assert_eq!(index(dispatcher.next(1)), None);
         dispatcher.add(2, 2 * BLOCK, &[]);
         assert_eq!([index(dispatcher.next(1)), index(dispatcher.next(1))], [Some(0), Some(1)]);
@@ -356,7 +356,7 @@ mod tests {
         assert_eq!(dispatcher.lost(1), 3);
         assert_eq!(dispatcher.next(1), None, "connection 1 is lost");
         dispatcher.durable(1, &[(1, 4)]);
-        assert_eq!(dispatcher.block(2), None, "what became durable meanwhile is not sent");
+        assert_eq!(dispatcher.block(2), None, "blocks that became durable meanwhile are not sent");
     }
 
     #[test]

@@ -20,7 +20,8 @@ const PAUSE: Duration = Duration::from_secs(30);
 struct Slow {
     /// Time since which the connection is far slower than the others.
     since: Option<Instant>,
-    /// Number of times that the connection was opened anew, and the time before which this is not repeated.
+    /// Number of times that the connection was opened anew, and the time before which it is not opened anew
+    /// again.
     times: u32,
     not_before: Option<Instant>,
 }

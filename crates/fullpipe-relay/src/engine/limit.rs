@@ -2,14 +2,14 @@
 //!
 //! ```text
 //!   used < 95 % of its share: needs 110 % of what it used ─┐
-//!   otherwise, or not known: needs as much as there is   ─┴─► max-min fair shares, whose sum is the limit
+//!   otherwise, or not known: needs the whole limit       ─┴─► max-min fair shares, whose sum is the limit
 //! ```
 //!
 //! The kernel paces each socket by its share (`SO_MAX_PACING_RATE`), which gives a rate that is up to 4 % lower: timers
-//! are late, the queueing discipline `fq` counts headers, and BBR's ProbeRTT phase pauses. The limit is therefore
-//! corrected by what the connections have carried, as long as no other limit applies. The part of its share that a slow
-//! connection does not use goes to the other connections. A reduction is applied before an increase, so that
-//! the sum never exceeds the limit.
+//! are late, the queueing discipline `fq` counts headers, and BBR pauses in its ProbeRTT phase. The limit is therefore
+//! corrected by the payload that the connections have carried, as long as no other limit applies. If a slow connection
+//! does not use its whole share, the rest goes to the other connections. A reduction is applied before an increase, so
+//! that the sum never exceeds the limit.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,8 @@ const GROWTH_PERCENT: u64 = 110;
 /// Smallest share of an idle connection, as a fraction of an equal share. When an idle connection has data to
 /// send again, it reaches this share at once, and gets an equal share after the next interval.
 const IDLE_PART: u64 = 16;
-/// Percentage of the limit below which something else limits the copy; what it then does not carry is not made up for.
+/// Percentage of the limit below which something else limits the copy. The payload that is then missing is not made up
+/// for.
 const LIMITED_PERCENT: u64 = 90;
 /// Maximum correction of the limit, as a fraction of the limit: above the 4 % that pacing loses.
 const CORRECTION_PART: u64 = 20;
@@ -47,7 +48,7 @@ pub(crate) struct Demand {
 #[derive(Debug)]
 pub(crate) struct Limiter {
     limit: Rate,
-    /// Limit, corrected by what the connections have carried.
+    /// Limit, corrected by the payload that the connections have carried.
     rate: Rate,
     /// Payload in bytes that the limit permitted and the connections did not carry; negative if they carried more.
     missing: i64,
@@ -229,7 +230,7 @@ mod tests {
             assert!((0.99..=1.01).contains(&mean), "{percent} %: {mean}");
             assert!(most <= Rate::from_bps(105 * MBIT), "{percent} %: {most}");
         }
-        // A link of 80 Mbit/s is not made up for.
+        // The rate that a link of 80 Mbit/s lacks is not made up for.
         assert_eq!(paced(80), (0.8, Rate::from_bps(100 * MBIT)));
     }
 
@@ -267,7 +268,7 @@ mod tests {
     }
 
     /// However the paths change, the sum of the shares stays within the limit, and four intervals after a
-    /// change, the connections carry 90 % of the rate that limit and paths permit.
+    /// change, the connections carry 90 % of the rate that the limit and the paths permit.
     #[test]
     fn the_limit_is_kept_and_used_on_any_path() {
         for seed in 0..200 {

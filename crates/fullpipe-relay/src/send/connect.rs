@@ -27,10 +27,10 @@ use crate::{locked, span};
 /// Time within which a relay must accept a connection: enough for several round trips on the longest paths,
 /// and for lost SYNs.
 const GREETING: Duration = Duration::from_secs(15);
-/// Maximum number of connections that are in their handshakes at the same time. A relay drops the oldest of more than
-/// eight per address, and another copy may come from the same address.
+/// Maximum number of connections that are in their handshakes at the same time. If an address has more than eight, the
+/// relay drops the oldest, and another copy may come from the same address.
 const OPENING: usize = 6;
-/// Number of times that a connection is tried, because the handshakes of other copies may displace its own.
+/// Number of attempts to open a connection, because the handshakes of other copies may displace its own.
 const ATTEMPTS: u32 = 3;
 /// Time within which a relay that ssh has started must accept a TCP connection before the other direction is tried.
 const DIRECT: Duration = Duration::from_secs(5);
@@ -154,7 +154,8 @@ impl Relay {
         Ok(opened)
     }
 
-    /// Opens a further connection of a transfer, as soon as few enough others are in their handshakes.
+    /// Opens a further connection of a transfer, as soon as fewer than [`OPENING`] others are in their
+    /// handshakes.
     pub(crate) async fn join(&self, connection: u32) -> Result<Opened, Error> {
         // The semaphore is never closed.
         let _permit = self.opening.acquire().await;
@@ -204,7 +205,8 @@ impl Relay {
         let begun = Instant::now();
         let mut tls = connector.connect(tls::no_name()?, tcp).await.map_err(failed)?;
         if self.listener.initialized() {
-            // The relay has opened the TCP connection, so the round trip of the TLS handshake is the first one.
+            // The relay has opened the TCP connection, so the TLS handshake is the first round trip that this host can
+            // measure.
             self.timed(begun.elapsed());
         }
         let fetch = self.fetch.clone().filter(|_| connection == 0);

@@ -23,7 +23,7 @@ use crate::wire::{self, Readiness};
 
 /// Time to wait for the reason of a failure after connection 0 has failed.
 const REASON: std::time::Duration = std::time::Duration::from_secs(1);
-/// Size in bytes of a group of requests from which the group is written.
+/// Size in bytes from which a group of requests is written, even if more requests are pending.
 const REQUESTS: usize = 64 << 10;
 /// Size in bytes of the buffer for replies.
 const REPLIES: usize = 64 << 10;

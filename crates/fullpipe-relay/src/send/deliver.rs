@@ -46,8 +46,8 @@ pub(crate) struct Delivery {
 }
 
 impl Delivery {
-    /// Returns the sampler and the connections. Without a sampler, the number of connections is fixed, and what
-    /// limits them is not reported.
+    /// Returns the sampler and the connections. Without a sampler, the number of connections is fixed, and their limits
+    /// are not reported.
     fn links(&self) -> Result<(Option<SharedSampler>, Links), Error> {
         let link = self.link_bps.map(Rate::from_bps);
         let memory = self.memory_bytes.map(Bytes::new);
@@ -103,7 +103,7 @@ pub(crate) async fn deliver<S: AsyncRead + AsyncWrite + Send + 'static>(
     }
     let (shared, context) = (Arc::clone(&tasks.shared), (started, links, pacing));
     let driver = Driver::new(peer, shared, requests, events, context, delivery.verify, &());
-    // Other transfers share the memory of this process.
+    // Other transfers share the memory of this process, so it does not count towards the budget.
     let mut driver = driver.with_memory(false, None);
     let most = delivery.choose.map_or(MOST_CONNECTIONS, |choose| choose.most);
     let budget = delivery.memory_bytes.map(Bytes::new);
@@ -111,7 +111,7 @@ pub(crate) async fn deliver<S: AsyncRead + AsyncWrite + Send + 'static>(
     let sockets = SocketOptions { sndbuf, ..SocketOptions::default() };
     let begin = |tasks: &mut Tasks, driver: &mut Driver<'_>, joined: Joined<S>, requests| {
         let Joined { number, stream, readiness } = joined;
-        // If the option cannot be set, the readings of the memory keep the budget.
+        // If the option cannot be set, the memory samples still enforce the budget.
         let _ = sockets.apply(&readiness.socket());
         let reader = tasks.send(driver, number, (stream, readiness), requests)?;
         tasks.receive(number, reader);

@@ -63,7 +63,7 @@ pub(super) struct Driver<'a> {
     /// The pipe, if the source is a pipe.
     pipe: Option<OpenPipe>,
     links: Links,
-    /// Paces the connections; absent if the kernel cannot.
+    /// Paces the connections; absent if the copy has no pacer.
     pacing: Option<Pacing>,
     /// Whether the sockets could be sampled.
     is_sampled: bool,
@@ -77,7 +77,7 @@ pub(super) struct Driver<'a> {
     closing: Vec<u32>,
     /// Whether the memory of this process counts towards the budget.
     counts_process: bool,
-    /// Fixed size of the send buffers, if the memory requires one.
+    /// Fixed size of the send buffers, if the memory budget requires one.
     fixed_buffer: Option<Bytes>,
 }
 
@@ -460,12 +460,13 @@ impl<'a> Driver<'a> {
         std::mem::take(&mut self.closing)
     }
 
-    /// Sets how the memory is counted: whether that of this process counts, and the fixed size of send buffers.
+    /// Sets whether the memory of this process counts towards the budget, and the fixed size of the send buffers.
     pub(super) fn with_memory(self, counts_process: bool, fixed_buffer: Option<Bytes>) -> Self {
         Self { counts_process, fixed_buffer, ..self }
     }
 
-    /// Compares the memory of the process and its sockets with the budget.
+    /// Compares the memory of the process and its sockets with the budget, and updates which connections get
+    /// blocks.
     fn remember(&mut self, at: fullpipe_units::Instant, samples: &[SocketSample]) {
         let held = self.pipe.as_ref().map_or(Bytes::ZERO, |pipe| pipe.held.in_memory());
         let process = if self.counts_process { memory::resident() + held } else { Bytes::ZERO };
@@ -792,8 +793,8 @@ impl<'a> Driver<'a> {
     }
 }
 
-/// Returns the reason for the loss of a connection. The text of the TLS library for a killed peer refers to a
-/// manual, so it is replaced.
+/// Returns the reason for the loss of a connection. For a killed peer, the message of the TLS library refers
+/// to a manual, so it is replaced.
 fn closed(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => "the other end closed the connection".into(),

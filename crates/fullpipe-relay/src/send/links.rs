@@ -93,7 +93,8 @@ const APP: &str = "app";
 /// Samples the sockets of this process. It is a trait, because this crate has no classifier of limits.
 pub trait Sampler: Send {
     /// Samples the sockets, and returns their measurements at the end of each interval; the caller calls this
-    /// method ten times per second. Returns nothing within an interval, or if the sockets cannot be sampled.
+    /// method ten times per second. Returns no measurements before the end of an interval, or if the sockets
+    /// cannot be sampled.
     fn sample(&mut self) -> Vec<SocketSample>;
 }
 
@@ -190,7 +191,7 @@ impl Links {
         std::mem::replace(&mut link.state, State::Lost) != State::Lost
     }
 
-    /// Returns the number of connections for which the memory was enough, if more were wanted.
+    /// Returns the number of connections that the memory budget permitted, if it is below the maximum.
     pub(super) fn held_to(&self) -> Option<u32> {
         self.budget.most_connections().filter(|count| (*count as usize) < self.links.len())
     }

@@ -63,7 +63,7 @@ const FAREWELL: Duration = Duration::from_secs(5);
 pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// Longest pause between two attempts.
 pub(crate) const MOST_PAUSE: Duration = Duration::from_secs(2);
-/// Memory of the process and its sockets in addition to what is kept of a pipe.
+/// Memory budget of the process and its sockets, in addition to the bytes of a pipe that are kept.
 const BESIDE_A_PIPE: Bytes = Bytes::from_mib(48);
 /// Maximum number of files that are found before they are announced.
 const AHEAD: usize = 1024;
@@ -92,7 +92,8 @@ enum Announced {
 pub struct CopyOptions {
     /// Sources of the copy: files and folders of this or another host, or a pipe.
     pub sources: Sources,
-    /// Target of the copy, on a relay or on a host that is reached with ssh.
+    /// Target of the copy: on a relay, on a host that is reached with ssh or, if the sources are remote, on
+    /// this host.
     pub target: End,
     /// Number of connections.
     pub connections: Connections,
@@ -106,7 +107,8 @@ pub struct CopyOptions {
     /// Highest rate of the payload over all connections. For a copy from another host, that host applies the
     /// limit.
     pub limit: Option<RateLimit>,
-    /// Maximum memory of this process and of its sockets for a copy of files. A pipe has a limit of its own.
+    /// Maximum memory of this process and of its sockets for a copy of files. [`PipeOptions::memory`] limits
+    /// the memory of a pipe.
     pub memory: Option<Bytes>,
     /// Congestion control of the connections, by its name in the kernel.
     pub cc: Option<String>,
@@ -443,7 +445,7 @@ impl<'a> Copy<'a> {
             }
             Ok::<(), Error>(())
         };
-        // What a pipe keeps has its own limit; beyond it, this process and its sockets may need as much as noted there.
+        // A pipe has its own limit. The process and its sockets may need some memory in addition.
         let memory = self.held.as_ref().map(|held| held.most_in_memory() + BESIDE_A_PIPE).or(options.memory);
         let mut links = Links::new(options.connections, options.link, memory);
         links.next_to_open();
@@ -514,8 +516,9 @@ impl<'a> Copy<'a> {
             driver.carry(carried);
             return Err(error);
         }
-        // A small copy is complete before these connections are open. Cutting a connection in its handshake
-        // would look like an error to the relay, but a connection that hangs is not waited for.
+        // A small copy is complete before these connections are open. To the relay, a connection that is cut
+        // in its handshake looks like an error, so the copy waits for the handshakes, but not for a
+        // connection that hangs.
         let _ = timeout(FAREWELL, async {
             while let Some(opened) = opening.join_next().await {
                 if let Ok((number, Ok(opened))) = opened {

@@ -21,7 +21,7 @@ pub(super) struct Outgoing {
     pub(super) source: SourceFile,
     pub(super) values: Mutex<BlockValues>,
     has_holes: bool,
-    /// Whether the file is the memory of a pipe.
+    /// Whether the file is the memory or the spool of a pipe.
     is_pipe: bool,
     /// Offset of the content in the file.
     base: u64,

@@ -1,7 +1,8 @@
 //! Paces the sockets of a copy, and applies its rate limit.
 //!
-//! A connection that is not paced sends what an ACK or the application releases at once. Such a burst overflows a shallow
-//! queue, and delays the packets of the other connections, which then leave slow start with a small window.
+//! A connection that is not paced sends all segments that an ACK or the application releases back to back. Such a burst
+//! overflows a shallow queue, and delays the packets of the other connections, which then leave slow start with a small
+//! window.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,12 +23,12 @@ pub(crate) const LEAST_LIMIT: Rate = Rate::from_bps(100_000);
 /// CUBIC does not do on its own (`sk_setsockopt`, `tcp_update_pacing_rate`).
 const PACED: Rate = Rate::from_bps(1_000_000_000_000);
 
-/// RTT from which connections are paced. In a shorter round trip, a connection sends few segments at once, but the
-/// kernel's timer for pacing costs half of the rate over loopback.
+/// RTT from which connections are paced. At a shorter RTT, a connection sends few segments at once, and over loopback,
+/// the kernel's pacing timer costs half of the rate.
 const PACED_RTT: Duration = Duration::from_millis(1);
 
-/// Limits the rate of a socket. This is a trait because Rust libraries can set this Linux option only with
-/// unsafe code.
+/// Limits the rate of a socket, and reads its RTT. This is a trait because these Linux options require unsafe
+/// code, which this crate forbids.
 pub trait Pacer: fmt::Debug + Send + Sync {
     /// Limits the kernel's sending rate on `socket` to `rate` from now on (`SO_MAX_PACING_RATE`).
     ///
@@ -42,7 +43,7 @@ pub trait Pacer: fmt::Debug + Send + Sync {
     fn rtt(&self, socket: BorrowedFd<'_>) -> io::Result<Duration>;
 }
 
-/// Functions of the kernel that a relay needs to send: samples of its sockets, and a limit of their rates.
+/// Functions of the kernel that a relay needs to send files: samples of its sockets, and their pacing.
 pub trait Kernel: fmt::Debug + Send + Sync {
     /// Starts to sample the sockets of this process; `link` is the rate of the slowest link of the path, if
     /// it is known. Returns `None` if the kernel does not report sockets.

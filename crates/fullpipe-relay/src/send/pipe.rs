@@ -80,8 +80,8 @@ impl Pipe {
     /// Creates the source for a pipe.
     ///
     /// # Errors
-    /// Returns an error if the amount is outside the limits, if the name is not valid, or if a spool has no
-    /// name.
+    /// Returns an error if the memory is outside the limits, if the stream name is not valid, or if a spool
+    /// is used without a stream name.
     pub fn new(file: File, options: PipeOptions) -> Result<Self, Error> {
         let PipeOptions { memory, stream, spool } = options;
         let most = if spool.is_some() { MOST_SPOOL } else { MOST };
@@ -107,8 +107,8 @@ impl Pipe {
     }
 }
 
-/// Opens the file descriptor `number` of this process for writing the accepted offset of a pipe. A write fails
-/// instead of waiting if its reader has left no room, because the next offset supersedes this one.
+/// Opens the file descriptor `number` of this process for writing the accepted offset of a pipe. If the pipe to its
+/// reader is full, a write fails instead of waiting, because the next offset supersedes this one.
 ///
 /// # Errors
 /// Returns the error of the kernel if the descriptor is not open for writing.
@@ -288,7 +288,7 @@ impl Held {
         locked(&self.durable).prefix = Prefix::begin(prefix);
         let capacity = self.pipe.memory.get() / BLOCK;
         let room = capacity.saturating_sub(offset.div_ceil(BLOCK) - prefix);
-        // The number is at most 4 TiB divided by blocks of 1 MiB.
+        // The number is at most 4 TiB divided by the block size of 1 MiB.
         self.room.add_permits(room as usize);
         self.reading.send_modify(|reading| {
             (reading.size, reading.read) = (offset / BLOCK * BLOCK, offset);
@@ -359,7 +359,7 @@ impl Held {
         Ok(())
     }
 
-    /// Records that the relay has placed the stream of `size` bytes, so that no data must be kept.
+    /// Records that the relay has placed the stream of `size` bytes, so that data no longer has to be kept.
     pub(super) fn complete(&self, size: u64) -> io::Result<()> {
         locked(&self.durable).placed = Some(size);
         match &self.storage {
@@ -520,7 +520,7 @@ impl Held {
     }
 }
 
-/// Returns a random name for a stream, which is unique.
+/// Returns a random, and therefore unique, name for a stream.
 fn random_name() -> Result<StreamName, Error> {
     let failed = || Error::runtime("the system's random number generator failed", "");
     let mut name = [0; 16];

@@ -42,7 +42,7 @@ pub(crate) struct Status {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Permission {
     pub(crate) mode: u32,
-    /// Numbers of the owner and of the group; `None` if the target belongs to the user of this process.
+    /// User ID and group ID; `None` if the target belongs to the user of this process.
     pub(crate) owner: Option<(u32, u32)>,
 }
 
@@ -58,7 +58,7 @@ pub(crate) trait Disk: Send + Sync + 'static {
     /// An open file.
     type File: Send + Sync + 'static;
 
-    /// Creates a file of `size` bytes that is a hole as a whole; fails if the name exists.
+    /// Creates a file of `size` bytes that consists of one hole; fails if the name exists.
     fn create(&self, path: &Path, size: u64) -> io::Result<Self::File>;
     /// Opens a file for reading and writing.
     fn open(&self, path: &Path) -> io::Result<Self::File>;

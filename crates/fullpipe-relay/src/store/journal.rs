@@ -79,7 +79,7 @@ impl RedbJournal {
     pub(crate) fn open(file: File) -> io::Result<Self> {
         let busy =
             || io::Error::new(io::ErrorKind::ResourceBusy, "another process uses the journal of this folder");
-        // redb takes this lock too. The lock belongs to the open file, so redb gets it although it is taken.
+        // redb takes this lock too. The lock belongs to the open file, so redb can take it a second time.
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Err(Errno::WOULDBLOCK) => return Err(busy()),
             result => result?,
@@ -257,7 +257,7 @@ mod tests {
         }
     }
 
-    /// A process can be killed after each change of the file, and after the first page of a longer write. The
+    /// A kill is simulated after each change of the file, and after the first page of a longer write. The
     /// next process opens the journal and finds each record that was committed before.
     #[test]
     fn a_kill_at_any_moment_leaves_a_journal_that_opens() {
@@ -291,8 +291,8 @@ mod tests {
         }
     }
 
-    /// A process that has opened the file just before another one removed it must not use it: the records would be
-    /// gone with the process.
+    /// A process that has opened the file just before another process removed it must not use it: the records would be
+    /// lost when the process ends.
     #[test]
     fn a_removed_journal_is_refused() {
         let file = tempfile::tempfile().expect("a file");

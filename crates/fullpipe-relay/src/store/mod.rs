@@ -189,7 +189,8 @@ impl<D: Disk, J: Journal> Store<D, J> {
     fn recover(&self) -> io::Result<()> {
         for (target, record) in self.journal.all()? {
             if !record.placing {
-                // Another program has since replaced the file of the complete pipe.
+                // If another program has since replaced the file of a complete pipe, the record is no longer
+                // valid.
                 if record.pipe.as_ref().is_some_and(|pipe| pipe.placed.is_some())
                     && self.inode_of(target.as_path())? != record.inode
                     && self.inode_of(&temporary(&target))?.is_none()
@@ -482,8 +483,7 @@ impl<D: Disk, J: Journal> Store<D, J> {
             return Err(io::Error::other("another copy has replaced the temporary file"));
         }
         if !file.has_durable_name {
-            // The name is needed only from the rename on; but if the journal records the rename, recovery must find the
-            // file.
+            // Only the rename needs the name, but once the journal records the rename, recovery must find the file.
             self.disk.sync_folder(file.lease.target.folder())?;
             file.has_durable_name = true;
         }

@@ -77,7 +77,7 @@ impl Model {
         }
         for (number, inode) in &mut state.inodes {
             let synced = state.synced_inodes.get(number).cloned().unwrap_or_default();
-            // The kernel may have written back each page of 4096 bytes on its own.
+            // The kernel may have written back each page of 4096 bytes independently.
             inode.content.resize(inode.content.len().max(synced.content.len()), 0);
             let pages = inode.content.chunks_mut(4096).enumerate();
             for (page, bytes) in pages {
@@ -310,7 +310,7 @@ fn copy(model: &Model, content: &[u8], mtime_ns: i64) -> Result<(), Error> {
         if have.contains(&index) {
             let mut found = vec![0; length];
             store.read(&handle, &mut found, offset).map_err(failed)?;
-            assert!(found == bytes, "the journal claims block {index}, and it is not on disk");
+            assert!(found == bytes, "the journal claims block {index}, but it is not on disk");
             continue;
         }
         store.write(&handle, bytes, offset).map_err(failed)?;

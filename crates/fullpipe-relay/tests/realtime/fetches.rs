@@ -51,7 +51,7 @@ impl Fixture {
     }
 }
 
-/// A relay that cannot sample its sockets asks for the minimum number of connections, and no more.
+/// A relay that cannot sample its sockets asks only for the minimum number of connections.
 #[test]
 fn the_relay_asks_for_the_connections_that_it_chooses() {
     let fixture = Fixture::new();
@@ -117,7 +117,7 @@ impl<C: FnMut(SocketSample) -> SocketSample + Send> Sampler for Sockets<C> {
 
 /// Returns the local port and the peer of each TCP connection of this host, from `/proc/net/tcp`.
 pub(crate) fn established() -> Vec<(u16, SocketAddr)> {
-    // An address is the word in the byte order of the host: `0100007F:22B8` is 127.0.0.1:8888.
+    // An address is a word in the byte order of the host: `0100007F:22B8` is 127.0.0.1:8888.
     let address = |text: &str| {
         let (address, port) = text.split_once(':')?;
         let address = u32::from_str_radix(address, 16).ok()?.to_ne_bytes();

@@ -1,4 +1,5 @@
-//! Tests of what a relay limits for a client, and of connections that are far slower than the others.
+//! Tests of the limits that a relay sets for a client, and of connections that are far slower than the
+//! others.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -22,8 +23,8 @@ impl CopyObserver for Noted {
     }
 }
 
-/// The limit of a key applies to all connections together, in both directions. It is the same for a relay without
-/// functions of the kernel.
+/// The limit of a key applies to all connections together, in both directions. A relay that can neither sample nor pace
+/// its sockets applies the same limit.
 #[test]
 fn a_relay_limits_the_rate_of_a_key() {
     const SIZE: usize = 2 << 20;
@@ -34,7 +35,7 @@ fn a_relay_limits_the_rate_of_a_key() {
     let download = fixture.fetching(&["large"], "large-again", fixture.address);
     for options in [upload, download] {
         let report = copy(&options, None, &noted).expect("copied");
-        // The part that is in the buffers of both ends when the last byte is read is not slower than the limit.
+        // The limit does not delay the data that is in the buffers of both ends when the last byte is read.
         let share = SIZE as f64 * 8.0 / 16e6 / report.wall_s;
         println!("{share:.3} of the limit");
         assert!((0.6..1.03).contains(&share), "{share}");
@@ -68,8 +69,8 @@ impl Pacer for CountingPacer {
     }
 }
 
-/// All connections of a long path are paced, because their bursts would overflow shallow queues. Within a data centre,
-/// none is, because pacing costs more than it gains there.
+/// All connections of a long path are paced, because their bursts would overflow shallow queues. Connections within a
+/// data centre are not paced, because pacing costs more than it gains there.
 #[test]
 fn connections_of_a_long_path_are_paced() {
     for (rtt, all) in [(Duration::from_millis(50), true), (Duration::from_micros(100), false)] {

@@ -170,7 +170,7 @@ fn a_copy_of_files_continues_by_itself() {
         (Connections::new(1, 1).expect("a range"), Duration::from_secs(10));
     let report = copy(&options, None, &Notes).expect("copied");
     assert_eq!((report.files, report.same_files, report.reconnects), (2, 0, 1), "{report:?}");
-    assert!(report.connections[0].bytes <= 6 * MIB as u64, "what was durable is not sent again: {report:?}");
+    assert!(report.connections[0].bytes <= 6 * MIB as u64, "nothing durable is retransmitted: {report:?}");
     assert!(fs::read(fixture.placed("dir/a")).expect("placed") == fs::read(&source).expect("a file"));
 }
 

@@ -47,7 +47,7 @@ impl Proxy {
     }
 }
 
-/// One direction of a connection: the streams from which and to which its bytes go.
+/// One direction of a connection: its source and its destination.
 type Direction = (TcpStream, TcpStream);
 
 /// Starts a proxy to `relay`, and returns its address. For each connection, it calls `carry` with the number of the

@@ -40,7 +40,7 @@ fn write(dir: &Path, name: &str, target: &Path, content: &[u8]) -> io::Result<()
         // Another process has removed the temporary file, because it had already written the same file.
         Err(e) if e.kind() == ErrorKind::NotFound && target.is_file() => {}
         Err(e) => {
-            // If the removal fails, too, the first error says more.
+            // If the removal also fails, the first error is more informative.
             let _ = fs::remove_file(&temporary);
             return Err(e);
         }

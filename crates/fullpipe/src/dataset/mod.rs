@@ -69,9 +69,9 @@ const LARGEST_MANIFEST: u64 = 256 << 20;
 pub struct DatasetOptions {
     /// CSV or Parquet file with a table of points, whose columns replace fields of the experiment.
     pub points: Option<PathBuf>,
-    /// First random seed; `None` for the experiment's own.
+    /// First random seed; `None` for the seed that the experiment sets.
     pub seed: Option<u64>,
-    /// Number of random seeds per point, 1 to 10 000; `None` for the experiment's own.
+    /// Number of random seeds per point, 1 to 10 000; `None` for the number that the experiment sets.
     pub repeat: Option<u64>,
     /// Interval between trace rows; `None` for a data set without traces.
     pub trace: Option<Duration>,

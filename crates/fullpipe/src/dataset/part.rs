@@ -77,7 +77,7 @@ impl Rows {
                 (Values::F64(values), Cell::F64(value)) => values.push(value),
                 (Values::Bool(values), Cell::Bool(value)) => values.push(value),
                 (Values::Text(values), Cell::Text(value)) => match values.last() {
-                    // Equal consecutive texts share their memory.
+                    // Equal consecutive strings share their memory.
                     Some(last) if last.data() == value.as_bytes() => values.push(last.clone()),
                     _ => values.push(value.as_bytes().to_vec().into()),
                 },

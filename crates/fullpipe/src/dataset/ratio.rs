@@ -70,7 +70,7 @@ pub(super) fn ratio(dataset: &Dataset, dir: &Path, comparison: &Comparison) -> R
     let selectable = || fields.iter().copied().chain([FLOW]);
     if let Some(unknown) = names(a).iter().find(|name| !selectable().any(|known| known == name.as_str())) {
         return Err(Error::usage(
-            format!("'{unknown}' is no field that differs between the points of this data set"),
+            format!("'{unknown}' is not a field that differs between the points of this data set"),
             format!("select rows by {}", selectable().collect::<Vec<_>>().join(", ")),
         ));
     }
@@ -79,7 +79,7 @@ pub(super) fn ratio(dataset: &Dataset, dir: &Path, comparison: &Comparison) -> R
     };
     if values < fields.len() || matches!(columns[values].kind.as_str(), "text" | "bool") {
         return Err(Error::usage(
-            format!("the column '{column}' has no results in numbers"),
+            format!("the column '{column}' is not a numeric result"),
             "choose a result such as goodput_bps",
         ));
     }
@@ -145,8 +145,10 @@ pub(super) fn ratio(dataset: &Dataset, dir: &Path, comparison: &Comparison) -> R
     let count = ratios.len() as u64;
     let Some(MedianRatio { median, low, high }) = MedianRatio::of(&ratios, *seed) else {
         return Err(Error::new(
-            format!("only {count} pairs of runs differ in nothing else and have a value in '{column}'"),
-            "make the missing parts, or add seeds (repeat): an interval takes at least two pairs",
+            format!(
+                "only {count} pairs of runs are equal in all other fields and have a value in '{column}'"
+            ),
+            "make the missing parts, or add seeds (repeat): an interval requires at least two pairs",
         ));
     };
     Ok(PairedRatio { median, low, high, pairs: count, left_out: of_a + of_b - 2 * count })
@@ -164,7 +166,7 @@ fn key(batch: &Batch, row: usize, columns: &[usize]) -> Vec<u8> {
             Cell::Bool(value) => key.push(u8::from(value)),
             Cell::Text(text) => key.extend(text.bytes()),
         }
-        // No text contains it.
+        // This byte separates the values, because UTF-8 text never contains it.
         key.push(0xff);
     }
     key
@@ -301,7 +303,7 @@ mod tests {
         let found = found.expect("a ratio");
         assert!(found.pairs == 8 && found.low > 1.0, "BBR gets more than Reno under loss: {found:?}");
 
-        // A row whose partner is missing is left out, and so is one without a value.
+        // Rows without a partner and rows without a value are left out.
         fs::remove_file(dir.join("runs").join(part_name(0))).expect("removed");
         let found = dataset
             .ratio(&dir, &Comparison { a: cc("bbr1"), b: cc("reno"), ..Comparison::default() })
@@ -324,13 +326,13 @@ mod tests {
         assert!(refused(cc("reno"), rtt, bps).contains("same columns"));
         assert!(refused(Vec::new(), Vec::new(), bps).contains("same columns"));
         let unknown = || select(&[("rtt", Cell::U64(40))]);
-        assert!(refused(unknown(), unknown(), bps).contains("'rtt' is no field that differs"));
+        assert!(refused(unknown(), unknown(), bps).contains("'rtt' is not a field that differs"));
         assert!(
             refused(unknown(), unknown(), bps).ends_with("select rows by rtt_ms, loss_percent, cc, flow")
         );
         assert!(refused(cc("reno"), cc("cubic"), "speed").contains("no column 'speed'"));
         for column in ["flow_cc", "rtt_ms"] {
-            assert!(refused(cc("reno"), cc("cubic"), column).contains("no results in numbers"), "{column}");
+            assert!(refused(cc("reno"), cc("cubic"), column).contains("is not a numeric result"), "{column}");
         }
         let none = refused(cc("bbr9"), cc("cubic"), bps);
         assert!(none.contains("a: cc='bbr9'; cc is 'bbr1', 'cubic', 'reno'"), "{none}");

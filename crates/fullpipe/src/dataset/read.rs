@@ -34,7 +34,7 @@ pub(super) fn table(
             Err(e) if e.kind() == ErrorKind::NotFound => continue,
             Err(e) => return Err(unreadable(&path, e)),
         };
-        // The reader checks what it reads, but it is not made for damaged files.
+        // The Parquet reader validates its input, but may panic on damaged files.
         let read = catch_unwind(AssertUnwindSafe(|| part(file, columns, wanted)));
         let part = read.map_err(|_| unreadable(&path, "it is damaged"))?;
         batches.extend(part.map_err(|e| unreadable(&path, e.to_string().replace('\n', " ")))?);

@@ -89,7 +89,8 @@ impl DatasetWatch {
         let numbers = entries.filter_map(|entry| part_number(entry.file_name().to_str()?));
         let mut written = BTreeMap::new();
         for number in numbers.filter(|number| *number < parts) {
-            // Only new parts are looked at: a data set may have many, and a shared folder may be slow.
+            // Only the times of new parts are queried, because a data set may have many parts, and a shared
+            // folder may be slow.
             let known = self.written.get(&number).copied();
             if let Some(at) = known.or_else(|| modified(&runs.join(super::part_name(number)))) {
                 written.insert(number, at);
@@ -122,8 +123,9 @@ fn progress(
     let idle = newest.map(|newest| now.duration_since(newest).unwrap_or_default());
     let pace = newest.and_then(|newest| {
         let since = newest.checked_sub(PERIOD).filter(|since| *since > begun);
-        // If the data set is younger than the period, its beginning is that of the period. Otherwise it is the time
-        // of the first part in the period, whose own work was done before.
+        // If the data set is younger than the period, the rate counts from the start of the data set. Otherwise, it
+        // counts from the time of the first part in the period, and excludes this part, because its work was done
+        // before that time.
         let begin = finished.partition_point(|(at, _)| since.is_some_and(|since| *at < since));
         let (from, counted) = match since {
             None => (begun, &finished[begin..]),
@@ -214,7 +216,7 @@ mod tests {
         assert_eq!(seconds(&found), Some(98 * 20 - 119));
         let found = of(&[20, 40], 40 + 121);
         assert_eq!((found.left, found.idle), (None, Some(Duration::from_secs(121))));
-        // Parts of 50 s may take a while.
+        // After parts that took 50 s each, an idle time of up to 200 s is normal.
         assert!(of(&[50, 100], 100 + 199).left.is_some() && of(&[50, 100], 100 + 201).left.is_none());
         // The file server's clock is ahead.
         assert_eq!(of(&[50, 100], 90).idle, Some(Duration::ZERO));

@@ -143,7 +143,7 @@ pub(super) fn read(url: &str, header: Option<&str>) {
     let duration = length(scrape(header));
     assert!((SHORTEST..=LONGEST).contains(&duration));
     if let Ok(place) = place(url) {
-        // The host goes into error messages and to the resolver.
+        // The host name appears in error messages and is passed to the resolver.
         assert!(!place.host.is_empty() && !place.host.contains(char::is_control));
     }
 }

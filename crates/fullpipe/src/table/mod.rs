@@ -73,12 +73,12 @@ pub enum Values {
     },
 }
 
-/// UTF-8 texts, one after the other. Text `i` begins at `offsets[i]` and ends at `offsets[i + 1]`.
+/// UTF-8 strings, one after the other. String `i` begins at `offsets[i]` and ends at `offsets[i + 1]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Texts {
-    /// Offsets into `bytes`, one more than there are texts.
+    /// Offsets into `bytes`, one more than there are strings.
     pub offsets: Vec<i32>,
-    /// Bytes of all texts.
+    /// Bytes of all strings.
     pub bytes: Vec<u8>,
 }
 
@@ -87,7 +87,7 @@ impl Texts {
         Self { offsets: vec![0], bytes: Vec::new() }
     }
 
-    /// Returns the number of texts.
+    /// Returns the number of strings.
     pub fn count(&self) -> usize {
         self.offsets.len() - 1
     }

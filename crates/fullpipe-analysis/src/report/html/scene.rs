@@ -336,9 +336,9 @@ impl Sink for Watches<'_> {
     }
 }
 
-/// Repeats runs on all cores, with rows that are dense enough for a chart. The first scene of a run shows all
-/// of its flows together; if a run has two to `each` flows, every flow gets a scene of its own. Returns `None` if
-/// `watch` abandons the runs.
+/// Repeats runs on all cores, with rows that are dense enough for a chart. The first scene of a run shows all of its
+/// flows together; if a run has two to `each` flows, every flow also gets a separate scene. Returns `None` if `watch`
+/// abandons the runs.
 ///
 /// # Errors
 /// Returns an error if a simulated run panicked.
