@@ -108,7 +108,7 @@ impl Stack {
         let seed = self.seed(&config, &tuple);
         let (heard_at, syn) = &half_open.syn;
         let connection = Connection::half_open(config, seed, half_open.iss, (*heard_at, syn), progress);
-        let mut entry = Entry::new(half_open.id, tuple, connection, Owner::HalfOpen);
+        let mut entry = Entry::new(half_open.id, tuple, connection, Owner::HalfOpen, self.budget.clone());
         entry.armed = half_open.armed;
         entry.half_open = Some(half_open);
         self.slots[slot as usize].1 = Place::Open(Box::new(entry));
