@@ -53,7 +53,7 @@ pub(crate) fn copy(args: &CopyArgs, look: Look) -> Result<ExitCode, Failure> {
         identity,
         peer: args.peer.as_deref().map(fingerprint).transpose()?,
         verify: args.verify,
-        limit: args.limit.map(limit).transpose()?,
+        limit: args.limit.map(RateLimit::new).transpose().map_err(fullpipe::Error::from)?,
         memory: args.memory.filter(|_| !is_pipe),
         cc: args.cc.clone(),
         pacer: Some(Arc::new(fullpipe::KernelPacer)),
@@ -123,11 +123,6 @@ fn descriptor(number: u32) -> Result<File, Failure> {
             format!("redirect the descriptor, for example {number}>progress"),
         )
     })
-}
-
-/// Returns a rate limit that the kernel applies by pacing.
-fn limit(rate: Rate) -> Result<RateLimit, Failure> {
-    Ok(RateLimit::new(rate, Arc::new(fullpipe::KernelPacer)).map_err(fullpipe::Error::from)?)
 }
 
 /// Returns the sources of the copy.

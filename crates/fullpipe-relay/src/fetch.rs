@@ -61,7 +61,7 @@ pub(crate) fn fetch(
     let (least, most) = options.connections.range();
     plan.fetch.choose = (least < most).then_some(ChooseConnections { least, most });
     plan.fetch.link_bps = options.link.map(Rate::as_bps);
-    plan.fetch.limit_bps = options.limit.as_ref().map(|limit| limit.rate().as_bps());
+    plan.fetch.limit_bps = options.limit.map(|limit| limit.rate().as_bps());
     plan.fetch.memory_bytes = options.memory.map(Bytes::get);
     let mut sockets = options.sockets(Direction::Receives)?;
     if let Err(error) = sockets.check() {

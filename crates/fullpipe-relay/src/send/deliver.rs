@@ -72,8 +72,7 @@ impl Delivery {
                 Some(_) => Err(Error::usage("the relay does not support rate limits", "remove --limit")),
             };
         };
-        let limit = limit.map(|rate| RateLimit::new(rate, Arc::clone(&pacer))).transpose()?;
-        Ok(Some(Pacing::new(&pacer, limit.as_ref())))
+        Ok(Some(Pacing::new(&pacer, limit.map(RateLimit::new).transpose()?)))
     }
 }
 

@@ -103,8 +103,8 @@ pub struct CopyOptions {
     /// Whether to compare the hashes of files whose size and modification time are the same, and to read
     /// written files back from the disk.
     pub verify: bool,
-    /// Highest rate of the payload over all connections. For a copy from another host, that host applies the
-    /// limit.
+    /// Highest rate of the payload over all connections, which `pacer` enforces. For a copy from another host, that
+    /// host enforces the limit.
     pub limit: Option<RateLimit>,
     /// Maximum memory of this process and of its sockets for a copy of files. A pipe has a limit of its own.
     pub memory: Option<Bytes>,
@@ -161,9 +161,14 @@ impl CopyOptions {
         })
     }
 
-    fn pacing(&self) -> Option<Pacing> {
-        let pacer = self.pacer.as_ref().or(self.limit.as_ref().map(RateLimit::pacer))?;
-        Some(Pacing::new(pacer, self.limit.as_ref()))
+    fn pacing(&self) -> Result<Option<Pacing>, Error> {
+        match &self.pacer {
+            Some(pacer) => Ok(Some(Pacing::new(pacer, self.limit))),
+            None if self.limit.is_some() => {
+                Err(Error::usage("a rate limit needs a pacer", "set CopyOptions::pacer"))
+            }
+            None => Ok(None),
+        }
     }
 }
 
@@ -452,7 +457,7 @@ impl<'a> Copy<'a> {
             Arc::clone(&tasks.shared),
             requests,
             events.clone(),
-            (started, links, options.pacing()),
+            (started, links, options.pacing()?),
             options.verify,
             self.observer,
         )
