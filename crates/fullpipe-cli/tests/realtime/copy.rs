@@ -372,6 +372,46 @@ fn a_copy_continues_over_its_last_connection() {
 }
 
 /// Linux does not pace the first ten segments of a connection, which have 64 KiB each over loopback.
+/// Ctrl-C ends a copy with the command that continues it, and this command does not send again what was durable.
+#[test]
+fn ctrl_c_prints_the_command_that_continues_the_copy() {
+    let ends = Ends::new("copy-interrupted");
+    fs::write(ends.path("large file"), content(3, 12 * MIB)).expect("written");
+    let _relay = ends.serve();
+    let mut words = ends.arguments("large file", "large");
+    words.extend(["--limit", "40mbit", "--connections", "2"].map(String::from));
+    let client = Command::new(crate::PROGRAM)
+        .args(&words)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    pause(1800);
+    let interrupted = Command::new("kill").args(["-INT", &client.id().to_string()]).status();
+    assert!(interrupted.expect("it runs").success());
+    let output = client.wait_with_output().expect("it ends");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    let command: Vec<String> = words
+        .iter()
+        .map(|word| if word.contains(' ') { format!("'{word}'") } else { word.clone() })
+        .collect();
+    let expected = format!(
+        "interrupted; what is durable at the target is kept\nhint: to continue the copy, run fullpipe {}\n",
+        command.join(" ")
+    );
+    assert_eq!((output.status.code(), output.stdout.len(), stderr), (Some(130), 0, expected));
+    words.push("--json".into());
+    let copied = || {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let (code, stdout, stderr) = fullpipe(&words);
+        // The relay may not have noticed yet that the client has ended.
+        assert!(code == 0 || stderr.contains("another transfer is writing"), "{stderr}");
+        let report: Option<Value> = (code == 0).then(|| serde_json::from_str(&stdout).expect("JSON"));
+        report.is_some_and(|report| report["resumed_bytes"].as_u64() >= Some(MIB as u64))
+    };
+    assert!(becomes(copied));
+}
+
 #[test]
 fn a_limited_copy_has_the_rate_of_its_limit() {
     const SIZE: usize = 24 * MIB;
