@@ -258,9 +258,6 @@ impl Fetching<'_> {
         let (asks, mut asked) = mpsc::unbounded_channel();
         let session = Session::new(Arc::clone(store), replies).expecting(self.plan.expected.clone(), asks);
         let session = Arc::new(session);
-        let (tls, _) = relay.connect(0).await?;
-        relay.take_notes().iter().for_each(|note| self.observer.note(note));
-        sums.was_accepted = true;
         // When the attempt ends, this set is dropped, and its tasks end.
         let mut joining = JoinSet::new();
         let mut join = |number: u32| {
@@ -281,7 +278,16 @@ impl Fetching<'_> {
         };
         let (least, most) = self.options.connections.range();
         // With a range, the relay asks for further connections.
-        if least == most {
+        let are_fixed = least == most;
+        // After a loss, the relay may still have the earlier attempt, which an early connection would join.
+        let are_early = are_fixed && !sums.was_accepted;
+        if are_early {
+            (1..most).for_each(&mut join);
+        }
+        let (tls, _) = relay.connect(0).await?;
+        relay.take_notes().iter().for_each(|note| self.observer.note(note));
+        sums.was_accepted = true;
+        if are_fixed && !are_early {
             (1..most).for_each(&mut join);
         }
         let mut ticks = interval(SHOWN);

@@ -71,6 +71,8 @@ impl Shared {
 pub(super) enum Event {
     /// The relay has accepted connection 0, with notes for the user, or refused it.
     Accepted(Result<Vec<String>, Error>),
+    /// The relay has accepted another connection.
+    Joined(u32),
     Reply(Reply),
     /// A block of the stream, or all of its durable blocks, have been added to the hash.
     Hashed(u64),
@@ -97,6 +99,23 @@ pub(super) async fn receive_first(relay: Arc<Relay>, reader: impl AsyncRead + Un
     let is_accepted = accepted.is_ok();
     if events.send(Event::Accepted(accepted)).is_ok() && is_accepted {
         receive(0, reader, events).await;
+    }
+}
+
+/// Waits until the relay has accepted a connection other than connection 0, and then reads its messages.
+pub(super) async fn receive_joined(
+    relay: Arc<Relay>,
+    number: u32,
+    mut reader: impl AsyncRead + Unpin,
+    events: Events,
+) {
+    let event = match relay.accepted(&mut reader).await {
+        Ok(()) => Event::Joined(number),
+        Err(error) => Event::Lost(number, io::Error::other(error.message)),
+    };
+    let is_joined = matches!(event, Event::Joined(_));
+    if events.send(event).is_ok() && is_joined {
+        receive(number, reader, events).await;
     }
 }
 

@@ -116,6 +116,9 @@ pub(crate) async fn deliver<S: AsyncRead + AsyncWrite + Send + 'static>(
         tasks.receive(number, reader);
         Ok::<(), Error>(())
     };
+    if let Some(Ok(rtt)) = delivery.kernel.as_ref().map(|kernel| kernel.pacer().rtt(readiness.socket())) {
+        driver.forecast(rtt);
+    }
     begin(&mut tasks, &mut driver, Joined { number: 0, stream, readiness }, Some(outgoing))?;
     let (found, mut sources) = mpsc::channel(AHEAD);
     let ended: Result<(), Error> = async {
