@@ -84,9 +84,14 @@ pub(crate) fn copy(args: &CopyArgs, look: Look) -> Result<ExitCode, Failure> {
     shown.clear();
     let mut report = report.map_err(fullpipe::Error::from)?;
     report.forecast = shown.forecast(&report);
-    match args.output.format() {
-        Format::Json => output::print(&output::json(&report)?)?,
-        Format::Text => output::print(&report.to_string())?,
+    let text = match args.output.format() {
+        Format::Json => output::json(&report)?,
+        Format::Text => report.to_string(),
+    };
+    match options.target {
+        // Standard output has the content of the file.
+        End::Pipe => eprint!("{text}"),
+        _ => output::print(&text)?,
     }
     Ok(ExitCode::SUCCESS)
 }

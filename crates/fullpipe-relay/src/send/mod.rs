@@ -259,7 +259,7 @@ pub fn probe(options: &CopyOptions) -> Result<fullpipe_units::Duration, Error> {
 fn nowhere(target: &End) -> Error {
     match target {
         End::Pipe => Error::usage(
-            "fullpipe copy cannot write to a pipe",
+            "the target is standard output, but the source is on this host",
             "write the target as HOST:PATH or relay://HOST/PATH",
         ),
         _ => Error::usage(
