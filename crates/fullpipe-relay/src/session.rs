@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use fullpipe_units::{Bytes, Duration, Instant};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::task::{JoinHandle, spawn_blocking};
@@ -261,6 +261,8 @@ impl Session {
     ) -> io::Result<()> {
         let mut reader = BufReader::with_capacity(BUFFER, reader);
         let mut closed = self.closed.subscribe();
+        // One buffer for all blocks, because the allocator keeps the memory of large allocations of many threads.
+        let mut block = Vec::new();
         loop {
             if *closed.borrow() {
                 return Ok(());
@@ -272,9 +274,10 @@ impl Session {
             match header {
                 None => return Ok(()),
                 Some(Header::Data(data)) => {
-                    let bytes = wire::read_content(&mut reader, data.carried()).await?;
-                    self.count(connection, bytes.len());
-                    self.block(data, bytes).await?;
+                    block.resize(data.carried(), 0);
+                    reader.read_exact(&mut block).await?;
+                    self.count(connection, block.len());
+                    self.block(data, &mut block).await?;
                 }
                 Some(Header::Whole { stream, length, sparse }) => {
                     let bytes = wire::read_content(&mut reader, length).await?;
@@ -645,7 +648,7 @@ impl Session {
         }
     }
 
-    async fn block(self: &Arc<Self>, data: DataHeader, bytes: Vec<u8>) -> io::Result<()> {
+    async fn block(self: &Arc<Self>, data: DataHeader, bytes: &mut Vec<u8>) -> io::Result<()> {
         // A second copy of a block may arrive after the file has been placed.
         let Some(incoming) = locked(&self.streams).get(&data.stream).cloned() else { return Ok(()) };
         if !incoming.has(data) {

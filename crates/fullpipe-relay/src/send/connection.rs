@@ -187,6 +187,8 @@ impl Sender {
     ) -> io::Result<()> {
         let mut work = self.shared.work.subscribe();
         let mut first = None;
+        // One buffer for all blocks, because the allocator keeps the memory of large allocations of many threads.
+        let mut buffer = Vec::new();
         tokio::select! {
             () = tokio::time::sleep_until(self.start) => {}
             // The copy has ended during the wait.
@@ -203,7 +205,7 @@ impl Sender {
             self.readiness.writable().await?;
             let next = locked(&self.shared.dispatcher).next(self.number);
             match (next, &mut *requests) {
-                (Some(Next::Block(block)), _) => self.block(writer, block).await?,
+                (Some(Next::Block(block)), _) => self.block(writer, block, &mut buffer).await?,
                 (Some(Next::Files(streams)), _) => self.files(writer, &streams).await?,
                 (None, None) => {
                     let _ = work.changed().await;
@@ -218,21 +220,28 @@ impl Sender {
         }
     }
 
-    async fn block(&self, writer: &mut (impl AsyncWrite + Unpin), block: Block) -> io::Result<()> {
+    async fn block(
+        &self,
+        writer: &mut (impl AsyncWrite + Unpin),
+        block: Block,
+        buffer: &mut Vec<u8>,
+    ) -> io::Result<()> {
         let stream = block.stream;
         let Some(file) = locked(&self.shared.files).get(&stream).cloned() else { return Ok(()) };
-        let buffer = match spawn_blocking(move || file.frame(block)).await? {
-            Ok(buffer) => buffer,
+        let mut frame = std::mem::take(buffer);
+        let framed = spawn_blocking(move || file.frame(block, &mut frame).map(|()| frame));
+        match framed.await? {
+            Ok(frame) => *buffer = frame,
             Err(error) => {
                 let _ = self.events.send(Event::Unreadable(stream, error));
                 return Ok(());
             }
-        };
+        }
         // The hash of the file may be complete with this block; the request with the hash may then overtake
         // the block on another connection.
         let _ = self.events.send(Event::Hashed(stream));
         let carried = buffer.len().saturating_sub(HEADER) as u64;
-        self.write(writer, &buffer, carried).await
+        self.write(writer, buffer, carried).await
     }
 
     /// Sends whole files.
