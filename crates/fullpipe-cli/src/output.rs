@@ -206,7 +206,7 @@ pub(crate) fn write_html<E: Into<fullpipe::Error>>(
 }
 
 /// Returns the command line of this process, quoted for use in a shell.
-fn command_line() -> String {
+pub(crate) fn command_line() -> String {
     let arguments = invocation::words().into_iter().map(|argument| quoted(&argument));
     std::iter::once("fullpipe".to_owned()).chain(arguments).collect::<Vec<_>>().join(" ")
 }
