@@ -236,7 +236,7 @@ swept_table! {
         /// Default: required
         rate: Rate,
         /// Size of the bucket. A smaller value than the default has no effect.
-        /// Default: `"3000B"`
+        /// Default: two packets of the MTU
         burst: Amount,
         /// Size of the shaper's queue. For a multiple of the BDP, the rate is the smaller of the shaper's
         /// rate and the link's rate. A policer has no queue.

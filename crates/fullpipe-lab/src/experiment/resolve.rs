@@ -93,8 +93,8 @@ fn path(file: &PathFile, traces: &Traces, picker: &mut Picker<'_>) -> Result<Pat
     };
     let of_acks = Direction { rate: Some(backward_rate), ..backward };
     Ok(PathSpec {
-        forward: of_data.resolve(forward_delay, rtt, traces)?,
-        backward: of_acks.resolve(backward_delay, rtt, traces)?,
+        forward: of_data.resolve(forward_delay, rtt, mtu, traces)?,
+        backward: of_acks.resolve(backward_delay, rtt, mtu, traces)?,
         mtu,
     })
 }
@@ -121,6 +121,7 @@ impl Direction {
         self,
         delay: Duration,
         rtt: Duration,
+        mtu: u64,
         traces: &Traces,
     ) -> Result<DirectionSpec, ExperimentError> {
         let rate = self.rate.as_ref().and_then(|rate| traces.resolve(rate));
@@ -134,7 +135,7 @@ impl Direction {
             None => (Bytes::MAX, Discipline::DropTail),
         };
         let limiter = |name, limiter: Option<Limiter>| {
-            limiter.map(|limiter| limiter.resolve(name, rtt, bdp)).transpose()
+            limiter.map(|limiter| limiter.resolve(name, rtt, bdp, mtu)).transpose()
         };
         Ok(DirectionSpec {
             rate,
@@ -166,7 +167,13 @@ struct Limiter {
 impl Limiter {
     /// Converts the fields into the specification of a limiter. The BDP is computed from the smaller of the
     /// limiter's rate and the direction's rate. The default queue of a shaper is one BDP.
-    fn resolve(self, name: &str, rtt: Duration, bdp: Bytes) -> Result<LimiterSpec, ExperimentError> {
+    fn resolve(
+        self,
+        name: &str,
+        rtt: Duration,
+        bdp: Bytes,
+        mtu: u64,
+    ) -> Result<LimiterSpec, ExperimentError> {
         let Some(rate) = self.rate else {
             return Err(ExperimentError::new(
                 format!("the {name} has no rate"),
@@ -177,18 +184,19 @@ impl Limiter {
             return Err(ExperimentError::new("a policer does not queue", "remove queue, or use a shaper"));
         }
         let own_bdp = (rate * rtt).min(bdp);
+        // A policer drops every packet that is larger than its bucket.
+        let least_burst = Bytes::new(BURST_PACKETS * mtu);
         Ok(LimiterSpec {
             rate,
-            burst: self.burst.map_or(DEFAULT_BURST, |burst| burst.resolve(own_bdp)).max(DEFAULT_BURST),
+            burst: self.burst.map_or(least_burst, |burst| burst.resolve(own_bdp)).max(least_burst),
             queue: self.queue.unwrap_or(Amount::ONE_BDP).resolve(own_bdp),
             scope: if self.per_flow { Scope::PerFlow } else { Scope::Aggregate },
         })
     }
 }
 
-/// Minimum and default burst size of a token bucket: two packets of the default MTU of 1500 bytes. A policer
-/// drops every packet that is larger than its bucket.
-const DEFAULT_BURST: Bytes = Bytes::new(3_000);
+/// Minimum and default burst size of a token bucket, in packets of the path's MTU.
+const BURST_PACKETS: u64 = 2;
 
 fn limiter(prefix: &str, file: &LimiterFile, picker: &mut Picker<'_>) -> Option<Limiter> {
     let key = |name: &str| format!("{prefix}.{name}");

@@ -548,6 +548,10 @@ fn bursts_and_limiters_are_read() {
     let policer = forward.policer.as_ref().expect("a policer");
     assert_eq!((policer.rate.as_bps(), policer.burst), (115_000_000, Bytes::from_mib(1)));
     assert_eq!((policer.scope, &forward.shaper), (Scope::PerFlow, &None));
+    // A policer drops every packet that is larger than its bucket, so the smallest bucket depends on the MTU.
+    let jumbo = read(&format!("{PATH}\nmtu = 9000\npolicer = {{ rate = '1mbit' }}"), "", FLOW, "");
+    let policer = jumbo.points()[0].scenario.path.forward.policer.as_ref().expect("a policer");
+    assert_eq!(policer.burst, Bytes::new(18_000));
     let backward = &experiment.points()[0].scenario.path.backward;
     let shaper = backward.shaper.as_ref().expect("a shaper");
     assert_eq!((shaper.queue, shaper.scope), (Bytes::new(131_250), Scope::Aggregate));
