@@ -24,7 +24,7 @@ use crate::args::{CopyArgs, Format, RelayAction, RelayArgs, RelayServeArgs};
 use crate::failure::Failure;
 use crate::output;
 
-/// Maximum amount of piped data that is kept, unless the user chooses another one.
+/// Default limit on the piped data that is kept until it is durable at the relay.
 const PIPE_MEMORY: Bytes = Bytes::from_mib(64);
 
 pub(crate) fn copy(args: &CopyArgs, look: Look) -> Result<ExitCode, Failure> {
@@ -115,7 +115,8 @@ fn numbers(connections: Connections) -> Connections {
     if least == most { Connections::AUTO } else { connections }
 }
 
-/// Opens the file descriptor on which the producer of a pipe reads the accepted offset.
+/// Opens the file descriptor `number`, on which the copy reports the accepted offset to the
+/// producer of a pipe.
 fn descriptor(number: u32) -> Result<File, Failure> {
     open_progress(number).map_err(|error| {
         Failure::usage(
@@ -340,7 +341,8 @@ impl ServeObserver for ServeReport {
     }
 }
 
-/// An observer for the relay of one copy; it prints nothing, because the client reports.
+/// An observer for the relay of one copy; it prints nothing, because the client already prints the
+/// progress.
 struct Silent;
 
 impl ServeObserver for Silent {

@@ -144,8 +144,8 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Returns the verdict on `cells`, which contains every cell with a valid kernel run, out of `points`
-    /// cells. A cell without a valid kernel run counts neither as an agreement nor as a disagreement.
+    /// Returns the verdict on an experiment with `points` cells, of which `cells` contains those with a valid
+    /// kernel run. A cell without a valid kernel run counts neither as an agreement nor as a disagreement.
     pub fn of(cells: &[Cell<'_>], points: usize) -> Self {
         match (cells.iter().all(Cell::holds), cells.len() == points) {
             (false, _) => Self::Fails,

@@ -1,5 +1,6 @@
-//! Compares the golden ladder with the kernel: the published CUBIC log of the cross-border link, ten
-//! connections instead of its remedies, and the points of the experiment file, whose paths are known.
+//! Compares the golden ladder with the kernel: the rungs of the published CUBIC log of the cross-border link,
+//! a run with ten connections instead of the remedies, and the rungs of the points in the experiment file,
+//! whose paths are known.
 //!
 //! The path of the published log is unknown. The kernel therefore runs on the path that is fitted to the log,
 //! and loses the same packets as the simulator with the same seed.
@@ -89,8 +90,8 @@ fn of_log(on_kernel: impl Fn(&Scenario) -> Scenario) -> Result<(CellLadder, Vec<
     Ok((CellLadder { cell: NAME.into(), steps }, diagnosis.ladder))
 }
 
-/// Returns `simulated` with the receive buffer that gives the same window on the kernel, which may convert
-/// receive memory into a window by a different rule, and which grows its buffer by `drs_rule`.
+/// Returns `simulated` with the receive buffer that gives the same window on the kernel. The kernel may
+/// convert receive memory into a window by a different rule. It grows the receive buffer by `drs_rule`.
 fn on_kernel(simulated: &Scenario, kernel: KernelVersion, drs_rule: DrsRule) -> Scenario {
     let HostSpec { window_rule, rcvbuf, .. } = simulated.host;
     let rule = WindowRule::of(kernel, None);
@@ -99,7 +100,7 @@ fn on_kernel(simulated: &Scenario, kernel: KernelVersion, drs_rule: DrsRule) -> 
     Scenario { host, ..simulated.clone() }
 }
 
-/// Returns the step that uses several connections instead of all remedies, on the present hosts and path;
+/// Returns the step that uses several connections instead of all remedies, with the present hosts and path;
 /// `None` if the ladder has no first rung.
 fn ten_connections(golden: &CellLadder, seeds: &[u64]) -> Result<Option<Step>, Error> {
     let Some(Step { point, .. }) = golden.steps.first().filter(|step| step.rung.remedies.title().is_none())

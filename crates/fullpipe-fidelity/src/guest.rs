@@ -232,7 +232,8 @@ struct Bounds {
 }
 
 impl Bounds {
-    /// Returns the bounds of the forty cells. Without loss, there is one run, whose deviation is also the median.
+    /// Returns the bounds for the cell of `point` without `--strict`. Without loss, there is one run, whose
+    /// deviation is also the median.
     fn of(point: &Point) -> Self {
         let varies = cells::varies(point);
         Self {
@@ -243,7 +244,7 @@ impl Bounds {
         }
     }
 
-    /// Returns the bounds of `--strict`.
+    /// Returns the bounds for the cell of `point` with `--strict`.
     fn strict(point: &Point) -> Self {
         let Scenario { path, host, flows, .. } = &point.scenario;
         let behind_buffer = host.sndbuf.limit() < path.forward.rate * path.rtt();

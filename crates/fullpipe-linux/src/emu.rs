@@ -94,15 +94,16 @@ pub fn hosts(scenario: &Scenario, datapath: Datapath) -> Result<Hosts, Error> {
 }
 
 /// Runs `scenario` in real time between `hosts`, and ends the run as soon as all flows are complete. The
-/// hosts can then be used for the next run, which this run does not affect: its connections use other ports,
-/// and the hosts save no metrics of the path.
+/// hosts can then be used for the next run. Consecutive runs do not affect each other, because their
+/// connections use different ports and the hosts do not save metrics of the path.
 ///
 /// The outcome counts all packets until the path has drained. `sink` receives only trace rows whose sampling
 /// times are before the end of the run. Runs between different hosts may be concurrent if the machine keeps
 /// up with them; the result shows whether it did ([`Validity`]).
 ///
 /// # Errors
-/// Returns the same errors as [`run`], and an error if the flows require other TCP stacks than those of `hosts`.
+/// Returns the same errors as [`run`], and an error if the flows require TCP stacks other than those of
+/// `hosts`.
 pub fn run_between(hosts: &mut Hosts, scenario: &Scenario, sink: &mut impl Sink) -> Result<EmuRun, Error> {
     if settings::ends(scenario)? != hosts.ends() {
         return Err(Error::settings(

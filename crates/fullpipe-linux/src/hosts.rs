@@ -22,7 +22,8 @@ use crate::clock::Clock;
 use crate::error::Error;
 use crate::poll::{Alarm, Poll, Stop};
 
-/// Interval between wake-ups of the measuring thread, which cost a few thousandths of a CPU.
+/// Interval between wake-ups of the measuring thread. At this interval, the thread uses a few thousandths of
+/// a CPU.
 const WAKES_EVERY: Duration = Duration::from_millis(5);
 /// Timer slack of 1 ns, so that timers fire on time. With the default slack, the kernel would coalesce timers
 /// that expire within 50 us.

@@ -21,7 +21,8 @@ use netlink_sys::{Socket, SocketAddr};
 
 use crate::error::{Doing, Error};
 
-/// Longest transmit queue in packets that every kernel accepts. Stable releases of 2026 refuse a longer one.
+/// Maximum length of a transmit queue, in packets, that every kernel accepts. Stable releases of 2026 refuse
+/// longer queues.
 const LONGEST_QUEUE: u32 = i16::MAX as u32;
 
 /// A netlink socket, which belongs to the network namespace in which it was created.

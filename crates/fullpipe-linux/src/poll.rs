@@ -189,7 +189,7 @@ impl Alarm {
     }
 
     /// Arms the timer so that it expires at `at` or earlier. If the timer is armed for an earlier time, it is
-    /// left unchanged, which saves a system call per round in a loop whose next time is postponed with each
+    /// left unchanged. This saves a system call per round in a loop whose next deadline moves later with each
     /// packet.
     pub(crate) fn set_at_latest(&self, clock: &Clock, at: Instant) -> Result<(), Error> {
         if !self.has_expired.get() && self.at.get() <= at {

@@ -80,8 +80,8 @@ pub struct Rule {
     pub table: u32,
     /// Whether the rule looks up a table for all packets. Other rules have a condition or another action.
     pub unconditional: bool,
-    /// Number of the program that added the rule (`rtnetlink(7)`); 2 for the kernel's own rules, and 0 for
-    /// unknown programs.
+    /// Protocol number, which identifies the program that added the rule (`rtnetlink(7)`); 2 for the kernel's
+    /// own rules, and 0 if the program is unknown.
     pub protocol: u8,
 }
 

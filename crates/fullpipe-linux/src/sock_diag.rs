@@ -164,7 +164,8 @@ impl SockDiag {
     /// Opens the netlink socket and tests whether the kernel answers.
     ///
     /// # Errors
-    /// Returns an error if the kernel or a sandbox does not answer, of [`Kind::Rights`] if access is denied.
+    /// Returns an error if the kernel, or the sandbox in which the process runs, does not answer; the error
+    /// is of [`Kind::Rights`] if access is denied.
     pub fn open() -> Result<Self, Error> {
         let open = || {
             let mut socket = Socket::new(NETLINK_SOCK_DIAG)?;
@@ -267,7 +268,7 @@ fn refused(error: io::Error) -> Error {
     Error { kind, message, hint: hint.into() }
 }
 
-/// Builds a request for all sockets that pass `filter`, of both address families (`struct inet_diag_req`).
+/// Builds a request for all sockets that pass `filter`, in both address families (`struct inet_diag_req`).
 fn request_for_all(filter: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0; HEADER];
     bytes.extend([libc::AF_UNSPEC as u8, 0, 0, ASKED]);

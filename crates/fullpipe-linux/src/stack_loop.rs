@@ -84,8 +84,8 @@ pub struct Sockets<'a> {
 }
 
 impl Sockets<'_> {
-    /// Returns the time by which this round is late for the time that the loop had set; zero if an event has
-    /// started the round earlier.
+    /// Returns the time by which this round started after its scheduled time; zero if an event started the
+    /// round before that time.
     pub fn delay(&self) -> Duration {
         self.delay
     }
@@ -217,7 +217,7 @@ pub fn serve(
 }
 
 /// Loop of [`run`] and [`serve`]. For a service, the loop also checks the descriptors in rounds that do not sleep, so
-/// that packets cannot keep its sockets waiting.
+/// that a continuous flow of packets cannot starve the service's sockets.
 fn run_loop(
     port: &Port,
     stack: &Mutex<Stack>,
@@ -343,8 +343,8 @@ impl Device<'_> {
         Ok(true)
     }
 
-    /// Returns the time from which packets may be sent; [`Instant::FAR_FUTURE`] unless the rate limit holds them
-    /// back at `now`.
+    /// Returns the time at which the rate limit permits the next packet; [`Instant::FAR_FUTURE`] if it does not
+    /// delay packets at `now`.
     fn free_at(&self, now: Instant) -> Instant {
         let free_at = self.shaper.as_ref().map(|shaper| shaper.free_at);
         free_at.filter(|free_at| *free_at > now).unwrap_or(Instant::FAR_FUTURE)

@@ -322,8 +322,8 @@ Memory {
 }
 
 impl Memory {
-    /// Returns the memory that the socket needs: what it received, what it will send or send again, and what it has
-    /// reserved.
+    /// Returns the memory that the socket uses: for received data, for data to send or retransmit, and as a
+    /// reserve.
     pub(crate) fn used(&self) -> Bytes {
         let parts = [self.rmem_alloc, self.wmem_queued, self.fwd_alloc, self.optmem, self.backlog];
         Bytes::new(parts.into_iter().map(u64::from).sum())

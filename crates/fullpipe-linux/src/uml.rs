@@ -108,7 +108,7 @@ pub fn run(
     captured(kernel, scenario, options, sink, None::<&mut Discarded>)
 }
 
-/// Like [`run`], and passes the packets at the sending host to `capture` after the run.
+/// Like [`run`], but also passes the packets at the sending host to `capture` after the run.
 ///
 /// # Errors
 /// Returns the errors of [`run`], and an error if the packets cannot be stored in the folder of the run.

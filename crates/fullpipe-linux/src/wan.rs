@@ -41,8 +41,8 @@ pub(crate) const TX_QUEUE: u32 = 100_000;
 pub struct WanConfig<'a> {
     /// Specification of both directions of the path.
     pub path: &'a PathSpec,
-    /// Flows of the run, whose hosts may be at other distances ([`FlowSpec::access_rtt`]); empty if packets of
-    /// other programs cross the path.
+    /// Flows of the run, whose hosts may have different access RTTs ([`FlowSpec::access_rtt`]); empty if the
+    /// packets of other programs cross the path.
     pub flows: &'a [FlowSpec],
     /// Seed of all random numbers of the path.
     pub seed: u64,

@@ -23,7 +23,7 @@ use crate::arrow::{ArrowArray, ArrowArrayStream, ArrowSchema};
 
 /// Maximum size of the CSV text in bytes, as for a file.
 const LARGEST: usize = 64 << 20;
-/// Maximum length in bytes of a string that a view contains itself.
+/// Maximum length, in bytes, of a string that is stored in the view itself.
 const INLINE: usize = 12;
 
 /// Type of the values of a column.
@@ -216,7 +216,7 @@ fn write(text: &mut String, column: &Wanted, found: Found<'_>) -> Result<(), Err
     Ok(())
 }
 
-/// Returns the value of a column in a row, counted from the beginning of the arrays of a batch.
+/// Returns the value of a column in row `row` of a batch, counted from the start of the batch's arrays.
 fn cell<'a>(batch: &'a ArrowArray, column: &Wanted, row: usize) -> Result<Found<'a>, Error> {
     if usize::try_from(batch.n_children).unwrap_or(0) <= column.number {
         return Err(broken("a batch has fewer columns than the schema"));

@@ -1,4 +1,4 @@
-//! Python values as values with units.
+//! Converts Python values to values with units.
 
 use std::str::FromStr;
 

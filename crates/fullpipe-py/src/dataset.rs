@@ -60,7 +60,8 @@ impl Dataset {
         raised(py, fullpipe::json::document(self.0.manifest()))
     }
 
-    /// Writes the manifest to the folder `folder`; if the folder already contains one, checks that one.
+    /// Writes the manifest to the folder `folder`; if the folder already contains a manifest, checks that the
+    /// two are equal.
     fn prepare(&self, py: Python<'_>, folder: PathBuf) -> PyResult<()> {
         raised(py, py.detach(|| self.0.prepare(&folder)))
     }
@@ -110,8 +111,9 @@ impl Dataset {
         Ok(read.map(Table::from))
     }
 
-    /// Compares the rows of two selections: each is a list of columns and values. Returns the median of the ratios,
-    /// both ends of its interval, and the numbers of pairs and of rows that were left out.
+    /// Compares the rows of two selections, each of which is a list of columns with values. Returns the median of
+    /// the ratios, both ends of the confidence interval of the median, the number of pairs, and the number of
+    /// omitted rows.
     #[pyo3(signature = (folder, a, b, *, column, seed))]
     fn ratio(
         &self,

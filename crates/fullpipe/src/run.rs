@@ -27,7 +27,7 @@ use crate::run_files::ResultFiles;
 use crate::trace_spool::{RunTrace, TraceSpool};
 use crate::{Error, emu, uml};
 
-/// Maximum size of an experiment file in bytes. Its parsed form takes many times its size.
+/// Maximum size of an experiment file in bytes. The parsed form takes many times as much memory.
 pub(crate) const LARGEST_EXPERIMENT: u64 = 1 << 20;
 /// Maximum size of a rate trace in bytes: hours of delivery opportunities, one line each.
 pub(crate) const LARGEST_RATE_TRACE: u64 = 64 << 20;

@@ -59,7 +59,7 @@ impl Keyboard {
 }
 
 /// Returns the keys in the bytes that a terminal sends for one or several key presses. Other keys and mouse events
-/// are omitted. The parser of termion panics at some sequences that a user can paste, for example `ESC[1000~`.
+/// are omitted. The parser of termion panics on some sequences that a user can paste, for example `ESC[1000~`.
 fn keys(mut typed: &[u8]) -> Vec<Key> {
     const ESC: u8 = 0x1b;
     const CONTROL_C: u8 = 0x03;

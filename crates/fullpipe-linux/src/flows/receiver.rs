@@ -220,7 +220,7 @@ impl Receiver {
         if self.ended { Instant::FAR_FUTURE } else { self.reader.wakes_at() }
     }
 
-    /// Returns whether the application reads all data at once, and does nothing else.
+    /// Returns whether the application reads all data as soon as it arrives, and does nothing else.
     fn only_waits_for_data(&self, window_clamp: Option<Bytes>) -> bool {
         self.reader.is_greedy() && self.unsent == 0 && self.requested_at.is_none() && window_clamp.is_none()
     }

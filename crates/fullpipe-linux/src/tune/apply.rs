@@ -20,7 +20,7 @@ use super::timer;
 use crate::error::{Doing, Error, Kind};
 use crate::netlink::Netlink;
 
-/// A completed step of a change to the host, reported to an observer. Tests kill the process at this point.
+/// A completed step of a change to the host, reported to an observer. Tests kill the process after each step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// The journal with the former values has been written to disk.

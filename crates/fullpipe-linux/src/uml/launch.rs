@@ -1,4 +1,4 @@
-//! Starts a guest, waits for its end, and reads what it reports.
+//! Starts a guest, waits for its end, and reads its reports.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -54,13 +54,13 @@ const MAC: &str = "02:00:00:00:00:01";
 /// Age in seconds at which a folder that is not locked yet is removed.
 const ABANDONED: u64 = 60;
 
-/// What a guest has reported.
+/// Reports on a completed run, from the guest's init and from the preloaded library.
 pub(super) struct Reports {
     pub(super) guest: GuestReport,
     pub(super) path: PathReport,
 }
 
-/// Runs a guest to its end, at most for `limit` of real time. Captured packets are passed to `capture`.
+/// Runs a guest to its end, for at most `limit` of real time. Captured packets are passed to `capture`.
 pub(super) fn launch(
     kernel: &Kernel,
     order: &Order,
@@ -96,8 +96,8 @@ pub(super) fn launch(
     }
 }
 
-/// The folder of a run, which is removed with this value. If the process is killed, its next run removes the
-/// folder.
+/// The folder of a run, which is removed with this value. If the process is killed, the next run of any
+/// process removes the folder.
 struct RunFolder {
     path: PathBuf,
     _lock: File,
@@ -263,7 +263,8 @@ fn memory(scenario: &Scenario) -> Bytes {
     Bytes::new(MEMORY.get().saturating_add(all.saturating_mul(5) / 4)).min(MOST_MEMORY)
 }
 
-/// Waits until the guest has ended; returns an error if it reaches its limit, or if the run is to be ended.
+/// Waits until the guest has ended; returns an error if the guest exceeds `limit`, or if `goes_on` returns
+/// false.
 fn wait(child: &mut Child, limit: Duration, goes_on: &dyn Fn() -> bool) -> Result<(), Error> {
     let pid = rustix::process::Pid::from_child(child);
     let process = pidfd_open(pid, PidfdFlags::empty()).doing("watch the guest")?;

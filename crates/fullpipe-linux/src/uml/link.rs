@@ -148,7 +148,7 @@ impl VirtualLink {
         }
     }
 
-    /// Returns what the path has recorded.
+    /// Returns the report on the path.
     pub(super) fn report(&mut self, now: Instant) -> PathReport {
         self.sample(now);
         if let Some(capture) = self.capture.take() {

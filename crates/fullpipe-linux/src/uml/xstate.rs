@@ -1,4 +1,5 @@
-//! Processor state of the guest's processes, on a host whose state is larger than User-Mode Linux knows.
+//! Processor state of the guest's processes, on a host whose processor state is larger than User-Mode Linux
+//! expects.
 //!
 //! ```text
 //!   bytes 0 ... 511    x87 and SSE
