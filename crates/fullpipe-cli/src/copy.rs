@@ -1,4 +1,4 @@
-//! `fullpipe copy` and `fullpipe relay`: files over several TLS connections.
+//! `fullpipe copy` and `fullpipe relay`: copy files over several TLS connections.
 
 use std::env;
 use std::fs;
@@ -109,7 +109,8 @@ fn plan(options: &CopyOptions, path: LinkToPeer, format: Format, look: Look) -> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the numbers of connections to predict: all of them, unless the user has chosen a range.
+/// Returns the numbers of connections for which the rate is predicted: those of the range that the
+/// user has chosen, or those of the default range.
 fn numbers(connections: Connections) -> Connections {
     let (least, most) = connections.range();
     if least == most { Connections::AUTO } else { connections }
@@ -251,7 +252,7 @@ struct CopyProgress {
     accepted: Option<File>,
     /// Path for the forecast, and the numbers of connections to simulate.
     path: Option<(LinkToPeer, Connections)>,
-    /// Forecast, which starts once the RTT is known.
+    /// Forecast; its simulation starts once the RTT is known.
     forecasting: Mutex<Option<Forecasting>>,
 }
 
@@ -351,7 +352,8 @@ impl ServeObserver for Silent {
     fn report(&self, _: &str) {}
 }
 
-/// Replaces control characters, which file names and messages of a peer may contain.
+/// Replaces control characters with spaces, because file names and messages from a peer may
+/// contain them.
 fn one_line(text: &str) -> String {
     text.replace(char::is_control, " ")
 }

@@ -115,7 +115,7 @@ fn checked(args: &DatasetCheckArgs) -> Result<ExitCode, Failure> {
     ))
 }
 
-/// Interval at which `watch` reads the folder; a part takes at least some seconds.
+/// Interval at which `watch` reads the folder; making a part takes at least several seconds.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Interval between the lines of `watch` if standard output is not a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(60);

@@ -143,7 +143,7 @@ fn experiment(args: &RaceArgs, default: &str) -> Result<Experiment, Failure> {
     Ok(experiment)
 }
 
-/// Converts an error about an experiment that cannot be raced into a failure.
+/// Converts an error about an experiment that cannot be run as a race into a failure.
 fn about(args: &RaceArgs, error: ExperimentError) -> Failure {
     match &args.paths {
         Some(path) => Failure::from(error).about(path.display()),

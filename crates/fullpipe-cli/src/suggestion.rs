@@ -80,7 +80,7 @@ fn is_file(typed: &str) -> bool {
     typed == "-" || typed.contains(['/', '.']) || Path::new(typed).is_file()
 }
 
-/// Returns the subcommand that `typed` abbreviates, or the one that is fewest typing errors away.
+/// Returns the subcommand that `typed` abbreviates, or the one with the smallest edit distance from `typed`.
 fn nearest<'a>(typed: &str, command: &'a Command) -> Option<&'a str> {
     let typed = typed.to_ascii_lowercase().replace(['-', '_'], "");
     let names = || command.get_subcommands().filter(|inner| !inner.is_hide_set()).map(Command::get_name);

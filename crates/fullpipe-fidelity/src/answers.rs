@@ -47,7 +47,7 @@ impl Answer {
         }
     }
 
-    /// Returns the answer in the JSON document of an older build, which has no candidates.
+    /// Returns the answer in the JSON document of an older build; such a document contains no candidates.
     pub fn of_document(document: &Value) -> Self {
         let of = |key: &str| document.pointer(&format!("/findings/0/{key}")).cloned().unwrap_or_default();
         match (serde_json::from_value(of("limit")), serde_json::from_value(of("confidence"))) {

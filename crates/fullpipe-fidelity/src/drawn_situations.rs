@@ -16,8 +16,8 @@ const FIRST_SEED: u64 = 1_000;
 /// Number of draws after which a situation counts as impossible.
 const ATTEMPTS: u64 = 200;
 
-/// Links in Mbit/s and RTTs in milliseconds. The smallest BDP is 200 KB, so that a fraction of it is still
-/// many segments.
+/// Link rates in Mbit/s and RTTs in milliseconds. The smallest BDP is 200 KB, so that a fraction of it is
+/// still many segments.
 const PATHS: [(u64, u64); 14] = [
     (20, 80),
     (20, 150),
@@ -36,7 +36,7 @@ const PATHS: [(u64, u64); 14] = [
 ];
 const CONTROLS: [&str; 3] = ["cubic", "reno", "bbr1"];
 const LOSS_BASED: [&str; 2] = ["cubic", "reno"];
-/// Fractions of the link or of its BDP in percent, at which a flow is limited.
+/// Percentages of the link rate or of the BDP to which a flow is limited.
 const SHARES: [u64; 5] = [8, 15, 25, 40, 60];
 
 /// Numbers of the random streams, one for each drawn value.

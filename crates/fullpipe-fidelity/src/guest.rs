@@ -96,8 +96,8 @@ pub(crate) fn options(args: &FidelityArgs) -> Options {
     Options { kernel: args.kernel.clone(), ..Options::default() }
 }
 
-/// Returns the points for comparison with the kernel that `args` select; if the kernel is a guest's,
-/// the points get its receive-window rules, and points whose link is too fast are left out.
+/// Returns the points to compare with the kernel that `args` select. If this kernel runs in a guest, the
+/// points follow its receive-window rules, and points whose link is too fast are omitted.
 pub(crate) fn points(experiment: &Experiment, args: &FidelityArgs) -> Result<Vec<Point>, Error> {
     if args.world != KernelWorld::Uml {
         return Ok(experiment.points().to_vec());

@@ -37,8 +37,8 @@ use crate::situations::expected;
 
 /// Length of the drawn runs, which is the default length of an iperf3 test.
 const DURATION: Duration = Duration::from_secs(10);
-/// Share of the time for which a drawn run must have the limit of its situation, according to the simulator's
-/// own record.
+/// Minimum share of its duration for which a drawn run must have the limit of its situation, according to the
+/// simulator's own record.
 const LEAST_SHARE: f64 = 0.7;
 /// Name of the file that identifies the run whose inputs are in the folder.
 const IDENTITY: &str = "scenario.txt";

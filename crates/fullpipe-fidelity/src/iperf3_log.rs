@@ -32,7 +32,8 @@ const VERSION: &str = "iperf 3.17.1";
 /// uses file descriptors as numbers, which are usually 5, 7, 9 and so on.
 const FIRST_SOCKET: i32 = 5;
 const NEXT_SOCKET: i32 = 2;
-/// Initial sizes of autotuned socket buffers, which iperf3 prints: the defaults of every kernel.
+/// Initial sizes of autotuned socket buffers, as iperf3 prints them. These defaults are the same in every
+/// kernel.
 const SNDBUF_ACTUAL: Bytes = Bytes::new(16_384);
 const RCVBUF_ACTUAL: Bytes = Bytes::new(131_072);
 
@@ -80,9 +81,9 @@ pub fn document(scenario: &Scenario, release: &str, rows: &[Row]) -> Document {
 #[derive(Clone, Copy, Default)]
 struct Reading {
     at: Instant,
-    /// Bytes that the sending application has written.
+    /// Number of bytes that the sending application has written.
     written: Bytes,
-    /// Bytes that the receiving application has read.
+    /// Number of bytes that the receiving application has read.
     read: Bytes,
     retransmits: u64,
 }

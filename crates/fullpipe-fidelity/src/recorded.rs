@@ -54,7 +54,7 @@ impl InputKind {
         }
     }
 
-    /// Returns whether the input is a log of iperf3, which needs the RTT of the path to be given.
+    /// Returns whether the input is an iperf3 log, for which the RTT of the path must be given.
     pub const fn is_log(self) -> bool {
         matches!(self, Self::Json | Self::Text)
     }

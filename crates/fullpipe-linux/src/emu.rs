@@ -9,8 +9,8 @@
 //! keeps running until all data is acknowledged, so that every drop can be matched with a retransmission.
 //!
 //! [`run`] creates the hosts of the run and removes them afterwards. [`run_between`] uses existing hosts of
-//! the caller and ends as soon as all flows are complete, which saves most of the time that short downloads
-//! would take.
+//! the caller and ends as soon as all flows are complete. Both save most of the time that runs of short
+//! downloads would take.
 
 mod settings;
 

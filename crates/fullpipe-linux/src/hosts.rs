@@ -80,7 +80,7 @@ impl Answers {
         }
     }
 
-    /// Records that a packet was read from the host, which answers all pending data packets.
+    /// Records that a packet was read from the host. This packet answers all pending data packets.
     pub(crate) fn answered(&self, now: Instant) {
         let mut waiting = self.waiting();
         if std::mem::take(&mut waiting.packets) >= ANSWERED_AT_ONCE {

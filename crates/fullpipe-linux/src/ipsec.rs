@@ -1,4 +1,4 @@
-//! Detects IPsec policies of a network namespace, which apply to packets that the kernel routes, but not to
+//! Detects IPsec policies of a network namespace. They apply to packets that the kernel routes, but not to
 //! packets that nftables forwards without routing.
 
 use netlink_sys::protocols::NETLINK_XFRM;

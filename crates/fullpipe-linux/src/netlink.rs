@@ -142,7 +142,7 @@ impl Netlink {
         change.doing(format_args!("add the address {address}"))
     }
 
-    /// Adds or replaces the route to `host` through a device. Connections through it get an initial
+    /// Adds or replaces the route to `host` through a device. Connections over this route get an initial
     /// congestion window of `initcwnd` segments (`RTAX_INITCWND`); zero selects the kernel's default.
     pub(crate) fn set_host_route(&self, index: u32, host: Ipv4Addr, initcwnd: u32) -> Result<(), Error> {
         let mut message = RouteMessage::default();

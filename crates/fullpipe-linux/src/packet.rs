@@ -117,7 +117,7 @@ pub(crate) fn set_ecn(ip: &mut [u8], ecn: Ecn) {
 /// Division of a packet's payload into wire segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Segments {
-    /// Payload of each segment in bytes; the last segment may have less payload.
+    /// Payload length of each segment, in bytes; the last segment may be shorter.
     size: usize,
     payload: usize,
     pub(crate) count: u32,

@@ -57,7 +57,7 @@ pub struct Route {
     pub destination: IpAddr,
     /// Prefix length of the destination.
     pub prefix_len: u8,
-    /// Gateway; `None` if the destination is connected to the device.
+    /// Gateway; `None` if the destination is directly connected.
     pub gateway: Option<IpAddr>,
     /// Index of the outgoing device; `None` if the route has no device, or several next hops.
     pub device: Option<u32>,

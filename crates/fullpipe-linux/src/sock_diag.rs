@@ -79,7 +79,7 @@ pub struct Id {
     pub remote: SocketAddr,
     /// The kernel's cookie of the socket, which is unique until the next boot.
     pub cookie: u64,
-    /// Whether the socket is an IPv6 socket, which can also carry IPv4.
+    /// Whether the socket is an IPv6 socket; such a socket can also carry IPv4 connections.
     ipv6: bool,
     /// Index of the network device to which the socket is bound; zero if it is not bound to a device.
     device: u32,
@@ -98,7 +98,7 @@ pub struct SocketState {
     pub cc: CcName,
     /// State of the socket as a sender.
     pub sender: TcpInfo,
-    /// State as a receiver, without time and flow number.
+    /// State of the socket as a receiver, without time and flow number.
     pub receiver: ReceiverSample,
     /// Number of payload bytes that the peer has acknowledged; may also count the SYN as one byte.
     pub acked: Bytes,

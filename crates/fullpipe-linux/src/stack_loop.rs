@@ -7,8 +7,8 @@
 //!         ─► timer at stack.poll_timeout() or at the application's wake-up time, absolute
 //! ```
 //!
-//! One thread serves all connections of a stack. A different thread that samples a connection, for example
-//! for a trace, locks the stack between two rounds of the loop. With offload, one write can contain a
+//! One thread serves all connections of a stack. Another thread that samples a connection, for example for
+//! a trace, locks the stack between two rounds of the loop. With offload, one write can contain a
 //! super-packet, which the kernel or the path splits.
 //!
 //! The loop takes a port, a stack, a clock and an application, and does not depend on the lab. A service on a host
@@ -291,7 +291,7 @@ const CREDIT: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 struct Shaper {
     rate: Rate,
-    /// Time from which the next packet may be sent.
+    /// Earliest time at which the next packet may be sent.
     free_at: Instant,
 }
 

@@ -209,7 +209,7 @@ pub(crate) fn bbr(fd: BorrowedFd<'_>) -> io::Result<Option<BbrInfo>> {
 }
 
 impl Raw {
-    /// Returns whether the socket has a maximum pacing rate, which also enables pacing.
+    /// Returns whether the socket has a maximum pacing rate; setting this rate also enables pacing.
     pub(crate) const fn has_pacing_limit(&self) -> bool {
         self.max_pacing_rate != 0 && self.max_pacing_rate != u64::MAX
     }

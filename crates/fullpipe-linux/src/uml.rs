@@ -71,7 +71,8 @@ const LIMIT_PER_SECOND: u64 = 60;
 pub struct Options {
     /// Path of a User-Mode Linux kernel; `None` for the one in `PATH`.
     pub kernel: Option<PathBuf>,
-    /// Folder with the modules of the kernel; `None` for the package's folder of its release.
+    /// Folder with the modules of the kernel; `None` for the folder in which the kernel's package installs
+    /// them.
     pub modules: Option<PathBuf>,
     /// Whether to record every packet that enters the path.
     pub logged: bool,
@@ -83,7 +84,7 @@ pub struct Options {
 #[derive(Clone, Debug)]
 pub struct UmlRun {
     /// Outcome in the same form as that of a simulated run. The kernel does not report which limit stops a
-    /// sender, so these shares of time are zero.
+    /// sender, so the shares of time per limit are zero.
     pub outcome: Outcome,
     /// Release and timer frequency of the guest's kernel, such as `Linux 6.1.176, HZ=100`.
     pub kernel: String,
@@ -145,7 +146,8 @@ fn captured(
     Ok(UmlRun { outcome, kernel, packets: path.packets })
 }
 
-/// Returns `scenario` with the receive-window rules of the guest's kernel, to simulate what a guest runs.
+/// Returns `scenario` with the receive-window rules of the guest's kernel, for a simulation of the guest's
+/// run.
 #[must_use]
 pub fn simulated(kernel: &Kernel, scenario: &Scenario) -> Scenario {
     let mut scenario = scenario.clone();

@@ -63,9 +63,9 @@ struct Wanted {
 /// Returns the trace rows of a table as CSV. `run` selects the rows of one run by the column `run`.
 ///
 /// # Errors
-/// Returns an error if the table is not a trace, if a column has another type than in a trace, if `run` is set but the
-/// table has no column `run`, if the table has several runs and `run` is `None`, if there are too many rows, or if the
-/// producer fails.
+/// Returns an error if the table is not a trace, if the type of a column differs from that in a trace, if `run` is set
+/// but the table has no column `run`, if the table has several runs and `run` is `None`, if there are too many rows,
+/// or if the producer fails.
 pub(crate) fn trace_csv(stream: &mut ArrowArrayStream, run: Option<u64>) -> Result<Vec<u8>, Error> {
     let schema = stream_schema(stream)?;
     let (columns, of_run) = wanted(&schema)?;

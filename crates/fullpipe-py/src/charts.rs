@@ -16,7 +16,7 @@ pub(crate) struct Charts(figure::Charts);
 
 #[pymethods]
 impl Charts {
-    /// Labels of the runs, in their order.
+    /// Labels of the runs, in the order of the runs.
     #[getter]
     fn labels(&self) -> Vec<&str> {
         self.0.labels().collect()

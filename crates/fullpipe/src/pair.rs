@@ -75,7 +75,7 @@ pub struct Pair {
 /// rules of the guest's kernel.
 ///
 /// The calling program becomes the guest's init if it has called `fullpipe::linux::uml::run_if_guest` at the start
-/// of `main`; otherwise the program `fullpipe-guest` does.
+/// of `main`; otherwise, the program `fullpipe-guest` becomes the init.
 ///
 /// # Errors
 /// Returns an error if there is no kernel, if a world cannot run the point, or if a run fails.

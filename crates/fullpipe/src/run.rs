@@ -43,8 +43,8 @@ pub enum World {
     Emu(EmuOptions),
     /// Guest: virtual time, with the TCP stack of an unmodified Linux kernel. A guest requires Linux on x86_64
     /// and a User-Mode Linux kernel, but no privileges. The calling program becomes the guest's init if it has
-    /// called `fullpipe::linux::uml::run_if_guest` at the start of `main`; otherwise the program
-    /// `fullpipe-guest` does.
+    /// called `fullpipe::linux::uml::run_if_guest` at the start of `main`; otherwise, the program
+    /// `fullpipe-guest` becomes the init.
     Uml(UmlOptions),
 }
 
@@ -298,7 +298,8 @@ pub enum Datapath {
     Offload,
 }
 
-/// Observer of a long operation, which it can stop early. Worker threads call the methods of the observer.
+/// Observer of a long operation. It can stop the operation early. Worker threads call the methods of the
+/// observer.
 pub trait Observer: Sync {
     /// Returns whether to continue; called before each run. If the observer returns `false`, no further run
     /// starts, and runs in progress finish.

@@ -120,7 +120,7 @@ impl Meter {
         tcp_info::received(self.stream.socket().as_fd(), at, flow).map(Some)
     }
 
-    /// Ends the warm-up of the stream: results exclude all data counted before.
+    /// Ends the warm-up of the stream: results exclude all data that was counted before this call.
     pub(crate) fn restart(&mut self, now: Instant) {
         self.base = self.read(now);
         self.last = self.base;

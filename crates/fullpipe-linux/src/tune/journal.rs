@@ -34,7 +34,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// Returns whether the phase is stable, which means that a generation can stay in it between commands.
+    /// Returns whether the phase is stable: a generation can stay in it between commands.
     pub(super) const fn is_whole(self) -> bool {
         matches!(self, Self::Trial | Self::Confirmed)
     }

@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 
 use super::journal::{Generation, Phase, SCHEMA, Setting};
 
-/// Maximum size of a journal file in bytes; the files that fullpipe writes have a few kilobytes.
+/// Maximum size of a journal file in bytes; the files that fullpipe writes have a size of a few kilobytes.
 pub(super) const MOST_BYTES: usize = 4 << 20;
 /// Replacement character for bytes that are not UTF-8.
 const NOT_TEXT: char = '\u{fffd}';

@@ -41,7 +41,7 @@ pub(super) struct GuestReport {
     pub(super) hz: u64,
     /// Trace rows without the state of the path, sorted by time, then by flow.
     pub(super) rows: Vec<Row>,
-    /// Ends of the flows, in their order.
+    /// Ends of the flows, in the order of the flow numbers.
     pub(super) ends: Vec<FlowEnd>,
 }
 

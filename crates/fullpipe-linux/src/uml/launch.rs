@@ -300,8 +300,8 @@ fn explain(status: ExitStatus, console: &str) -> Error {
     Error::settings(format!("the guest ended without a result ({status}){last}"), "")
 }
 
-/// Returns the last informative line of a console: the line before a panic, which states its cause, or else
-/// the last line. A panic ends with a list of addresses.
+/// Returns the last informative line of a console: the line before a panic, because this line states the
+/// cause, or else the last line. A panic ends with a list of addresses.
 fn last_words(console: &str) -> Option<&str> {
     let words = console.split("Kernel panic").next().unwrap_or(console);
     words.lines().rev().map(str::trim).find(|line| !line.is_empty())

@@ -52,7 +52,8 @@ pub struct Machine {
     frame: Box<[u8; MOST_FRAME]>,
     /// Frame that the kernel has not read yet.
     arrived: Option<Arrived>,
-    /// What the kernel waits for at each device: events and data of its epoll; `None` if it does not wait.
+    /// For each device, the epoll events for which the kernel waits, and the data that the kernel attached to
+    /// them; `None` if the kernel does not wait.
     watched: Vec<Option<(u32, u64)>>,
     /// Buffer for frames that the kernel sends in pieces.
     sent: Vec<u8>,

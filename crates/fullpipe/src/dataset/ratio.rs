@@ -24,7 +24,7 @@ pub struct Comparison {
     pub b: Selection,
     /// Column with the values: a result in numbers, such as `goodput_bps`.
     pub column: String,
-    /// Random seed of the resamples that determine the interval.
+    /// Random seed of the resampling that determines the interval.
     pub seed: u64,
 }
 

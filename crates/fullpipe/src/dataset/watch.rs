@@ -51,7 +51,8 @@ pub struct DatasetProgress {
     pub runs: u64,
     /// Number of runs in parts that exist.
     pub finished_runs: u64,
-    /// Runs per second, from the parts of the last ten minutes before the newest one; `None` before there are any.
+    /// Runs per second, computed from the parts of the ten minutes before the newest part; `None` as long as
+    /// there are no such parts.
     pub runs_per_second: Option<f64>,
     /// Estimated time until the last part exists, from the predicted packets of the missing parts; `None` if the
     /// rate is not known, or if no part was written for a long time.
