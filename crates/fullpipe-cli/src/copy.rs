@@ -257,7 +257,8 @@ struct CopyProgress {
 }
 
 impl CopyProgress {
-    /// The bar appears only on a terminal, because redrawn lines are noise in a log.
+    /// Creates the progress display. The bar appears only on a terminal, because redrawn lines are
+    /// noise in a log.
     fn new(accepted: Option<File>, path: Option<(LinkToPeer, Connections)>) -> Self {
         let bar = io::stderr().is_terminal().then(|| {
             let template = "copying {bar:30} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left{msg}";
@@ -267,7 +268,7 @@ impl CopyProgress {
         Self { bar, accepted, path, forecasting: Mutex::default() }
     }
 
-    /// Returns the forecast for the connections that the copy has used.
+    /// Returns the forecast for the largest number of connections that the copy has used.
     fn forecast(&self, report: &CopyReport) -> Option<ForecastReport> {
         let forecasting = self.forecasting.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         let counts = forecasting.end()?;

@@ -105,8 +105,8 @@ pub(crate) struct FidelityArgs {
     #[arg(long, value_name = "NAME", requires = "before")]
     pub(crate) before_name: Option<String>,
 
-    /// Where the kernel runs: on an emulated path in real time (emu), or as a guest in virtual time (uml), which
-    /// is compared with the simulator seed by seed
+    /// Where the kernel runs: on an emulated path in real time (emu), or as a guest in virtual time (uml), whose
+    /// runs are compared with the simulated runs seed by seed
     #[arg(long, value_enum, default_value_t, conflicts_with_all = ["live", "parallel"])]
     pub(crate) world: KernelWorld,
 

@@ -62,8 +62,8 @@ pub struct Cell<'e> {
     pub kernel: Figures,
 }
 
-/// Returns `count` blocks of seeds. Each block is as long as `seeds`, and no seed occurs twice. The mean over
-/// a single block can be misleading, because all of its runs may happen to have few losses.
+/// Returns `count` blocks of seeds. Each block contains as many seeds as `seeds`, and no seed occurs twice.
+/// The mean over a single block can be misleading, because all of its runs may happen to have few losses.
 pub fn further_blocks(seeds: &[u64], count: u64) -> Vec<Vec<u64>> {
     let len = seeds.len() as u64;
     let shifted = |block: u64| seeds.iter().map(|seed| seed.wrapping_add(block * len)).collect();

@@ -13,7 +13,7 @@ use fullpipe::units::{Bytes, Duration, Rate, draw};
 pub const SEED: u64 = 16;
 /// Seed of the run for the first draw; each further draw uses the next seed.
 const FIRST_SEED: u64 = 1_000;
-/// Number of draws after which a situation counts as impossible.
+/// Maximum number of draws for all variants of one situation.
 const ATTEMPTS: u64 = 200;
 
 /// Link rates in Mbit/s and RTTs in milliseconds. The smallest BDP is 200 KB, so that a fraction of it is
@@ -217,8 +217,8 @@ pub fn situation(point: &Point) -> &str {
 }
 
 /// Returns `count` variants of each situation, with runs of `duration`. The scenario of each variant contains
-/// the seed of its run. A variant for which `has_its_limit` is false is drawn again, up to a limit; the
-/// situation then has fewer variants.
+/// the seed of its run. A variant for which `has_its_limit` is false is drawn again. If too many draws of a
+/// situation fail, the situation has fewer variants.
 ///
 /// # Errors
 /// Returns an error if `duration` is not valid in an experiment.

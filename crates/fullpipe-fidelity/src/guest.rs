@@ -225,7 +225,7 @@ struct Bounds {
     /// Whether `goodput` applies to the median deviation over the seeds, instead of to the mean
     /// goodput.
     of_median: bool,
-    /// Bound of the mean number of retransmissions; `None` if they are not compared.
+    /// Allowed deviation of the mean number of retransmissions; `None` if retransmissions are not compared.
     retransmits: Option<f64>,
     /// Difference between the mean numbers of retransmissions that is ignored.
     few: f64,

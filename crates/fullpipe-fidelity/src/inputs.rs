@@ -120,7 +120,8 @@ fn link_is_used(rows: &[Row], scenario: &Scenario) -> bool {
     })
 }
 
-/// Answers to one input: of this build, and of the older one.
+/// Answers to all inputs of a run: for each kind of input, the answer of this build and that of the older
+/// build.
 type Answers = Vec<(InputKind, Answer, Option<Answer>)>;
 
 /// Runs a scenario unless its folder already contains the inputs, and returns the answers to them.

@@ -40,7 +40,7 @@ pub enum InputKind {
 }
 
 impl InputKind {
-    /// All kinds, in the order of tables.
+    /// All kinds, in the order in which tables list them.
     pub const ALL: [Self; 5] = [Self::Rows, Self::Json, Self::Text, Self::Ss, Self::Capture];
 
     /// Returns the name of the file that stores this kind.

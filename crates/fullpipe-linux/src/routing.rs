@@ -141,8 +141,8 @@ impl Routing {
 /// Multicast groups for links, and for addresses, routes and rules of IPv4 and IPv6 (`RTNLGRP_*`).
 const GROUPS: [u32; 7] = [1, 5, 7, 8, 9, 11, 19];
 
-/// Notifications of changes of devices, addresses, routes and rules. The descriptor becomes readable when
-/// something has changed.
+/// Subscription to notifications about changes to devices, addresses, routes and rules. The descriptor
+/// becomes readable when something has changed.
 #[derive(Debug)]
 pub struct RoutingChanges(Socket);
 

@@ -107,8 +107,8 @@ impl Sockets<'_> {
         self.poll.watch_changes(fd, number + FIRST_SOCKET, false, false)
     }
 
-    /// Also reports when a connection is established, and when a full send buffer has room again. `again` is true if
-    /// the socket is already being watched.
+    /// Watches a socket like [`Self::watch`], and also reports when a connection is established and when a full send
+    /// buffer has room again. `again` is true if the socket is already being watched.
     ///
     /// # Errors
     /// Returns an error if the kernel cannot watch the socket.

@@ -114,8 +114,8 @@ const NO_MIN_RTT: u32 = u32::MAX;
 /// Value of `tcpi_ca_state` in fast recovery; in loss recovery after a timeout, the value is higher by one.
 const TCP_CA_RECOVERY: u8 = 3;
 
-/// Returns the state of a sending socket. `paced` says whether the pacing rate that the kernel computes is in
-/// effect.
+/// Returns the state of a sending socket. `paced` states whether the pacing rate that the kernel computes is
+/// in effect.
 pub(crate) fn sender(fd: BorrowedFd<'_>, paced: bool) -> io::Result<TcpInfo> {
     Ok(sender_of(&raw(fd)?, &memory(fd)?, paced))
 }

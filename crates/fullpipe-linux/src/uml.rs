@@ -76,7 +76,8 @@ pub struct Options {
     pub modules: Option<PathBuf>,
     /// Whether to record every packet that enters the path.
     pub logged: bool,
-    /// Real time after which a run is killed; `None` for two minutes and one minute per second of the scenario.
+    /// Real time after which a run is killed; `None` for two minutes plus one minute per second of the
+    /// scenario.
     pub limit: Option<Duration>,
 }
 

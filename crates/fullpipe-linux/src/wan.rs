@@ -206,8 +206,9 @@ impl Wan {
         Self::between(&hosts, config, FlowNumbers::by_appearance(), None, None)
     }
 
-    /// Builds a path between `hosts`, which determine the TCP stacks and the datapath, with a given flow
-    /// numbering, samples of the forward direction, and a capture of the packets at the sender's end.
+    /// Builds a path between `hosts`, which determine the TCP stacks and the datapath. `flows` assigns the
+    /// flow numbers, `sampling` requests samples of the forward direction, and `noted` receives a capture of
+    /// the packets at the sender's end.
     pub(crate) fn between(
         hosts: &Hosts,
         config: &WanConfig<'_>,

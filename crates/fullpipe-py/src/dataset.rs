@@ -162,7 +162,8 @@ fn selection(values: Vec<(String, Bound<'_, PyAny>)>) -> PyResult<Selection> {
     values.into_iter().map(|(name, value)| Ok((name.clone(), cell(&name, &value)?))).collect()
 }
 
-/// Returns the problems in the files of the data set in the folder `folder`, and the name of each file.
+/// Returns each problem with a file of the data set in the folder `folder`: the kind of the problem, and the
+/// name of the file.
 #[pyfunction]
 pub(crate) fn check_dataset(py: Python<'_>, folder: PathBuf) -> PyResult<Vec<(&'static str, String)>> {
     let report = attended(py, AtSignal::Leave, None, move |_| check(&folder))?;

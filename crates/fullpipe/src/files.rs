@@ -77,7 +77,7 @@ impl AtomicFile {
         Ok(Self { file, temporary, target: target.to_owned() })
     }
 
-    /// Renames the temporary file to its target.
+    /// Renames the temporary file to the name of its target.
     ///
     /// # Errors
     /// Returns an error if the file cannot be written completely.

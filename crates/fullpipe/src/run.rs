@@ -200,7 +200,8 @@ fn is_first<T>(experiment: &Experiment, run: &RunResult<T>) -> bool {
     run.point == 0 && Some(&run.seed) == experiment.seeds().first()
 }
 
-/// Writes the capture file. The simulator repeats the first run for it, which takes as long as the run itself.
+/// Writes the capture file. For this file, the simulator repeats the first run, which takes as long as the
+/// run itself.
 fn finish_capture(
     capture: Option<PcapNg>,
     experiment: &Experiment,

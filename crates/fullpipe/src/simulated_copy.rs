@@ -35,9 +35,9 @@ const THERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(198, 51, 100,
 pub struct CopyState {
     /// Time since the start of the copy.
     pub at: Instant,
-    /// Payload that the receiving program has read.
+    /// Number of payload bytes that the receiving program has read.
     pub read: Bytes,
-    /// Number of connections that send from now on.
+    /// Number of connections that send from this time on.
     pub connections: u32,
 }
 
@@ -110,7 +110,7 @@ pub fn simulate(scenario: &Scenario, connections: Connections, link: Option<Rate
 
 struct SimulatedCopy {
     sockets: Sockets,
-    /// Chooses the number of connections; absent if the number is fixed.
+    /// Chooses the number of connections; `None` if the number is fixed.
     choice: Option<Choice>,
     sending: u32,
     /// Number of connections that have been opened.

@@ -12,16 +12,16 @@ pub(super) enum Key {
     Escape,
     /// In raw mode, Ctrl-C arrives as an ordinary key.
     ControlC,
-    /// The arrows down and right.
+    /// The arrow keys down and right.
     Next,
-    /// The arrows up and left.
+    /// The arrow keys up and left.
     Previous,
 }
 
-/// How a wait for key presses ended.
+/// Result of a wait for key presses.
 pub(super) enum Waited {
     Keys(Vec<Key>),
-    /// The time has passed without a key press.
+    /// The timeout expired without a key press.
     Nothing,
     /// The terminal was closed.
     Closed,

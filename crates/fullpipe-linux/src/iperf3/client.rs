@@ -493,8 +493,8 @@ impl Part {
 }
 
 /// Returns whether all data to be sent has been sent and acknowledged. Data that was written but not
-/// acknowledged does not count; otherwise, a test that ends after an amount of data would end when the
-/// data fits into the send buffer.
+/// acknowledged does not count; otherwise, a test with a fixed amount of data would end as soon as the
+/// send buffer has accepted all data.
 fn has_arrived(meters: &[Meter]) -> bool {
     let mut sending = meters.iter().filter(|meter| meter.sends);
     sending.all(|meter| {

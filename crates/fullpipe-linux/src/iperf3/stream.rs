@@ -36,7 +36,8 @@ pub(super) const LOOK_EVERY: u64 = 64;
 pub(crate) struct Sending {
     /// Number of bytes per write, or per datagram (`-l`).
     pub(crate) block: Bytes,
-    /// Mean rate of the stream since its start (`-b`). After a stall, the stream catches up, as in iperf3.
+    /// Mean rate to which the stream is paced, from its start (`-b`). After a stall, the stream catches up,
+    /// as in iperf3.
     pub(crate) rate: Option<Rate>,
     /// Number of blocks that are sent together once one of them is due.
     pub(crate) burst: u64,

@@ -61,7 +61,7 @@ pub(super) struct Generation {
     pub(super) phase: Phase,
     /// Time at which the generation began, in seconds since 1970.
     pub(super) began_unix_s: u64,
-    /// Boot ID of the host at the time at which the generation began.
+    /// Boot ID of the host when the generation began.
     pub(super) boot_id: String,
     /// Inode number of the network namespace in which the changes were made.
     pub(super) namespace: u64,

@@ -15,7 +15,7 @@ use crate::error::{Doing, Error};
 
 /// Names of the kernel in `PATH`, in order of preference. Debian's package installs both.
 const NAMES: [&str; 2] = ["linux.uml", "linux"];
-/// Folder of the modules, in which each kernel release has a folder.
+/// Folder that contains a folder of modules for each kernel release.
 const MODULES: &str = "/usr/lib/uml/modules";
 /// File name of the preloaded library.
 const LIBRARY: &str = "libfullpipe_uml.so";

@@ -61,7 +61,7 @@ pub struct Machine {
     finished: bool,
 }
 
-/// A frame at a device, from which the kernel has not read it yet.
+/// A frame that has arrived at a device, and that the kernel has not read yet.
 #[derive(Clone, Copy, Debug)]
 struct Arrived {
     device: usize,

@@ -170,7 +170,7 @@ impl Manifest {
         crate::json::document(self)
     }
 
-    /// Describes the first difference to another manifest: the value in this manifest, and the value in the
+    /// Describes the first difference from another manifest: the value in this manifest, and the value in the
     /// other one.
     pub(super) fn difference(&self, other: &Self) -> Option<String> {
         let Self {

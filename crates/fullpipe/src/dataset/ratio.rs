@@ -156,7 +156,7 @@ pub(super) fn ratio(dataset: &Dataset, dir: &Path, comparison: &Comparison) -> R
     Ok(PairedRatio { median, low, high, pairs: count, left_out: of_a + of_b - 2 * count })
 }
 
-/// Returns a text that is equal for rows with equal values in these columns.
+/// Returns a key that is equal for rows with equal values in these columns.
 fn key(batch: &Batch, row: usize, columns: &[usize]) -> Vec<u8> {
     let mut key = Vec::new();
     for column in columns {

@@ -123,7 +123,7 @@ fn reading(last: &TcpInfo, limit: Option<(Limit, Confidence)>) -> SocketReading 
     }
 }
 
-/// Returns the names that a document has for a limit and its confidence.
+/// Returns the names that documents use for a limit and its confidence.
 fn names(limit: Option<(Limit, Confidence)>) -> (Option<String>, Option<String>) {
     let name = |(limit, confidence): (Limit, Confidence)| {
         (limit.name().to_owned(), format!("{confidence:?}").to_lowercase())
