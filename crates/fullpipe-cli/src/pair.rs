@@ -1,5 +1,5 @@
-//! `fullpipe pair`: runs one point in two worlds, and prints the first packet that differs with the state of
-//! both senders.
+//! `fullpipe pair`: runs one point in two worlds, and prints the first packet that differs, together with
+//! the state of both senders.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;

@@ -32,7 +32,7 @@ const RTT: &str = "210ms";
 /// Targets of the golden ladder in Mbit/s: the rate that loss permits, the rate that the window permits after
 /// that, and the minimum rate with the buffers that the ladder recommends.
 const TARGET: (f64, f64, f64) = (75.0, 105.0, 900.0);
-/// Number of connections that replace all remedies.
+/// Number of connections in the run that uses more connections instead of the remedies.
 const CONNECTIONS: usize = 10;
 /// Minimum share of the link rate at the top of each ladder of the experiment file.
 const OF_THE_LINK: f64 = 0.9;

@@ -64,8 +64,8 @@ struct GuestRecord {
     scenario: String,
     /// Kernel of the guest.
     kernel: String,
-    /// First packet that differed from the simulated run when the run was stored; `None` if they were not
-    /// compared.
+    /// Description of the first packet that differed from the simulated run when the run was stored, or
+    /// `none`; `None` if the two runs were not compared.
     parting: Option<String>,
     /// Limit that the classifier reported for the run, if a classification was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -40,7 +40,7 @@ const DURATION: Duration = Duration::from_secs(10);
 /// Minimum share of its duration for which a drawn run must have the limit of its situation, according to the
 /// simulator's own record.
 const LEAST_SHARE: f64 = 0.7;
-/// Name of the file that identifies the run whose inputs are in the folder.
+/// Name of the file that identifies the run whose inputs are in a folder.
 const IDENTITY: &str = "scenario.txt";
 
 /// Returns the tables, and whether the answers meet the requirements.

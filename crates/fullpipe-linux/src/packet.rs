@@ -29,7 +29,7 @@ const TCP_CHECKSUM: usize = 16;
 /// Maximum total length of the IPv4 and TCP headers, including options, in bytes.
 pub(crate) const MOST_HEADERS: usize = 60 + 60;
 
-/// Header fields of a packet that the path uses.
+/// Those header fields of a packet that the path uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ParsedPacket {
     pub(crate) ip_header: usize,

@@ -154,7 +154,7 @@ impl Poll {
         self.wait_at_most(None, happened)
     }
 
-    /// Stores the numbers of the descriptors that are ready now in `happened`, without waiting.
+    /// Stores in `happened` the numbers of the descriptors that are ready now, without waiting.
     pub(crate) fn look(&mut self, happened: &mut Vec<u64>) -> Result<(), Error> {
         self.wait_at_most(Some(&Timespec { tv_sec: 0, tv_nsec: 0 }), happened)
     }

@@ -176,7 +176,7 @@ impl SockDiag {
         open().map_err(refused)
     }
 
-    /// Stores the current state of all sockets that `which` selects in `seen`.
+    /// Stores in `seen` the current state of all sockets that `which` selects.
     ///
     /// # Errors
     /// Returns the same errors as [`SockDiag::open`].
@@ -191,7 +191,7 @@ impl SockDiag {
         Ok(())
     }
 
-    /// Stores the current state of the sockets `ids` in `seen`. Sockets that no longer exist are omitted.
+    /// Stores in `seen` the current state of the sockets `ids`. Sockets that no longer exist are omitted.
     ///
     /// # Errors
     /// Returns the same errors as [`SockDiag::open`].

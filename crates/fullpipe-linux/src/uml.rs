@@ -161,7 +161,7 @@ pub fn simulated(kernel: &Kernel, scenario: &Scenario) -> Scenario {
 }
 
 /// Checks whether a guest with `kernel` supports the settings of `point`, and returns a note for each setting
-/// that has a different effect than in the simulator.
+/// whose effect on the guest differs from that in the simulator.
 ///
 /// # Errors
 /// Returns an error of [`Kind::Settings`](crate::Kind::Settings) if `point` requires a setting that the kernel

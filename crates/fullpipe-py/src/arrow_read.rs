@@ -60,7 +60,8 @@ struct Wanted {
     values: Type,
 }
 
-/// Returns the trace rows of a table as CSV. `run` selects the rows of one run by the column `run`.
+/// Returns the trace rows of a table as CSV. `run` selects the rows of one run by their value in the column
+/// `run`.
 ///
 /// # Errors
 /// Returns an error if the table is not a trace, if the type of a column differs from that in a trace, if `run` is set

@@ -1,4 +1,4 @@
-//! Errors as Python exceptions: one class per category, with message and hint.
+//! Converts errors to Python exceptions: one class per category, with message and hint.
 
 use fullpipe::{Error, ErrorKind};
 use pyo3::prelude::*;

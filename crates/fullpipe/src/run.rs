@@ -257,7 +257,7 @@ impl ReportTotals {
 /// Options of a simulated experiment.
 #[derive(Clone, Debug, Default)]
 pub struct SimOptions {
-    /// Whether to keep the trace rows of all runs, which takes time and memory.
+    /// Whether to keep the trace rows of all runs; this takes time and memory.
     pub traced: bool,
     /// Path of a pcapng file to which the packets of the first run are written.
     pub capture: Option<PathBuf>,
@@ -268,7 +268,7 @@ pub struct SimOptions {
 pub struct EmuOptions {
     /// Form in which packets enter and leave the kernel: single packets or super-packets.
     pub datapath: Datapath,
-    /// Whether to keep the trace rows of all runs, which takes time and memory.
+    /// Whether to keep the trace rows of all runs; this takes time and memory.
     pub traced: bool,
     /// Path of a pcapng file to which the packets of the first run are written.
     pub capture: Option<PathBuf>,
@@ -283,7 +283,7 @@ pub struct UmlOptions {
     pub modules: Option<PathBuf>,
     /// Real time after which a run is killed; `None` for two minutes plus one minute per simulated second.
     pub limit: Option<Duration>,
-    /// Whether to keep the trace rows of all runs, which takes time and memory.
+    /// Whether to keep the trace rows of all runs; this takes time and memory.
     pub traced: bool,
     /// Path of a pcapng file to which the packets of the first run are written.
     pub capture: Option<PathBuf>,

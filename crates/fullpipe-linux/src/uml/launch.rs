@@ -44,8 +44,8 @@ pub(super) const MOST_PAIRS: usize = 16;
 const ABOVE: i32 = 200;
 /// Interval at which the launcher asks whether the run should continue.
 const ASK_EVERY: Duration = Duration::from_millis(100);
-/// Memory of a guest without buffers, and maximum memory of a guest. Only memory that the guest uses is
-/// allocated.
+/// Memory size of a guest without socket buffers, and maximum memory size of a guest. Only memory that the
+/// guest uses is allocated.
 const MEMORY: Bytes = Bytes::from_mib(256);
 const MOST_MEMORY: Bytes = Bytes::from_mib(8_192);
 /// Address of all devices. Because the addresses are equal, the frames of a device arrive at the
@@ -256,7 +256,7 @@ pub(super) fn devices(scenario: &Scenario) -> usize {
     2 * scenario.host_pairs().into_iter().max().map_or(1, |last| last + 1)
 }
 
-/// Returns the memory of a guest in which all socket buffers can be full.
+/// Returns the memory size that a guest needs if all socket buffers are full.
 fn memory(scenario: &Scenario) -> Bytes {
     let buffers = scenario.host.sndbuf.limit().get().saturating_add(scenario.host.rcvbuf.limit().get());
     let all = buffers.saturating_mul(scenario.flows.len() as u64);

@@ -167,8 +167,8 @@ impl Machine {
         }
     }
 
-    /// Passes a frame that device `from` has sent, in `pieces`, to the path, or executes it if it is a
-    /// message to the path. Returns the length of the frame in bytes.
+    /// Passes a frame from device `from`, given in `pieces`, to the path. If the frame is a message to the
+    /// path, executes the message instead. Returns the length of the frame in bytes.
     pub fn transmit<'f>(&mut self, from: usize, pieces: impl Iterator<Item = &'f [u8]>) -> usize {
         let mut frame = std::mem::take(&mut self.sent);
         frame.clear();
@@ -217,13 +217,13 @@ impl Machine {
         }
     }
 
-    /// Sets the events of epoll for which the kernel waits at `device`, and the data that it attached to them;
-    /// `None` if it no longer waits.
+    /// Sets the epoll events for which the kernel waits at `device`, and the data that the kernel attached to
+    /// them; `None` if the kernel no longer waits.
     pub fn watch(&mut self, device: usize, wanted: Option<(u32, u64)>) {
         self.watched[device] = wanted;
     }
 
-    /// Returns the data of the device at which a frame has arrived, once for each frame.
+    /// Returns the epoll data of the device at which a frame has arrived, once for each frame.
     pub fn readable(&mut self) -> Option<u64> {
         let arrived = self.arrived.as_mut().filter(|arrived| !arrived.reported)?;
         let (_, data) = self.watched[arrived.device].filter(|(events, _)| events & EPOLLIN != 0)?;

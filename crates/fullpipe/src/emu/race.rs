@@ -43,8 +43,8 @@ const REPETITIONS: u32 = 2;
 /// Estimated number of round trips of a download, in addition to the transmission time of its bytes.
 const ROUND_TRIPS: u64 = 6;
 
-/// Determines the TCP stack that sends for each arm, and reports the arms of fullpipe's TCP to `observer`. Also checks
-/// that every cell has only one connection.
+/// Determines the TCP stack that sends for each arm, and reports to `observer` the arms for which fullpipe's TCP
+/// sends. Also checks that every cell has only one connection.
 ///
 /// The kernel sends for an arm unless the arm has a profile, or a congestion control that neither mainline Linux nor
 /// this kernel has.
