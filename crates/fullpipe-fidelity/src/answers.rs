@@ -1,4 +1,4 @@
-//! Grades what the diagnosis reports about inputs of runs with a known limit.
+//! Grades the answers of the diagnosis to inputs from runs with a known limit.
 //!
 //! ```text
 //!   input ──► diagnosis ──► one limit, high or certain ──► right or wrong

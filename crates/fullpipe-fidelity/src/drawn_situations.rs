@@ -1,4 +1,4 @@
-//! Variants of the eleven situations that are drawn from a seed instead of chosen by hand.
+//! Variants of the eleven situations. The variants are drawn from a seed instead of being chosen by hand.
 //!
 //! The rate of the link, the RTT, the congestion control and the value that limits the flow are drawn
 //! independently of each other. Some combinations do not have the limit of their situation: on a slow path,

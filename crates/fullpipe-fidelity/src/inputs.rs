@@ -112,7 +112,7 @@ fn points(experiment: &Experiment, kernel: Option<&Kernel>, variants: u64) -> Re
 }
 
 /// Returns whether the flow used most of the link. A sender that is still approaching the link rate is paced
-/// by its estimate of that rate, and its own record names the link in this case, too.
+/// by its estimate of that rate, and its own record also names the link in this case.
 fn link_is_used(rows: &[Row], scenario: &Scenario) -> bool {
     rows.last().is_some_and(|row| {
         let mean = Rate::mean(row.sender.delivered, row.at.saturating_since(Instant::ZERO));

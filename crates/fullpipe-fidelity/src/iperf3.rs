@@ -60,7 +60,7 @@ pub(crate) fn run(point: &Point, seed: u64, dir: &Path, more: &str) -> Result<Te
     Ok(TestRun { document, disturbed: !ended.validity.is_valid() })
 }
 
-/// Minimum fraction of its planned duration that a test must have lasted.
+/// Minimum duration of a complete test, as a fraction of its planned duration.
 const WHOLE: f64 = 0.9;
 
 /// Returns whether a test lasted for its planned duration; otherwise, the log of an interrupted client would

@@ -1,4 +1,5 @@
-//! The iperf3 log of a run whose sockets were sampled: what `iperf3 -c ... -J` prints on the sending host.
+//! The iperf3 log of a run whose sockets were sampled: the document that `iperf3 -c ... -J` would print on
+//! the sending host.
 //!
 //! ```text
 //!   rows of a guest or of the simulator, one moment per report ──► Document ──► JSON or text ──► diagnosis

@@ -7,8 +7,8 @@
 //! may have ended. A run that fails is repeated in the same way, until too many runs have failed.
 //!
 //! Runs take place one after the other, because concurrent runs disturb each other's timing. With
-//! `--parallel`, the first attempts of runs with low link rates are concurrent; only valid runs are stored in
-//! any case.
+//! `--parallel`, the first attempts of runs with low link rates are concurrent; in any case, only valid runs
+//! are stored.
 
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};

@@ -114,8 +114,8 @@ pub fn run_between(hosts: &mut Hosts, scenario: &Scenario, sink: &mut impl Sink)
     make(hosts, scenario, Ending::WhenComplete, Options::default(), sink, None)
 }
 
-/// Runs `scenario` like [`run`], and until the path has drained, also passes to `capture` every packet that
-/// enters or leaves the sending host.
+/// Runs `scenario` like [`run`], and also captures the packets of the sending host. Until the path has
+/// drained, `capture` receives every packet that enters or leaves this host.
 ///
 /// The timestamp of a packet is the time at which the path accepted or delivered it. Super-packets are
 /// captured as the wire segments into which they are split. A separate thread calls `capture`.

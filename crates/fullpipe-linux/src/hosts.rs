@@ -1,5 +1,5 @@
-//! Measures whether the hosts at both ends of an emulated path kept up. The link itself measures the timing
-//! of the path, for each packet.
+//! Measures whether the hosts at both ends of an emulated path kept up with the run. The link itself measures
+//! the timing of the path, for each packet.
 //!
 //! ```text
 //!   a thread of ordinary priority ─ sleeps until a set time ─► wakes late: as applications do

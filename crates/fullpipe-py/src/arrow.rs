@@ -1,4 +1,4 @@
-//! Tables through Arrow's C data interface and C stream interface.
+//! Exports tables through Arrow's C data interface and C stream interface.
 //!
 //! The structs and their rules are those of <https://arrow.apache.org/docs/format/CDataInterface.html> and
 //! `CStreamInterface.html`: a producer fills a struct; its consumer calls `release` once, or moves the struct

@@ -1,7 +1,7 @@
 //! Runs one point of an experiment in two worlds with virtual time, and finds the first packet that differs.
 //!
-//! Both runs have the same path, which loses packets with the same numbers. Until the two TCP stacks behave
-//! differently, the same packets are sent at the same times.
+//! Both runs have the same path. In both runs, it loses the packets with the same numbers. Until the two TCP
+//! stacks behave differently, the same packets are sent at the same times.
 
 use std::path::PathBuf;
 

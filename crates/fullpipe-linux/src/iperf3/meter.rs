@@ -1,5 +1,5 @@
-//! A stream of a test and the readings of its counters and its socket, which become trace rows, interval
-//! reports and sums.
+//! A stream of a test, and the readings of its counters and of its socket. The readings become trace rows,
+//! interval reports and sums.
 //!
 //! ```text
 //!   begin ──► warm-up (-O) ──► restart ──► report, report, ... ──► result
