@@ -102,7 +102,7 @@ pub enum Grade {
     /// given.
     Open,
     /// The limit is left open, but the correct limit is not among the candidates, there are too many
-    /// candidates, or no test is given.
+    /// candidates, no test is given, or the answer is only a guess.
     Misses,
     /// The input is refused.
     None,

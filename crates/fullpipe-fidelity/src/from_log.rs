@@ -9,7 +9,7 @@
 //! replaces the first one.
 //!
 //! A guest runs no iperf3: its sockets are sampled every second, and [`iperf3_log`](fullpipe_fidelity::iperf3_log)
-//! writes what iperf3 would print.
+//! writes the log that iperf3 would print.
 //!
 //! The diagnosis gets the facts that a user knows: the log, the contracted rate of the link, the RTT that
 //! ping reports, and the sysctl settings of the hosts. It does not know the loss, the queue and the rate caps

@@ -182,8 +182,8 @@ fn of_golden_rungs(rungs: &[RungComparison<'_>]) -> [Target; 2] {
     [windows, loss]
 }
 
-/// Returns the target for the last rung of the ladder of `point`; `None` if the kernel has run none of its
-/// rungs.
+/// Returns the target for the last rung of the ladder of `point`; `None` if the kernel has run no rung of
+/// this ladder.
 fn of_top(point: &Point, rungs: &[RungComparison<'_>]) -> Option<Target> {
     let top = rungs.iter().rfind(|rung| rung.cell == point.label)?;
     let least = OF_THE_LINK * point.scenario.path.forward.rate.as_mbps_f64();

@@ -117,7 +117,7 @@ impl Sockets<'_> {
     }
 
     /// Changes the condition for which a socket is watched from `before` to `after`. Before the number of a socket is
-    /// used for another socket, the first one must be changed to [`WaitCondition::Nothing`] or closed.
+    /// used for another socket, the first socket must be changed to [`WaitCondition::Nothing`] or closed.
     ///
     /// # Errors
     /// Returns an error if the kernel cannot watch the socket.

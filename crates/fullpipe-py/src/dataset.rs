@@ -66,8 +66,8 @@ impl Dataset {
         raised(py, py.detach(|| self.0.prepare(&folder)))
     }
 
-    /// Makes each missing part whose number leaves the remainder `index` when divided by `of`. Returns how
-    /// many parts were made, how many existed before, and how many are missing.
+    /// Makes each missing part whose number leaves the remainder `index` when divided by `of`. Returns the
+    /// numbers of parts that were made, that existed before, and that are missing.
     #[pyo3(signature = (folder, *, index, of, threads, progress))]
     fn make(
         &self,

@@ -54,8 +54,8 @@ impl Budget {
         Self(AtomicU64::new(bytes.get()))
     }
 
-    /// Takes up to `most` bytes from the budget, and returns how many were taken; returns 0 once the budget
-    /// is used up.
+    /// Takes up to `most` bytes from the budget, and returns the number of bytes taken; returns 0 once the
+    /// budget is used up.
     pub(crate) fn take(&self, most: u64) -> u64 {
         let left = self.0.fetch_update(Relaxed, Relaxed, |left| Some(left.saturating_sub(most)));
         left.unwrap_or(0).min(most)

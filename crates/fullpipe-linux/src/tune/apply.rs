@@ -240,9 +240,10 @@ pub fn rollback(
     revert(place, &lock, last, &all, force, watch).map(Some).map_err(|error| lock.explain(error))
 }
 
-/// Completes the unfinished work of processes that died, and reverts overdue trials; returns a description of
-/// what was done. Does nothing if the process lacks the privileges. If another process holds the lock, an
-/// overdue trial is reverted anyway, but unfinished changes are left to that process.
+/// Completes the unfinished work of processes that died, and reverts overdue trials; returns lines that
+/// describe this work, or an empty list if there was none. Does nothing if the process lacks the privileges.
+/// If another process holds the lock, an overdue trial is reverted anyway, but unfinished changes are left to
+/// that process.
 ///
 /// # Errors
 /// Returns an error if a value cannot be restored, or if the state cannot be locked.

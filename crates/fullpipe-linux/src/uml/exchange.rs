@@ -22,7 +22,7 @@ pub(super) const CAPTURE: &str = "capture";
 /// Name of the file with the [`PathReport`].
 pub(super) const PATH_REPORT: &str = "path";
 
-/// Instructions for a guest: the scenario to run, and what to record.
+/// Instructions for a guest: the scenario to run, and the packets to record.
 #[derive(Clone, Debug)]
 pub(super) struct Order {
     pub(super) scenario: Scenario,

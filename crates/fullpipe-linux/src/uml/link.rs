@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Each pair of hosts has two devices, with an even number at the sending host and the next number at the receiving
-//! host. The devices of all pairs share the path; a frame leaves it at the other device of its pair.
+//! host. The devices of all pairs share the path; a frame that one device of a pair has sent leaves the path at the
+//! other device of the pair.
 //!
 //! The simulator and the emulator use the same paths, with the same flow numbers and random draws, so a packet
 //! with the same number is lost in all three.
