@@ -61,7 +61,7 @@ fn arguments() -> Vec<OsString> {
     ["accelerate", "worker"].map(OsString::from).to_vec()
 }
 
-/// Formats the nftables commands of a start, with the objections as comments.
+/// Formats the nftables commands that a start runs, preceded by the objections as comments.
 fn commands(report: &preflight::Report) -> String {
     let mut text: String = report.objections.iter().map(|objection| format!("# {objection}\n")).collect();
     text += &report.commands();

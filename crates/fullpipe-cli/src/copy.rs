@@ -1,4 +1,4 @@
-//! `fullpipe copy` and `fullpipe relay`: files over several TLS connections.
+//! `fullpipe copy` and `fullpipe relay`: copy files over several TLS connections.
 
 mod progress;
 
@@ -26,7 +26,7 @@ use crate::args::{CopyArgs, Format, RelayAction, RelayArgs, RelayServeArgs};
 use crate::failure::{Failure, INTERRUPTED};
 use crate::{interrupt, output};
 
-/// Maximum amount of piped data that is kept, unless the user chooses another one.
+/// Default limit on the piped data that is kept until it is durable at the relay.
 const PIPE_MEMORY: Bytes = Bytes::from_mib(64);
 
 pub(crate) fn copy(args: &CopyArgs, look: Look) -> Result<ExitCode, Failure> {
@@ -135,13 +135,15 @@ fn plan(options: &CopyOptions, path: LinkToPeer, format: Format, look: Look) -> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the numbers of connections to predict: all of them, unless the user has chosen a range.
+/// Returns the numbers of connections for which the rate is predicted: those of the range that the
+/// user has chosen, or those of the default range.
 fn numbers(connections: Connections) -> Connections {
     let (least, most) = connections.range();
     if least == most { Connections::AUTO } else { connections }
 }
 
-/// Opens the file descriptor on which the producer of a pipe reads the accepted offset.
+/// Opens the file descriptor `number`, on which the copy reports the accepted offset to the
+/// producer of a pipe.
 fn descriptor(number: u32) -> Result<File, Failure> {
     open_progress(number).map_err(|error| {
         Failure::usage(
@@ -279,7 +281,8 @@ impl ServeObserver for ServeReport {
     }
 }
 
-/// An observer for the relay of one copy; it prints nothing, because the client reports.
+/// An observer for the relay of one copy; it prints nothing, because the client already prints the
+/// progress.
 struct Silent;
 
 impl ServeObserver for Silent {
@@ -288,7 +291,8 @@ impl ServeObserver for Silent {
     fn report(&self, _: &str) {}
 }
 
-/// Replaces control characters, which file names and messages of a peer may contain.
+/// Replaces control characters with spaces, because file names and messages from a peer may
+/// contain them.
 fn one_line(text: &str) -> String {
     text.replace(char::is_control, " ")
 }

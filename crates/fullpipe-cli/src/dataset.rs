@@ -115,9 +115,9 @@ fn checked(args: &DatasetCheckArgs) -> Result<ExitCode, Failure> {
     ))
 }
 
-/// Interval at which `watch` reads the folder; a part takes at least some seconds.
+/// Interval at which `watch` reads the folder; making a part takes at least several seconds.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Interval between the lines of `watch` if standard output is no terminal.
+/// Interval between the lines of `watch` if standard output is not a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(60);
 
 /// Shows the progress of a data set until it is complete.
@@ -197,8 +197,8 @@ fn counted(number: u64, noun: &str) -> String {
     if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
 }
 
-/// An observer that shows the progress. The first Ctrl-C ends the work after the parts in progress, and the
-/// second one abandons these parts.
+/// An observer that shows the progress. After the first Ctrl-C, only the parts in progress are completed;
+/// the second Ctrl-C abandons them.
 struct Display {
     bar: ProgressBar,
     /// Number of Ctrl-C signals received so far.

@@ -64,8 +64,7 @@ const LINK: &str = "1gbit";
 /// Round-trip time of the idle leased line, measured with ping.
 const RTT: &str = "210ms";
 
-/// Diagnoses `example`. Options of the command line take precedence over the facts that belong to the
-/// example.
+/// Diagnoses `example`. Command-line options take precedence over the facts that belong to the example.
 pub(crate) fn diagnose(example: Example, mut args: DiagnoseArgs, look: Look) -> Result<ExitCode, Failure> {
     let name = format!("example {}", example.name());
     let input = Input::from_bytes(&name, example.log().as_bytes(), &Choice::default())?;

@@ -17,7 +17,7 @@ use crate::{invocation, suggestion};
 pub(crate) const RUNTIME: u8 = 1;
 /// Exit code: the command-line arguments are invalid.
 pub(crate) const USAGE: u8 = 2;
-/// Exit code: the peer (an iperf3 server or a relay) is unreachable, refuses or disconnects.
+/// Exit code: the peer (an iperf3 server or a relay) is unreachable, refuses the connection or disconnects.
 pub(crate) const NETWORK: u8 = 3;
 /// Exit code: the process lacks a required privilege, or one end does not accept the key of the other.
 pub(crate) const RIGHTS: u8 = 4;
@@ -157,8 +157,8 @@ mod tests {
 
     use super::*;
 
-    /// On another architecture, `--world uml` ends like `--world emu` on a host that does not support a setting:
-    /// with one line, a hint and exit code 1.
+    /// On an unsupported architecture, `--world uml` fails in the same way as `--world emu` on a host that does
+    /// not support a setting: with a one-line message, a hint and exit code 1.
     #[test]
     fn another_architecture_is_refused_as_the_emulator_refuses_a_host() {
         for architecture in ["aarch64", "riscv64", "x86", "powerpc64"] {

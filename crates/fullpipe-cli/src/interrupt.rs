@@ -18,8 +18,8 @@ pub(crate) fn at_signal(mut act: impl FnMut() + Send + 'static) -> Result<(), Fa
     Ok(())
 }
 
-/// Returns a counter of the Ctrl-C signals received so far. Each signal calls `at` with the new count; the
-/// third one ends the process.
+/// Returns a counter of the Ctrl-C signals received so far. On each signal, `at` is called with the new
+/// count; the third signal ends the process.
 pub(crate) fn counted(at: impl Fn(u8) + Send + 'static) -> Result<Arc<AtomicU8>, Failure> {
     let count = Arc::new(AtomicU8::new(0));
     let counted = Arc::clone(&count);
@@ -30,8 +30,8 @@ pub(crate) fn counted(at: impl Fn(u8) + Send + 'static) -> Result<Arc<AtomicU8>,
     Ok(count)
 }
 
-/// Returns a flag that the first Ctrl-C sets after it has called `at_first`; the second Ctrl-C ends the
-/// process.
+/// Returns a flag that is set by the first Ctrl-C, after a call of `at_first`; the second Ctrl-C ends
+/// the process.
 pub(crate) fn noted(at_first: impl Fn() + Send + 'static) -> Result<Arc<AtomicBool>, Failure> {
     let interrupted = Arc::new(AtomicBool::new(false));
     let noted = Arc::clone(&interrupted);

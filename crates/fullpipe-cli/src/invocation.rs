@@ -1,4 +1,4 @@
-//! Records how the command was started: its arguments, and the interpreter if it runs in one.
+//! Records how the command was started: its arguments, and the interpreter if the command runs in one.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -40,13 +40,13 @@ pub(crate) fn words() -> Vec<String> {
     arguments().iter().map(|argument| argument.to_string_lossy().into_owned()).collect()
 }
 
-/// Returns the interpreter in which the command runs; `None` if the command is a program of its own.
+/// Returns the interpreter in which the command runs; `None` if the command is a standalone program.
 pub(crate) fn interpreter() -> Option<&'static Interpreter> {
     INVOCATION.get()?.interpreter.as_ref()
 }
 
-/// Checks that the running program is `fullpipe` itself, because it must be started a second time for `what`, as
-/// another user. That user may not be permitted to read the files of a Python package.
+/// Checks that the running program is `fullpipe` itself. The command `what` starts the program a second time as
+/// another user, who may not be permitted to read the files of a Python package.
 ///
 /// # Errors
 /// Returns an error if the command runs in an interpreter.

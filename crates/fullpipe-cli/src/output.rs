@@ -264,7 +264,8 @@ pub(crate) fn table(experiment: &Experiment, summaries: &[Summary], report: &Rep
     text
 }
 
-/// Formats the validity measurements of each run in real time; returns an empty text for virtual time.
+/// Formats the validity measurements of each run in real time; returns an empty string for runs in virtual
+/// time.
 fn validity(report: &Report) -> String {
     let rows = report.runs.iter().filter_map(|run| {
         let measured = run.validity.as_ref()?;

@@ -1,5 +1,5 @@
-//! `fullpipe pair`: runs one point in two worlds, and prints the first packet that differs with the state of
-//! both senders.
+//! `fullpipe pair`: runs one point in two worlds, and prints the first packet that differs, together with
+//! the state of both senders.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -14,7 +14,7 @@ use crate::args::{PairArgs, RunWorld};
 use crate::failure::Failure;
 use crate::output;
 
-/// Width of a label and of a column of the tables.
+/// Widths of the labels and of the other columns of a table, in characters.
 const LABEL: usize = 14;
 const COLUMN: usize = 30;
 

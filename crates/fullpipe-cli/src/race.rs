@@ -13,7 +13,7 @@ use crate::failure::{EXPECTATION, Failure, USAGE};
 use crate::output::{self, Notes};
 use crate::suggestion::nearest_name;
 
-/// Default arms of a race in the simulator. An emulated race has no `surge`, because Linux does not have it.
+/// Default arms of a race in the simulator. An emulated race omits `surge`, which Linux does not implement.
 const SIMULATED_ARMS: &str = "cubic,bbr1,bbr1+iw,surge";
 const KERNEL_ARMS: &str = "cubic,bbr1,bbr1+iw";
 /// Default arms of a race that measures harm.
@@ -144,7 +144,7 @@ fn experiment(args: &RaceArgs, default: &str) -> Result<Experiment, Failure> {
     Ok(experiment)
 }
 
-/// Converts an error about an experiment that cannot be raced into a failure.
+/// Converts an error about an experiment that cannot be run as a race into a failure.
 fn about(args: &RaceArgs, error: ExperimentError) -> Failure {
     match &args.paths {
         Some(path) => Failure::from(error).about(path.display()),

@@ -164,8 +164,8 @@ fn attended(
     Ok((made?, observer.abandons()))
 }
 
-/// Observer that shows the progress and prints completed runs. The first Ctrl-C stops the experiment after
-/// the runs in progress, and the second one abandons these runs.
+/// Observer that shows the progress and prints completed runs. After the first Ctrl-C, only the runs in
+/// progress are completed; the second Ctrl-C abandons them.
 struct ProgressDisplay {
     bar: ProgressBar,
     left: Arc<Mutex<TimeLeft>>,
@@ -202,9 +202,9 @@ impl Observer for ProgressDisplay {
     }
 }
 
-/// Returns the number of Ctrl-C signals. The first Ctrl-C stops the experiment after the runs in progress,
-/// the second one abandons these runs, and the third one ends the process. After the first and the second
-/// signal, completed runs are kept.
+/// Returns the number of Ctrl-C signals. After the first Ctrl-C, only the runs in progress are completed;
+/// the second Ctrl-C abandons them, and the third one ends the process. Completed runs are kept after the
+/// first and after the second Ctrl-C.
 pub(crate) fn interruptible(bar: &ProgressBar) -> Result<Arc<AtomicU8>, Failure> {
     let bar = bar.clone();
     interrupt::counted(move |number| {
@@ -230,7 +230,7 @@ fn progress_bar(runs: u64, left: &Arc<Mutex<TimeLeft>>) -> ProgressBar {
     bar
 }
 
-/// Returns a function that writes the estimated time that remains.
+/// Returns a function that writes the estimated remaining time.
 fn time_left(left: &Arc<Mutex<TimeLeft>>) -> impl Fn(&ProgressState, &mut dyn fmt::Write) + Clone + use<> {
     let left = Arc::clone(left);
     move |state, out| {

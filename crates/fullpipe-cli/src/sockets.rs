@@ -60,7 +60,7 @@ struct WatchSession {
     until: Until,
 }
 
-/// Observer that continues until the flag is set by a signal or by the user.
+/// Observer that lets the watch continue until a signal or the user sets the flag.
 struct Until(Arc<AtomicBool>);
 
 impl Observer for Until {

@@ -40,8 +40,8 @@ const OTHER_WORDS: [(&str, &str); 25] = [
 /// Extension of experiment files; any other file is an input of `diagnose`.
 const EXPERIMENT: &str = "toml";
 
-/// Returns the hint for the command `typed`, which is one of `arguments`. The command is unknown, or it stands after
-/// options that belong behind it.
+/// Returns the hint for the command `typed`, which is one of `arguments`. The command is unknown, or it follows
+/// options that must come after it.
 pub(crate) fn for_command(typed: &str, arguments: &[String]) -> String {
     let root = Args::command();
     let mut path = vec![root.get_name().to_owned()];
@@ -75,12 +75,12 @@ pub(crate) fn for_command(typed: &str, arguments: &[String]) -> String {
     }
 }
 
-/// Returns whether an argument names a file, because the file exists or the argument looks like a path.
+/// Returns whether an argument names a file: the file exists, or the argument looks like a path.
 fn is_file(typed: &str) -> bool {
     typed == "-" || typed.contains(['/', '.']) || Path::new(typed).is_file()
 }
 
-/// Returns the subcommand that `typed` abbreviates, or the one that is fewest typing errors away.
+/// Returns the subcommand that `typed` abbreviates, or the one with the smallest edit distance from `typed`.
 fn nearest<'a>(typed: &str, command: &'a Command) -> Option<&'a str> {
     let typed = typed.to_ascii_lowercase().replace(['-', '_'], "");
     let names = || command.get_subcommands().filter(|inner| !inner.is_hide_set()).map(Command::get_name);

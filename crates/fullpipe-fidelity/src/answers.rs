@@ -1,4 +1,4 @@
-//! Grades what the diagnosis reports about inputs of runs with a known limit.
+//! Grades the answers of the diagnosis to inputs from runs with a known limit.
 //!
 //! ```text
 //!   input ──► diagnosis ──► one limit, high or certain ──► right or wrong
@@ -17,10 +17,10 @@ use crate::recorded::InputKind;
 
 /// Required share of correct answers among the answers with high confidence or certainty.
 pub const RIGHT: f64 = 0.98;
-/// Maximum number of candidates of an open question.
+/// Maximum number of candidates in an undecided answer with the grade [`Grade::Open`].
 const MOST_CANDIDATES: usize = 3;
 
-/// What a report says about one input.
+/// Answer of the diagnosis to one input.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
     /// One limit, with high confidence or certainty.
@@ -28,7 +28,7 @@ pub enum Answer {
     /// Candidates, each of which may stand for several limits, and the test that decides between
     /// them.
     Undecided(Vec<Vec<Limit>>, String),
-    /// A limit of low confidence without other candidates.
+    /// A limit with low confidence, without other candidates.
     Guess(Limit),
     /// No limit: the input was refused, with this message.
     None(String),
@@ -47,7 +47,7 @@ impl Answer {
         }
     }
 
-    /// Returns the answer in the JSON document of an older build, which has no candidates.
+    /// Returns the answer in the JSON document of an older build; such a document contains no candidates.
     pub fn of_document(document: &Value) -> Self {
         let of = |key: &str| document.pointer(&format!("/findings/0/{key}")).cloned().unwrap_or_default();
         match (serde_json::from_value(of("limit")), serde_json::from_value(of("confidence"))) {
@@ -60,7 +60,7 @@ impl Answer {
         if confidence == Confidence::Low { Self::Guess(limit) } else { Self::Decided(limit, confidence) }
     }
 
-    /// Returns how good this answer is for a run that has the limit `truth`.
+    /// Returns the grade of this answer for a run that has the limit `truth`.
     pub fn grade(&self, truth: Limit) -> Grade {
         match self {
             Self::Decided(limit, _) if is_right(truth, *limit) => Grade::Right,
@@ -91,7 +91,7 @@ impl fmt::Display for Answer {
     }
 }
 
-/// How good an answer is.
+/// Grade of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Grade {
     /// The correct limit is named with high confidence or certainty.
@@ -102,7 +102,7 @@ pub enum Grade {
     /// given.
     Open,
     /// The limit is left open, but the correct limit is not among the candidates, there are too many
-    /// candidates, or no test is given.
+    /// candidates, no test is given, or the answer is only a guess.
     Misses,
     /// The input is refused.
     None,

@@ -64,18 +64,18 @@ pub(crate) struct FidelityArgs {
     #[arg(long, requires = "logs")]
     pub(crate) without_sysctl: bool,
 
-    /// With --logs, compare only cell N: those of FILE from 1 on, followed by the drawn cells
+    /// With --logs, compare only cell N; the cells of FILE are numbered from 1, and the drawn cells follow
     #[arg(long, value_name = "N", requires = "logs", conflicts_with = "page",
           value_parser = clap::value_parser!(u64).range(1..=1_000))]
     pub(crate) cell: Option<u64>,
 
     /// Ignore the stored kernel runs of the cell, and run them again on a quiet machine; not with --world uml,
-    /// whose runs never differ
+    /// where repeated runs are identical
     #[arg(long, requires = "cell")]
     pub(crate) again: bool,
 
-    /// Run kernels side by side while their link rates add up to at most 400 Mbit/s; repeat disturbed runs
-    /// alone
+    /// Perform kernel runs concurrently while their link rates add up to at most 400 Mbit/s; repeat disturbed
+    /// runs one at a time
     #[arg(long, conflicts_with = "live")]
     pub(crate) parallel: bool,
 
@@ -105,14 +105,13 @@ pub(crate) struct FidelityArgs {
     #[arg(long, value_name = "NAME", requires = "before")]
     pub(crate) before_name: Option<String>,
 
-    /// Where the kernel runs: on an emulated path in real time (emu), or as a guest in virtual time (uml), which
-    /// is compared with the simulator seed by seed
+    /// Where the kernel runs: on an emulated path in real time (emu), or as a guest in virtual time (uml), whose
+    /// runs are compared with the simulated runs seed by seed
     #[arg(long, value_enum, default_value_t, conflicts_with_all = ["live", "parallel"])]
     pub(crate) world: KernelWorld,
 
-    /// With --world uml, require mean goodput within 1 % and retransmissions within 10 % of the guest's in every
-    /// cell: 7 % for a rate-based control behind a send buffer below one BDP, 25 % of the retransmissions of
-    /// several flows
+    /// With --world uml, require mean goodput within 1 % of the guest's in every cell (7 % for a rate-based
+    /// control behind a send buffer below one BDP), and retransmissions within 10 % (25 % with several flows)
     #[arg(long, conflicts_with_all = ["ladder", "situations"])]
     pub(crate) strict: bool,
 

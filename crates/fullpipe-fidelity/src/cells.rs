@@ -62,8 +62,8 @@ pub struct Cell<'e> {
     pub kernel: Figures,
 }
 
-/// Returns `count` blocks of seeds. Each block is as long as `seeds`, and no seed occurs twice. The mean over
-/// a single block can be misleading, because all of its runs may happen to have few losses.
+/// Returns `count` blocks of seeds. Each block contains as many seeds as `seeds`, and no seed occurs twice.
+/// The mean over a single block can be misleading, because all of its runs may happen to have few losses.
 pub fn further_blocks(seeds: &[u64], count: u64) -> Vec<Vec<u64>> {
     let len = seeds.len() as u64;
     let shifted = |block: u64| seeds.iter().map(|seed| seed.wrapping_add(block * len)).collect();
@@ -144,8 +144,8 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Returns the verdict on `cells`, which contains every cell with a valid kernel run, out of `points`
-    /// cells. A cell without a valid kernel run counts neither as an agreement nor as a disagreement.
+    /// Returns the verdict on an experiment with `points` cells, of which `cells` contains those with a valid
+    /// kernel run. A cell without a valid kernel run counts neither as an agreement nor as a disagreement.
     pub fn of(cells: &[Cell<'_>], points: usize) -> Self {
         match (cells.iter().all(Cell::holds), cells.len() == points) {
             (false, _) => Self::Fails,

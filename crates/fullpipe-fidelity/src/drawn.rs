@@ -16,7 +16,7 @@ const RTTS_MS: [u64; 9] = [10, 20, 30, 50, 80, 120, 160, 200, 250];
 const LOSSES: [&str; 8] = ["0%", "0%", "10ppm", "50ppm", "200ppm", "0.1%", "0.5%", "2%"];
 /// Divisors of the BDP per flow that give the size of a small buffer.
 const DIVISORS: [u64; 3] = [2, 4, 8];
-/// Unit to which small buffers are rounded.
+/// Small buffers are rounded to multiples of this size.
 const STEP: Bytes = Bytes::from_kib(64);
 const LARGE: &str = "64MiB";
 

@@ -1,9 +1,9 @@
-//! Variants of the eleven situations that are drawn from a seed instead of chosen by hand.
+//! Variants of the eleven situations. The variants are drawn from a seed instead of being chosen by hand.
 //!
 //! The rate of the link, the RTT, the congestion control and the value that limits the flow are drawn
-//! independently of each other. Some combinations do not have the limit of their situation: a loss of 0.1 %
-//! limits no flow on a slow path. The caller decides which combinations have the limit; the others are
-//! drawn again.
+//! independently of each other. Some combinations do not have the limit of their situation: on a slow path,
+//! for example, a loss of 0.1 % does not limit any flow. The caller decides which combinations have the
+//! limit; the others are drawn again.
 
 use fullpipe::lab::experiment::{Experiment, ExperimentError, Point};
 use fullpipe::lab::scenario::Scenario;
@@ -11,13 +11,13 @@ use fullpipe::units::{Bytes, Duration, Rate, draw};
 
 /// Seed of the drawn variants; it was chosen before any of them was run.
 pub const SEED: u64 = 16;
-/// Seed of the run of the first draw; the others follow.
+/// Seed of the run for the first draw; each further draw uses the next seed.
 const FIRST_SEED: u64 = 1_000;
-/// Number of draws after which a situation counts as impossible.
+/// Maximum number of draws for all variants of one situation.
 const ATTEMPTS: u64 = 200;
 
-/// Links in Mbit/s and RTTs in milliseconds. The smallest BDP is 200 KB, so that a fraction of it is still
-/// many segments.
+/// Link rates in Mbit/s and RTTs in milliseconds. The smallest BDP is 200 KB, so that a fraction of it is
+/// still many segments.
 const PATHS: [(u64, u64); 14] = [
     (20, 80),
     (20, 150),
@@ -36,16 +36,16 @@ const PATHS: [(u64, u64); 14] = [
 ];
 const CONTROLS: [&str; 3] = ["cubic", "reno", "bbr1"];
 const LOSS_BASED: [&str; 2] = ["cubic", "reno"];
-/// Fractions of the link or of its BDP in percent, at which a flow is limited.
+/// Percentages of the link rate or of the BDP to which a flow is limited.
 const SHARES: [u64; 5] = [8, 15, 25, 40, 60];
 
-/// Streams of the draws, one for each drawn value.
+/// Numbers of the random streams, one for each drawn value.
 const PATH: u64 = 0;
 const CONTROL: u64 = 1;
 const VALUE: u64 = 2;
 const SIZE: u64 = 3;
 
-/// One draw: the path, and values that a situation chooses with it.
+/// One draw: the drawn path, and the source of the values that a situation draws.
 struct Draw {
     seed: u64,
     ordinal: u64,
@@ -53,7 +53,7 @@ struct Draw {
     rtt: u64,
 }
 
-/// Settings that make a point of a situation: its name, and lines of a `[[point]]`.
+/// Settings that turn a draw into a point of a situation: a description, and the keys of the `[[point]]`.
 struct Settings {
     what: String,
     path: String,
@@ -89,7 +89,7 @@ impl Draw {
         Rate::from_bps(self.rate * 1_000_000) * Duration::from_millis(self.rtt)
     }
 
-    /// Returns a share of the link's rate, in kbit/s.
+    /// Returns a share of the link rate, in kbit/s.
     fn slower(&self) -> u64 {
         self.rate * 10 * self.pick(VALUE, &SHARES)
     }
@@ -216,12 +216,12 @@ pub fn situation(point: &Point) -> &str {
     point.label.split_once("; drawn ").map_or(&point.label, |(situation, _)| situation)
 }
 
-/// Returns `count` variants of each situation, with runs of `duration`; their scenarios have a seed. A variant for which `has_its_limit`
-/// is false is drawn again.
+/// Returns `count` variants of each situation, with runs of `duration`. The scenario of each variant contains
+/// the seed of its run. A variant for which `has_its_limit` is false is drawn again. If too many draws of a
+/// situation fail, the situation has fewer variants.
 ///
 /// # Errors
-/// Returns an error if `duration` is not valid in an experiment. A situation that cannot be drawn has fewer
-/// variants.
+/// Returns an error if `duration` is not valid in an experiment.
 pub fn points(
     seed: u64,
     count: u64,

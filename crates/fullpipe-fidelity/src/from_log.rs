@@ -5,10 +5,11 @@
 //!     └────────────── remedies of each rung, on the kernel ──────────────┴──► one line per rung
 //! ```
 //!
-//! If the log has too few loss events, the diagnosis recommends a longer test, and its log replaces the first one.
+//! If the log has too few loss events, the diagnosis recommends a longer test, and the log of that test
+//! replaces the first one.
 //!
 //! A guest runs no iperf3: its sockets are sampled every second, and [`iperf3_log`](fullpipe_fidelity::iperf3_log)
-//! writes what iperf3 would print.
+//! writes the log that iperf3 would print.
 //!
 //! The diagnosis gets the facts that a user knows: the log, the contracted rate of the link, the RTT that
 //! ping reports, and the sysctl settings of the hosts. It does not know the loss, the queue and the rate caps
@@ -108,8 +109,8 @@ struct Climb {
     longer_test: Option<Duration>,
 }
 
-/// Records the log of each cell, and returns the ladders by the number of the cell. `remarks` are extended by
-/// a line for each cell without a log or a fit.
+/// Records the log of each cell, and returns the ladders by the number of the cell. For each cell without a
+/// log or a fit, appends a line to `remarks`.
 fn climbed(
     cells: &[Cell],
     seeds: &[u64],
@@ -144,7 +145,8 @@ fn climbed(
     Ok(climbs)
 }
 
-/// Returns the cell `number` with the length of the test that its diagnosis recommends, if it recommends one.
+/// Returns the cell `number` with the test duration that its diagnosis recommends; `None` if the diagnosis
+/// recommends no longer test.
 fn longer(cells: &[Cell], number: usize, climb: &Climb) -> Option<Cell> {
     let duration = climb.longer_test?;
     let Cell { point, .. } = cells.iter().find(|cell| cell.number == number)?;
@@ -152,8 +154,8 @@ fn longer(cells: &[Cell], number: usize, climb: &Climb) -> Option<Cell> {
     Some(Cell { number, point: Point { scenario, ..point.clone() } })
 }
 
-/// Returns the cells of `experiment` and the drawn cells, or only the one that `args` select, as the kernel
-/// that `args` select runs them.
+/// Returns the cells of `experiment` and the drawn cells, adapted to the kernel that `args` select. If `args`
+/// select a single cell, returns only this cell.
 fn cells(experiment: &Experiment, args: &FidelityArgs) -> Result<Vec<Cell>, Error> {
     let only = args.cell;
     let first = experiment.points().first().map(|point| point.scenario.duration).unwrap_or_default();
@@ -264,8 +266,8 @@ fn logs(cells: &[Cell], seed: u64, runs: u64, dir: &Path) -> Result<Vec<Option<S
     Ok(logs)
 }
 
-/// Prints the estimated duration of the campaign before its first run. The number of rungs, and how many of
-/// their runs are stored, is known only after the logs.
+/// Prints the estimated duration of the campaign before its first run. The number of rungs, and the number of
+/// their runs that are already stored, are known only once all logs exist.
 fn announce(cells: &[Cell], logs: &[Option<String>], runs: u64) {
     let missing = cells.iter().zip(logs).filter(|(_, log)| log.is_none());
     let of_logs: f64 = missing.clone().map(|(cell, _)| emulated_seconds(&cell.point.scenario)).sum();

@@ -1,5 +1,6 @@
-//! Compares the golden ladder with the kernel: the published CUBIC log of the cross-border link, ten
-//! connections instead of its remedies, and the points of the experiment file, whose paths are known.
+//! Compares the golden ladder with the kernel: the rungs of the published CUBIC log of the cross-border link,
+//! a run with ten connections instead of the remedies, and the rungs of the points in the experiment file,
+//! whose paths are known.
 //!
 //! The path of the published log is unknown. The kernel therefore runs on the path that is fitted to the log,
 //! and loses the same packets as the simulator with the same seed.
@@ -31,7 +32,7 @@ const RTT: &str = "210ms";
 /// Targets of the golden ladder in Mbit/s: the rate that loss permits, the rate that the window permits after
 /// that, and the minimum rate with the buffers that the ladder recommends.
 const TARGET: (f64, f64, f64) = (75.0, 105.0, 900.0);
-/// Number of connections that replace all remedies.
+/// Number of connections in the run that uses more connections instead of the remedies.
 const CONNECTIONS: usize = 10;
 /// Minimum share of the link rate at the top of each ladder of the experiment file.
 const OF_THE_LINK: f64 = 0.9;
@@ -89,8 +90,8 @@ fn of_log(on_kernel: impl Fn(&Scenario) -> Scenario) -> Result<(CellLadder, Vec<
     Ok((CellLadder { cell: NAME.into(), steps }, diagnosis.ladder))
 }
 
-/// Returns `simulated` with the receive buffer that gives the same window on the kernel, which may convert
-/// receive memory into a window by a different rule, and which grows its buffer by `drs_rule`.
+/// Returns `simulated` with the receive buffer that gives the same window on the kernel. The kernel may
+/// convert receive memory into a window by a different rule. It grows the receive buffer by `drs_rule`.
 fn on_kernel(simulated: &Scenario, kernel: KernelVersion, drs_rule: DrsRule) -> Scenario {
     let HostSpec { window_rule, rcvbuf, .. } = simulated.host;
     let rule = WindowRule::of(kernel, None);
@@ -99,7 +100,7 @@ fn on_kernel(simulated: &Scenario, kernel: KernelVersion, drs_rule: DrsRule) -> 
     Scenario { host, ..simulated.clone() }
 }
 
-/// Returns the step that uses several connections instead of all remedies, on the present hosts and path;
+/// Returns the step that uses several connections instead of all remedies, with the present hosts and path;
 /// `None` if the ladder has no first rung.
 fn ten_connections(golden: &CellLadder, seeds: &[u64]) -> Result<Option<Step>, Error> {
     let Some(Step { point, .. }) = golden.steps.first().filter(|step| step.rung.remedies.title().is_none())
@@ -181,8 +182,8 @@ fn of_golden_rungs(rungs: &[RungComparison<'_>]) -> [Target; 2] {
     [windows, loss]
 }
 
-/// Returns the target for the last rung of the ladder of `point`; `None` if the kernel has run none of its
-/// rungs.
+/// Returns the target for the last rung of the ladder of `point`; `None` if the kernel has run no rung of
+/// this ladder.
 fn of_top(point: &Point, rungs: &[RungComparison<'_>]) -> Option<Target> {
     let top = rungs.iter().rfind(|rung| rung.cell == point.label)?;
     let least = OF_THE_LINK * point.scenario.path.forward.rate.as_mbps_f64();

@@ -64,8 +64,8 @@ struct GuestRecord {
     scenario: String,
     /// Kernel of the guest.
     kernel: String,
-    /// First packet that differed from the simulated run when the run was stored; `None` if they were not
-    /// compared.
+    /// Description of the first packet that differed from the simulated run when the run was stored, or
+    /// `none`; `None` if the two runs were not compared.
     parting: Option<String>,
     /// Limit that the classifier reported for the run, if a classification was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -96,8 +96,8 @@ pub(crate) fn options(args: &FidelityArgs) -> Options {
     Options { kernel: args.kernel.clone(), ..Options::default() }
 }
 
-/// Returns the points for comparison with the kernel that `args` select; if the kernel is a guest's,
-/// the points get its receive-window rules, and points whose link is too fast are left out.
+/// Returns the points to compare with the kernel that `args` select. If this kernel runs in a guest, the
+/// points follow its receive-window rules, and points whose link is too fast are omitted.
 pub(crate) fn points(experiment: &Experiment, args: &FidelityArgs) -> Result<Vec<Point>, Error> {
     if args.world != KernelWorld::Uml {
         return Ok(experiment.points().to_vec());
@@ -225,14 +225,15 @@ struct Bounds {
     /// Whether `goodput` applies to the median deviation over the seeds, instead of to the mean
     /// goodput.
     of_median: bool,
-    /// Bound of the mean number of retransmissions; `None` if they are not compared.
+    /// Allowed deviation of the mean number of retransmissions; `None` if retransmissions are not compared.
     retransmits: Option<f64>,
     /// Difference between the mean numbers of retransmissions that is ignored.
     few: f64,
 }
 
 impl Bounds {
-    /// Returns the bounds of the forty cells. Without loss, there is one run, whose deviation is also the median.
+    /// Returns the bounds for the cell of `point` without `--strict`. Without loss, there is one run, whose
+    /// deviation is also the median.
     fn of(point: &Point) -> Self {
         let varies = cells::varies(point);
         Self {
@@ -243,7 +244,7 @@ impl Bounds {
         }
     }
 
-    /// Returns the bounds of `--strict`.
+    /// Returns the bounds for the cell of `point` with `--strict`.
     fn strict(point: &Point) -> Self {
         let Scenario { path, host, flows, .. } = &point.scenario;
         let behind_buffer = host.sndbuf.limit() < path.forward.rate * path.rtt();

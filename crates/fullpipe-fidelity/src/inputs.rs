@@ -6,8 +6,8 @@
 //!                                                                        └────► --before PROGRAM ──► the same
 //! ```
 //!
-//! The runs take virtual time: in the simulator, or on guests. The diagnosis is given the rate of the link,
-//! and the RTT of the idle path for the logs of iperf3.
+//! The runs take virtual time: in the simulator, or on guests. The diagnosis is given the link rate and, for
+//! iperf3 logs, also the RTT of the idle path.
 
 use std::fs;
 use std::num::NonZeroUsize;
@@ -37,10 +37,10 @@ use crate::situations::expected;
 
 /// Length of the drawn runs, which is the default length of an iperf3 test.
 const DURATION: Duration = Duration::from_secs(10);
-/// Share of the time for which a drawn run must have the limit of its situation, according to the simulator's
-/// own record.
+/// Minimum share of its duration for which a drawn run must have the limit of its situation, according to the
+/// simulator's own record.
 const LEAST_SHARE: f64 = 0.7;
-/// File that identifies the run of a folder.
+/// Name of the file that identifies the run whose inputs are in a folder.
 const IDENTITY: &str = "scenario.txt";
 
 /// Returns the tables, and whether the answers meet the requirements.
@@ -111,8 +111,8 @@ fn points(experiment: &Experiment, kernel: Option<&Kernel>, variants: u64) -> Re
     Ok(points)
 }
 
-/// Returns whether most of the link is used. A sender that is still approaching the link rate is paced by its
-/// estimate of that rate, and its own record names the link in this case, too.
+/// Returns whether the flow used most of the link. A sender that is still approaching the link rate is paced
+/// by its estimate of that rate, and its own record also names the link in this case.
 fn link_is_used(rows: &[Row], scenario: &Scenario) -> bool {
     rows.last().is_some_and(|row| {
         let mean = Rate::mean(row.sender.delivered, row.at.saturating_since(Instant::ZERO));
@@ -120,7 +120,8 @@ fn link_is_used(rows: &[Row], scenario: &Scenario) -> bool {
     })
 }
 
-/// Answers to one input: of this build, and of the older one.
+/// Answers to all inputs of a run: for each kind of input, the answer of this build and that of the older
+/// build.
 type Answers = Vec<(InputKind, Answer, Option<Answer>)>;
 
 /// Runs a scenario unless its folder already contains the inputs, and returns the answers to them.

@@ -60,7 +60,7 @@ pub(crate) fn run(point: &Point, seed: u64, dir: &Path, more: &str) -> Result<Te
     Ok(TestRun { document, disturbed: !ended.validity.is_valid() })
 }
 
-/// Minimum fraction of its planned duration that a test must have lasted.
+/// Minimum duration of a complete test, as a fraction of its planned duration.
 const WHOLE: f64 = 0.9;
 
 /// Returns whether a test lasted for its planned duration; otherwise, the log of an interrupted client would
@@ -72,7 +72,7 @@ fn is_whole(scenario: &Scenario, document: &str) -> bool {
     took.is_some_and(|took| !by_time || took >= WHOLE * scenario.duration.as_secs_f64())
 }
 
-/// Returns the shell command for the sending host, which applies the host's settings and runs the client.
+/// Returns the shell command that applies the settings of the sending host and runs the client there.
 fn client(scenario: &Scenario, own: &Path, document: &Path, more: &str) -> Result<String, Error> {
     let [flow, others @ ..] = &scenario.flows[..] else {
         return Err(Error::new("a measured point has no flow", "add a [[flow]]"));
@@ -103,7 +103,7 @@ fn client(scenario: &Scenario, own: &Path, document: &Path, more: &str) -> Resul
     ))
 }
 
-/// Returns the shell command for the receiving host, which applies the host's settings and runs the server. A
+/// Returns the shell command that applies the settings of the receiving host and runs the server there. A
 /// slow application is modelled by a pipe into which iperf3 writes and which is read slowly.
 fn server(scenario: &Scenario, fifo: &Path) -> String {
     let memory = scenario.host.rcvbuf.limit().get();

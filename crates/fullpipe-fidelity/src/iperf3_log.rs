@@ -1,14 +1,15 @@
-//! The iperf3 log of a run whose sockets were sampled: what `iperf3 -c ... -J` prints on the sending host.
+//! The iperf3 log of a run whose sockets were sampled: the document that `iperf3 -c ... -J` would print on
+//! the sending host.
 //!
 //! ```text
 //!   rows of a guest or of the simulator, one moment per report ──► Document ──► JSON or text ──► diagnosis
 //! ```
 //!
-//! A report has only what iperf3 reads from its sockets and counts itself. The path, the receive buffer and
-//! the internal state of a sender do not enter it. RTT variation and reordering are not sampled, so their
-//! keys are zero; no diagnosis reads them. The settings are those that iperf3 would need for the first flow:
-//! `-b` for a slow writer, `--fq-rate` for a pacing rate, `-n` for an amount of data. The hosts set the
-//! buffers, so `-w` is not used.
+//! A report contains only values that iperf3 reads from its sockets or counts itself. It does not depend on
+//! the path, the receive buffer or the internal state of a sender in any other way. RTT variation and
+//! reordering are not sampled, so their keys are zero; no diagnosis reads them. The settings are those that
+//! iperf3 would need for the first flow: `-b` for a slow writer, `--fq-rate` for a pacing rate, `-n` for an
+//! amount of data. The hosts set the buffers, so `-w` is not used.
 
 use std::collections::BTreeMap;
 
@@ -26,18 +27,19 @@ use fullpipe::units::{Bytes, Duration, Instant, Rate};
 
 /// Interval between two reports of iperf3.
 pub const INTERVAL: Duration = Duration::from_secs(1);
-/// Version of iperf3 whose documents these are.
+/// Version of iperf3 in whose format the documents are written.
 const VERSION: &str = "iperf 3.17.1";
-/// Numbers of the data connections in a document: iperf3's first one is usually file descriptor 5, and the
-/// others are two apart.
+/// Number of the first data connection in a document, and difference between consecutive numbers. iperf3
+/// uses file descriptors as numbers, which are usually 5, 7, 9 and so on.
 const FIRST_SOCKET: i32 = 5;
 const NEXT_SOCKET: i32 = 2;
-/// Initial sizes of autotuned socket buffers, which iperf3 prints: the defaults of every kernel.
+/// Initial sizes of autotuned socket buffers, as iperf3 prints them. These defaults are the same in every
+/// kernel.
 const SNDBUF_ACTUAL: Bytes = Bytes::new(16_384);
 const RCVBUF_ACTUAL: Bytes = Bytes::new(131_072);
 
-/// Returns the log of a run of `scenario` on hosts with the kernel `release`. `rows` has a row of each flow
-/// at the end of every report, in chronological order.
+/// Returns the log of a run of `scenario` on hosts with the kernel `release`. `rows` contains, in
+/// chronological order, a row of each flow for the end of every report.
 pub fn document(scenario: &Scenario, release: &str, rows: &[Row]) -> Document {
     let mut written: BTreeMap<u32, Reading> = BTreeMap::new();
     let mut intervals = Vec::new();
@@ -80,17 +82,17 @@ pub fn document(scenario: &Scenario, release: &str, rows: &[Row]) -> Document {
 #[derive(Clone, Copy, Default)]
 struct Reading {
     at: Instant,
-    /// Bytes that the sending application has written.
+    /// Number of bytes that the sending application has written.
     written: Bytes,
-    /// Bytes that the receiving application has read.
+    /// Number of bytes that the receiving application has read.
     read: Bytes,
     retransmits: u64,
 }
 
 impl Reading {
-    /// Returns the counters at `row`, which follows these. iperf3 counts a byte when the socket accepts it.
-    /// If an amount of data (`has_amount`) fits into the send buffer, it is written immediately, and the log
-    /// would show no duration. An amount is therefore counted when it is delivered.
+    /// Returns the counters at the later `row`. iperf3 counts a byte when the socket accepts it. If an
+    /// amount of data (`has_amount`) fits into the send buffer, it is written immediately, and the log would
+    /// show no duration. An amount is therefore counted when it is delivered.
     fn next(self, row: &Row, has_amount: bool) -> Self {
         let TcpInfo { delivered, inflight, notsent, retransmits, .. } = row.sender;
         // Segments that are marked lost and not yet retransmitted are in none of these three amounts, so

@@ -7,8 +7,8 @@
 //! may have ended. A run that fails is repeated in the same way, until too many runs have failed.
 //!
 //! Runs take place one after the other, because concurrent runs disturb each other's timing. With
-//! `--parallel`, the first attempts of runs with low link rates are concurrent; only valid runs are stored in
-//! any case.
+//! `--parallel`, the first attempts of runs with low link rates are concurrent; in any case, only valid runs
+//! are stored.
 
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
@@ -36,8 +36,8 @@ use crate::progress::{Notes, bar};
 
 /// Maximum number of attempts for a run that is disturbed by other load on the machine.
 pub(crate) const ATTEMPTS: usize = 5;
-/// Number of failed runs that ends a campaign. A single failure, for example of a connection that is not
-/// established in time, must not end a campaign of hours.
+/// Number of failed runs after which a campaign ends. A single failure, for example of a connection that is
+/// not established in time, must not end a campaign of hours.
 pub(crate) const MOST_FAILURES: usize = 3;
 /// Name of the file that stores the kernel runs.
 const KEPT: &str = "kernel.jsonl";
@@ -321,7 +321,7 @@ fn side_by_side(wanted: &[RunRequest], group: &[usize]) -> Vec<(usize, Emulated)
     })
 }
 
-/// Prints the number of runs to come, and their estimated duration.
+/// Prints the number of remaining runs, and their estimated duration.
 fn announce(wanted: &[RunRequest], groups: &[Vec<usize>]) {
     let seconds = |nth: &usize| emulated_seconds(wanted[*nth].scenario());
     let runs: usize = groups.iter().map(Vec::len).sum();

@@ -25,8 +25,8 @@ use fullpipe::ladder::Rung;
 /// Permitted deviation of the prediction, as a fraction of the kernel's mean, if a window or the link is the
 /// limit.
 const WITHIN: f64 = 0.10;
-/// Maximum ratio between the upper and the lower end of a predicted range; a wider range would predict too
-/// little.
+/// Maximum ratio between the upper and the lower end of a predicted range; a prediction with a wider range
+/// would be of little use.
 const WIDEST: f64 = 2.0;
 /// Minimum distance from the steady-state rate to each end of a predicted range, as a fraction of that rate;
 /// equal to the tolerance of `fullpipe-fidelity` in cells without loss.
@@ -255,8 +255,8 @@ fn ends(of: &[f64]) -> String {
     if of.is_empty() { "-".into() } else { format!("{}-{}", mbit(low), mbit(high)) }
 }
 
-/// Returns the paired simulation as text. If nothing is random, the paired simulation is omitted: the
-/// prediction is already that simulation, or differs from it in the path.
+/// Returns the paired simulation as text. If nothing is random, the paired simulation is omitted, because it
+/// differs from the prediction at most in the path.
 fn paired(held: &RungComparison<'_>) -> String {
     if held.kernel.len() > 1 || !held.blocks.is_empty() { mbit(mean(&held.paired)) } else { "-".into() }
 }

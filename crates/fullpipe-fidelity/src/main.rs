@@ -225,7 +225,7 @@ fn simulated(wanted: &[RunRequest]) -> Result<Vec<Run>, Error> {
     simulated_as(wanted, Scenario::clone)
 }
 
-/// Like [`simulated`], and changes each scenario with `as_run`.
+/// Like [`simulated`], but first changes each scenario with `as_run`.
 fn simulated_as(wanted: &[RunRequest], as_run: impl Fn(&Scenario) -> Scenario) -> Result<Vec<Run>, Error> {
     let job = |wanted: &RunRequest| Job { label: wanted.label().into(), scenario: as_run(wanted.scenario()) };
     let jobs: Vec<Job> = wanted.iter().map(job).collect();

@@ -1,4 +1,4 @@
-//! A run as the inputs of a diagnosis: what tools would have recorded of it.
+//! Converts a run to inputs of a diagnosis, in the formats of the tools that could have recorded the run.
 //!
 //! ```text
 //!   rows of the sockets ──┬──► trace (CSV)
@@ -40,7 +40,7 @@ pub enum InputKind {
 }
 
 impl InputKind {
-    /// All kinds, in the order of tables.
+    /// All kinds, in the order in which tables list them.
     pub const ALL: [Self; 5] = [Self::Rows, Self::Json, Self::Text, Self::Ss, Self::Capture];
 
     /// Returns the name of the file that stores this kind.
@@ -54,7 +54,7 @@ impl InputKind {
         }
     }
 
-    /// Returns whether the input is a log of iperf3, which needs the RTT of the path to be given.
+    /// Returns whether the input is an iperf3 log, for which the RTT of the path must be given.
     pub const fn is_log(self) -> bool {
         matches!(self, Self::Json | Self::Text)
     }
@@ -99,7 +99,7 @@ impl Capture for Pcap {
     }
 }
 
-/// A run with one flow, and everything that is recorded of it.
+/// A run with one flow, and all records of the run.
 pub struct Recorded<'s> {
     /// Scenario of the run.
     pub scenario: &'s Scenario,
@@ -176,8 +176,8 @@ impl<'s> Recorded<'s> {
         iperf3_log::document(self.scenario, &self.release, &self.reported())
     }
 
-    /// Returns the row at the end of each report: one per second, and one for the rest of the flow's time. An
-    /// amount of data ends when it is delivered.
+    /// Returns the row at the end of each report: one per second, and one for the rest of the flow's time. A
+    /// flow with a fixed amount of data ends when all data is delivered.
     fn reported(&self) -> Vec<Row> {
         let total = self.scenario.flows[0].bytes;
         let done = |row: &Row| total.is_some_and(|total| row.sender.delivered >= total);

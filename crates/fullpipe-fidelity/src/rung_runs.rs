@@ -75,8 +75,8 @@ impl Step {
 }
 
 impl CellLadder {
-    /// Compares each rung that the kernel has run with its runs. `sim` contains the same runs in the
-    /// simulator, and `blocks` simulated runs of the same points with other seeds.
+    /// Compares each rung that the kernel has run with the kernel runs of that rung. `sim` contains the same
+    /// runs in the simulator, and `blocks` simulated runs of the same points with other seeds.
     pub fn comparisons(&self, kernel: &[Run], sim: &[Run], blocks: &[Vec<Run>]) -> Vec<RungComparison<'_>> {
         let compared = self.steps.iter().map(|step| {
             let runs: Vec<&Run> = kernel.iter().filter(|run| run.point == step.point.label).collect();

@@ -9,7 +9,7 @@ use crate::sys;
 /// port (`IP_BIND_ADDRESS_NO_PORT`). Connections to different destinations can then use the same port.
 ///
 /// # Errors
-/// Returns an error if the descriptor is not a socket of IPv4 or IPv6.
+/// Returns an error if the descriptor is not an IPv4 or IPv6 socket.
 pub fn choose_port_when_connecting(socket: BorrowedFd<'_>) -> io::Result<()> {
     let enabled: libc::c_int = 1;
     sys::set_socket_option(socket, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, enabled)

@@ -1,4 +1,5 @@
-//! The kernel's monotonic clock, relative to a zero that all threads of a run share.
+//! The kernel's monotonic clock, relative to a zero point that all threads of a run
+//! share.
 
 use fullpipe_units::{Duration, Instant};
 use rustix::thread::{ClockId as SleepClock, clock_nanosleep_absolute};

@@ -9,8 +9,8 @@
 //! keeps running until all data is acknowledged, so that every drop can be matched with a retransmission.
 //!
 //! [`run`] creates the hosts of the run and removes them afterwards. [`run_between`] uses existing hosts of
-//! the caller and ends as soon as all flows are complete, which saves most of the time that short downloads
-//! would take.
+//! the caller and ends as soon as all flows are complete. Both save most of the time that runs of short
+//! downloads would take.
 
 mod settings;
 
@@ -94,15 +94,16 @@ pub fn hosts(scenario: &Scenario, datapath: Datapath) -> Result<Hosts, Error> {
 }
 
 /// Runs `scenario` in real time between `hosts`, and ends the run as soon as all flows are complete. The
-/// hosts can then be used for the next run, which this run does not affect: its connections use other ports,
-/// and the hosts save no metrics of the path.
+/// hosts can then be used for the next run. Consecutive runs do not affect each other, because their
+/// connections use different ports and the hosts do not save metrics of the path.
 ///
 /// The outcome counts all packets until the path has drained. `sink` receives only trace rows whose sampling
 /// times are before the end of the run. Runs between different hosts may be concurrent if the machine keeps
 /// up with them; the result shows whether it did ([`Validity`]).
 ///
 /// # Errors
-/// Returns the same errors as [`run`], and an error if the flows require other TCP stacks than those of `hosts`.
+/// Returns the same errors as [`run`], and an error if the flows require TCP stacks other than those of
+/// `hosts`.
 pub fn run_between(hosts: &mut Hosts, scenario: &Scenario, sink: &mut impl Sink) -> Result<EmuRun, Error> {
     if settings::ends(scenario)? != hosts.ends() {
         return Err(Error::settings(
@@ -113,8 +114,8 @@ pub fn run_between(hosts: &mut Hosts, scenario: &Scenario, sink: &mut impl Sink)
     make(hosts, scenario, Ending::WhenComplete, Options::default(), sink, None)
 }
 
-/// Runs `scenario` like [`run`], and also passes every packet that enters or leaves the sending host to
-/// `capture` until the path has drained.
+/// Runs `scenario` like [`run`], and also captures the packets of the sending host. Until the path has
+/// drained, `capture` receives every packet that enters or leaves this host.
 ///
 /// The timestamp of a packet is the time at which the path accepted or delivered it. Super-packets are
 /// captured as the wire segments into which they are split. A separate thread calls `capture`.

@@ -126,9 +126,9 @@ pub(crate) enum Half {
 
 impl Flow {
     /// Creates both ends of every flow in `scenario`, without connecting them. An end uses its stack in `stacks`
-    /// if there is one, and otherwise a kernel socket. `sockets` contains the kernel sockets that open their
-    /// connections, of the senders and of the receivers ([`Opener::sockets`]). `first` is the port of the opening
-    /// end of flow 0.
+    /// if there is one, and otherwise a kernel socket. `sockets` contains the kernel sockets of the ends that
+    /// open a connection: those of the senders, and those of the receivers ([`Opener::sockets`]). `first` is the
+    /// port of the opening end of flow 0.
     pub(crate) fn all(
         scenario: &Scenario,
         stacks: &[Option<Arc<Mutex<Stack>>>; 2],

@@ -1,5 +1,5 @@
-//! Measures whether the hosts at both ends of an emulated path kept up. The link itself measures the timing
-//! of the path, for each packet.
+//! Measures whether the hosts at both ends of an emulated path kept up with the run. The link itself measures
+//! the timing of the path, for each packet.
 //!
 //! ```text
 //!   a thread of ordinary priority ─ sleeps until a set time ─► wakes late: as applications do
@@ -22,7 +22,8 @@ use crate::clock::Clock;
 use crate::error::Error;
 use crate::poll::{Alarm, Poll, Stop};
 
-/// Interval between wake-ups of the measuring thread, which cost a few thousandths of a CPU.
+/// Interval between wake-ups of the measuring thread. At this interval, the thread uses a few thousandths of
+/// a CPU.
 const WAKES_EVERY: Duration = Duration::from_millis(5);
 /// Timer slack of 1 ns, so that timers fire on time. With the default slack, the kernel would coalesce timers
 /// that expire within 50 us.
@@ -79,7 +80,7 @@ impl Answers {
         }
     }
 
-    /// Records that a packet was read from the host, which answers all pending data packets.
+    /// Records that a packet was read from the host. This packet answers all pending data packets.
     pub(crate) fn answered(&self, now: Instant) {
         let mut waiting = self.waiting();
         if std::mem::take(&mut waiting.packets) >= ANSWERED_AT_ONCE {

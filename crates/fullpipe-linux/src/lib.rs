@@ -34,8 +34,9 @@
 //! | [`tune`] | TCP settings and routes of a host: read, change on trial, confirm, restore |
 //! | `pid_namespace` | a PID namespace for a command and all its descendants |
 //!
-//! This crate does not require `netem`, `fq`, a kernel module or a system command. Unsafe code is
-//! limited to `sys.rs` and `tcp_info.rs`, with one call per function, and to `pid_namespace.rs`, which forks.
+//! This crate does not require `netem`, `fq`, a kernel module or a system command. Unsafe code is limited to
+//! `sys.rs`, which contains one system call per function, and to its callers `tcp_info.rs`,
+//! `pid_namespace.rs` and `uml/launch.rs`.
 #![cfg(target_os = "linux")]
 
 mod arena;

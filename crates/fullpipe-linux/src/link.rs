@@ -27,7 +27,7 @@ use fullpipe_units::{Duration, Instant};
 
 use crate::packet::FlowKey;
 
-/// How the link assigns flow numbers to packets.
+/// Rule by which the link assigns flow numbers to packets.
 #[derive(Clone, Debug)]
 pub(crate) enum FlowNumbers {
     /// Flow numbers follow the TCP port of the end that opened the connection: flow `n` has port `first + n`.

@@ -21,7 +21,8 @@ use netlink_sys::{Socket, SocketAddr};
 
 use crate::error::{Doing, Error};
 
-/// Longest transmit queue in packets that every kernel accepts. Stable releases of 2026 refuse a longer one.
+/// Maximum length of a transmit queue, in packets, that every kernel accepts. Stable releases of 2026 refuse
+/// longer queues.
 const LONGEST_QUEUE: u32 = i16::MAX as u32;
 
 /// A netlink socket, which belongs to the network namespace in which it was created.
@@ -173,7 +174,7 @@ impl Netlink {
         change.doing(format_args!("add the address {address}"))
     }
 
-    /// Adds or replaces the route to `host` through a device. Connections through it get an initial
+    /// Adds or replaces the route to `host` through a device. Connections over this route get an initial
     /// congestion window of `initcwnd` segments (`RTAX_INITCWND`); zero selects the kernel's default.
     pub(crate) fn set_host_route(&self, index: u32, host: Ipv4Addr, initcwnd: u32) -> Result<(), Error> {
         let mut message = RouteMessage::default();

@@ -29,7 +29,7 @@ const TCP_CHECKSUM: usize = 16;
 /// Maximum total length of the IPv4 and TCP headers, including options, in bytes.
 pub(crate) const MOST_HEADERS: usize = 60 + 60;
 
-/// Header fields of a packet that the path uses.
+/// Those header fields of a packet that the path uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ParsedPacket {
     pub(crate) ip_header: usize,
@@ -117,7 +117,7 @@ pub(crate) fn set_ecn(ip: &mut [u8], ecn: Ecn) {
 /// Division of a packet's payload into wire segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Segments {
-    /// Payload of each segment in bytes; the last segment may have less payload.
+    /// Payload length of each segment, in bytes; the last segment may be shorter.
     size: usize,
     payload: usize,
     pub(crate) count: u32,

@@ -154,7 +154,7 @@ impl Poll {
         self.wait_at_most(None, happened)
     }
 
-    /// Stores the numbers of the descriptors that are ready now in `happened`, without waiting.
+    /// Stores in `happened` the numbers of the descriptors that are ready now, without waiting.
     pub(crate) fn look(&mut self, happened: &mut Vec<u64>) -> Result<(), Error> {
         self.wait_at_most(Some(&Timespec { tv_sec: 0, tv_nsec: 0 }), happened)
     }
@@ -189,7 +189,7 @@ impl Alarm {
     }
 
     /// Arms the timer so that it expires at `at` or earlier. If the timer is armed for an earlier time, it is
-    /// left unchanged, which saves a system call per round in a loop whose next time is postponed with each
+    /// left unchanged. This saves a system call per round in a loop whose next deadline moves later with each
     /// packet.
     pub(crate) fn set_at_latest(&self, clock: &Clock, at: Instant) -> Result<(), Error> {
         if !self.has_expired.get() && self.at.get() <= at {

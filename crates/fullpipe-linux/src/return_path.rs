@@ -1,5 +1,5 @@
-//! Return path for a server on a loopback address whose clients appear to connect from foreign addresses,
-//! through transparent sockets of this host.
+//! Return path for the replies of a server on a loopback address. Transparent sockets of this host connect to
+//! the server from addresses of other hosts.
 //!
 //! ```text
 //!   socket bound to 198.51.100.7:40000 ── lo ──► server at 127.0.0.1:8080
@@ -9,9 +9,9 @@
 //! ```
 //!
 //! Without the rule, the kernel would send the server's replies along the route to the client. The rule
-//! matches only packets from a loopback address, so it affects no other traffic: the kernel sends no such
-//! packets to other hosts, and packets to addresses of this host are handled earlier by the table `local`,
-//! whose rule has priority 0 and is not changed.
+//! affects no other traffic. It matches only packets from a loopback address, and the kernel sends no such
+//! packets to other hosts. Packets to addresses of this host never reach the rule, because the table
+//! `local`, whose rule has priority 0, handles them first.
 //!
 //! Rules and routes outlive the process that created them. They have a protocol number by which a later
 //! process finds and removes them.

@@ -60,7 +60,7 @@ pub struct Route {
     pub destination: IpAddr,
     /// Prefix length of the destination.
     pub prefix_len: u8,
-    /// Gateway; `None` if the destination is connected to the device.
+    /// Gateway; `None` if the destination is directly connected.
     pub gateway: Option<IpAddr>,
     /// Index of the outgoing device; `None` if the route has no device, or several next hops.
     pub device: Option<u32>,
@@ -83,8 +83,8 @@ pub struct Rule {
     pub table: u32,
     /// Whether the rule looks up a table for all packets. Other rules have a condition or another action.
     pub unconditional: bool,
-    /// Number of the program that added the rule (`rtnetlink(7)`); 2 for the kernel's own rules, and 0 for
-    /// unknown programs.
+    /// Protocol number, which identifies the program that added the rule (`rtnetlink(7)`); 2 for the kernel's
+    /// own rules, and 0 if the program is unknown.
     pub protocol: u8,
 }
 
@@ -158,8 +158,8 @@ impl Routing {
 /// Multicast groups for links, and for addresses, routes and rules of IPv4 and IPv6 (`RTNLGRP_*`).
 const GROUPS: [u32; 7] = [1, 5, 7, 8, 9, 11, 19];
 
-/// Notifications of changes of devices, addresses, routes and rules. The descriptor becomes readable when
-/// something has changed.
+/// Subscription to notifications about changes to devices, addresses, routes and rules. The descriptor
+/// becomes readable when something has changed.
 #[derive(Debug)]
 pub struct RoutingChanges(Socket);
 

@@ -79,7 +79,7 @@ pub struct Id {
     pub remote: SocketAddr,
     /// The kernel's cookie of the socket, which is unique until the next boot.
     pub cookie: u64,
-    /// Whether the socket is an IPv6 socket, which can also carry IPv4.
+    /// Whether the socket is an IPv6 socket; such a socket can also carry IPv4 connections.
     ipv6: bool,
     /// Index of the network device to which the socket is bound; zero if it is not bound to a device.
     device: u32,
@@ -98,7 +98,7 @@ pub struct SocketState {
     pub cc: CcName,
     /// State of the socket as a sender.
     pub sender: TcpInfo,
-    /// State as a receiver, without time and flow number.
+    /// State of the socket as a receiver, without time and flow number.
     pub receiver: ReceiverSample,
     /// Number of payload bytes that the peer has acknowledged; may also count the SYN as one byte.
     pub acked: Bytes,
@@ -164,7 +164,8 @@ impl SockDiag {
     /// Opens the netlink socket and tests whether the kernel answers.
     ///
     /// # Errors
-    /// Returns an error if the kernel or a sandbox does not answer, of [`Kind::Rights`] if access is denied.
+    /// Returns an error if the kernel, or the sandbox in which the process runs, does not answer; the error
+    /// is of [`Kind::Rights`] if access is denied.
     pub fn open() -> Result<Self, Error> {
         let open = || {
             let mut socket = Socket::new(NETLINK_SOCK_DIAG)?;
@@ -175,7 +176,7 @@ impl SockDiag {
         open().map_err(refused)
     }
 
-    /// Stores the current state of all sockets that `which` selects in `seen`.
+    /// Stores in `seen` the current state of all sockets that `which` selects.
     ///
     /// # Errors
     /// Returns the same errors as [`SockDiag::open`].
@@ -190,7 +191,7 @@ impl SockDiag {
         Ok(())
     }
 
-    /// Stores the current state of the sockets `ids` in `seen`. Sockets that no longer exist are omitted.
+    /// Stores in `seen` the current state of the sockets `ids`. Sockets that no longer exist are omitted.
     ///
     /// # Errors
     /// Returns the same errors as [`SockDiag::open`].
@@ -267,7 +268,7 @@ fn refused(error: io::Error) -> Error {
     Error { kind, message, hint: hint.into() }
 }
 
-/// Builds a request for all sockets that pass `filter`, of both address families (`struct inet_diag_req`).
+/// Builds a request for all sockets that pass `filter`, in both address families (`struct inet_diag_req`).
 fn request_for_all(filter: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0; HEADER];
     bytes.extend([libc::AF_UNSPEC as u8, 0, 0, ASKED]);

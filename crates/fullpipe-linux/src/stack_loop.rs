@@ -7,8 +7,8 @@
 //!         ─► timer at stack.poll_timeout() or at the application's wake-up time, absolute
 //! ```
 //!
-//! One thread serves all connections of a stack. A different thread that samples a connection, for example
-//! for a trace, locks the stack between two rounds of the loop. With offload, one write can contain a
+//! One thread serves all connections of a stack. Another thread that samples a connection, for example for
+//! a trace, locks the stack between two rounds of the loop. With offload, one write can contain a
 //! super-packet, which the kernel or the path splits.
 //!
 //! The loop takes a port, a stack, a clock and an application, and does not depend on the lab. A service on a host
@@ -88,8 +88,8 @@ pub struct Sockets<'a> {
 }
 
 impl Sockets<'_> {
-    /// Returns the time by which this round is late for the time that the loop had set; zero if an event has
-    /// started the round earlier.
+    /// Returns the time by which this round started after its scheduled time; zero if an event started the
+    /// round before that time.
     pub fn delay(&self) -> Duration {
         self.delay
     }
@@ -111,8 +111,8 @@ impl Sockets<'_> {
         self.poll.watch_changes(fd, number + FIRST_SOCKET, false, false)
     }
 
-    /// Also reports when a connection is established, and when a full send buffer has room again. `again` is true if
-    /// the socket is already being watched.
+    /// Watches a socket like [`Self::watch`], and also reports when a connection is established and when a full send
+    /// buffer has room again. `again` is true if the socket is already being watched.
     ///
     /// # Errors
     /// Returns an error if the kernel cannot watch the socket.
@@ -121,7 +121,7 @@ impl Sockets<'_> {
     }
 
     /// Changes the condition for which a socket is watched from `before` to `after`. Before the number of a socket is
-    /// used for another socket, the first one must be changed to [`WaitCondition::Nothing`] or closed.
+    /// used for another socket, the first socket must be changed to [`WaitCondition::Nothing`] or closed.
     ///
     /// # Errors
     /// Returns an error if the kernel cannot watch the socket.
@@ -221,9 +221,9 @@ pub fn serve(
     run_loop(port, stack, clock, true, stop, attend)
 }
 
-/// Loop of [`run`] and [`serve`]. `attend` returns the next wake-up time and the rate limit. If the application has
-/// sockets, the loop also checks the descriptors in rounds that do not sleep, so that packets cannot keep its sockets
-/// waiting.
+/// Loop of [`run`] and [`serve`]. `attend` returns the next wake-up time and the rate limit. For a service, the loop
+/// also checks the descriptors in rounds that do not sleep, so that a continuous flow of packets cannot starve the
+/// service's sockets.
 fn run_loop(
     port: &Port,
     stack: &Mutex<Stack>,
@@ -297,7 +297,7 @@ const CREDIT: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 struct Shaper {
     rate: Rate,
-    /// Time from which the next packet may be sent.
+    /// Earliest time at which the next packet may be sent.
     free_at: Instant,
 }
 
@@ -357,8 +357,8 @@ impl Device<'_> {
         Ok(true)
     }
 
-    /// Returns the time from which packets may be sent; [`Instant::FAR_FUTURE`] unless the rate limit holds them
-    /// back at `now`.
+    /// Returns the time at which the rate limit permits the next packet; [`Instant::FAR_FUTURE`] if it does not
+    /// delay packets at `now`.
     fn free_at(&self, now: Instant) -> Instant {
         let free_at = self.shaper.as_ref().map(|shaper| shaper.free_at);
         free_at.filter(|free_at| *free_at > now).unwrap_or(Instant::FAR_FUTURE)

@@ -60,7 +60,7 @@ const ETHTOOL_SGRO: u32 = 0x2c;
 /// ethtool command: whether the device gets super-packets that the kernel then segments (GSO).
 const ETHTOOL_SGSO: u32 = 0x24;
 
-/// Reads the `ETHTOOL_GFLAGS` of a network device through any socket.
+/// Reads the flags of a network device (`ETHTOOL_GFLAGS`) through any socket.
 pub(crate) fn device_flags(fd: BorrowedFd<'_>, name: &str) -> io::Result<u32> {
     const ETHTOOL_GFLAGS: u32 = 0x25;
     ethtool(fd, name, ETHTOOL_GFLAGS, 0)

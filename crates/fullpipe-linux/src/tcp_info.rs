@@ -114,8 +114,8 @@ const NO_MIN_RTT: u32 = u32::MAX;
 /// Value of `tcpi_ca_state` in fast recovery; in loss recovery after a timeout, the value is higher by one.
 const TCP_CA_RECOVERY: u8 = 3;
 
-/// Returns the state of a sending socket. `paced` says whether the pacing rate that the kernel computes is in
-/// effect.
+/// Returns the state of a sending socket. `paced` states whether the pacing rate that the kernel computes is
+/// in effect.
 pub(crate) fn sender(fd: BorrowedFd<'_>, paced: bool) -> io::Result<TcpInfo> {
     Ok(sender_of(&raw(fd)?, &memory(fd)?, paced))
 }
@@ -209,7 +209,7 @@ pub(crate) fn bbr(fd: BorrowedFd<'_>) -> io::Result<Option<BbrInfo>> {
 }
 
 impl Raw {
-    /// Returns whether the socket has a maximum pacing rate, which also enables pacing.
+    /// Returns whether the socket has a maximum pacing rate; setting this rate also enables pacing.
     pub(crate) const fn has_pacing_limit(&self) -> bool {
         self.max_pacing_rate != 0 && self.max_pacing_rate != u64::MAX
     }
@@ -322,8 +322,8 @@ Memory {
 }
 
 impl Memory {
-    /// Returns the memory that the socket needs: what it received, what it will send or send again, and what it has
-    /// reserved.
+    /// Returns the memory that the socket uses: for received data, for data to send or retransmit, and as a
+    /// reserve.
     pub(crate) fn used(&self) -> Bytes {
         let parts = [self.rmem_alloc, self.wmem_queued, self.fwd_alloc, self.optmem, self.backlog];
         Bytes::new(parts.into_iter().map(u64::from).sum())

@@ -70,7 +70,7 @@ pub struct TunConfig<'a> {
     pub prefix_len: u8,
 }
 
-/// A TUN device. The device exists as long as this handle or a clone of the handle.
+/// A TUN device. The device exists as long as this handle or one of its clones exists.
 #[derive(Clone, Debug)]
 pub struct Tun {
     fd: Arc<OwnedFd>,

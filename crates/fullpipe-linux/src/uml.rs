@@ -71,11 +71,13 @@ const LIMIT_PER_SECOND: u64 = 60;
 pub struct Options {
     /// Path of a User-Mode Linux kernel; `None` for the one in `PATH`.
     pub kernel: Option<PathBuf>,
-    /// Folder with the modules of the kernel; `None` for the package's folder of its release.
+    /// Folder with the modules of the kernel; `None` for the folder in which the kernel's package installs
+    /// them.
     pub modules: Option<PathBuf>,
     /// Whether to record every packet that enters the path.
     pub logged: bool,
-    /// Real time after which a run is killed; `None` for two minutes and one minute per second of the scenario.
+    /// Real time after which a run is killed; `None` for two minutes plus one minute per second of the
+    /// scenario.
     pub limit: Option<Duration>,
 }
 
@@ -83,7 +85,7 @@ pub struct Options {
 #[derive(Clone, Debug)]
 pub struct UmlRun {
     /// Outcome in the same form as that of a simulated run. The kernel does not report which limit stops a
-    /// sender, so these shares of time are zero.
+    /// sender, so the shares of time per limit are zero.
     pub outcome: Outcome,
     /// Release and timer frequency of the guest's kernel, such as `Linux 6.1.176, HZ=100`.
     pub kernel: String,
@@ -108,7 +110,7 @@ pub fn run(
     captured(kernel, scenario, options, sink, None::<&mut Discarded>)
 }
 
-/// Like [`run`], and passes the packets at the sending host to `capture` after the run.
+/// Like [`run`], but also passes the packets at the sending host to `capture` after the run.
 ///
 /// # Errors
 /// Returns the errors of [`run`], and an error if the packets cannot be stored in the folder of the run.
@@ -145,7 +147,8 @@ fn captured(
     Ok(UmlRun { outcome, kernel, packets: path.packets })
 }
 
-/// Returns `scenario` with the receive-window rules of the guest's kernel, to simulate what a guest runs.
+/// Returns `scenario` with the receive-window rules of the guest's kernel, for a simulation of the guest's
+/// run.
 #[must_use]
 pub fn simulated(kernel: &Kernel, scenario: &Scenario) -> Scenario {
     let mut scenario = scenario.clone();
@@ -158,7 +161,7 @@ pub fn simulated(kernel: &Kernel, scenario: &Scenario) -> Scenario {
 }
 
 /// Checks whether a guest with `kernel` supports the settings of `point`, and returns a note for each setting
-/// that has a different effect than in the simulator.
+/// whose effect on the guest differs from that in the simulator.
 ///
 /// # Errors
 /// Returns an error of [`Kind::Settings`](crate::Kind::Settings) if `point` requires a setting that the kernel

@@ -41,8 +41,8 @@ pub(crate) const TX_QUEUE: u32 = 100_000;
 pub struct WanConfig<'a> {
     /// Specification of both directions of the path.
     pub path: &'a PathSpec,
-    /// Flows of the run, whose hosts may be at other distances ([`FlowSpec::access_rtt`]); empty if packets of
-    /// other programs cross the path.
+    /// Flows of the run, whose hosts may have different access RTTs ([`FlowSpec::access_rtt`]); empty if the
+    /// packets of other programs cross the path.
     pub flows: &'a [FlowSpec],
     /// Seed of all random numbers of the path.
     pub seed: u64,
@@ -206,8 +206,9 @@ impl Wan {
         Self::between(&hosts, config, FlowNumbers::by_appearance(), None, None)
     }
 
-    /// Builds a path between `hosts`, which determine the TCP stacks and the datapath, with a given flow
-    /// numbering, samples of the forward direction, and a capture of the packets at the sender's end.
+    /// Builds a path between `hosts`, which determine the TCP stacks and the datapath. `flows` assigns the
+    /// flow numbers, `sampling` requests samples of the forward direction, and `noted` receives a capture of
+    /// the packets at the sender's end.
     pub(crate) fn between(
         hosts: &Hosts,
         config: &WanConfig<'_>,

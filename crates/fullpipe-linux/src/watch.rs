@@ -24,7 +24,7 @@ use crate::sock_diag::{Id, SockDiag, SocketState, Which, inodes_of};
 
 /// Interval between two dumps of all selected sockets.
 const LOOK: Duration = Duration::from_secs(1);
-/// Maximum number of active sockets up to which all of them are sampled in each round.
+/// Maximum number of active sockets that are all sampled in each round.
 const OFTEN: usize = 128;
 /// Budget of socket samples per second, which applies if more than `OFTEN` sockets are active. The dump of
 /// all sockets uses part of the budget; the rest goes to the busiest sockets.

@@ -1,4 +1,4 @@
-//! Tables through Arrow's C data interface and C stream interface.
+//! Exports tables through Arrow's C data interface and C stream interface.
 //!
 //! The structs and their rules are those of <https://arrow.apache.org/docs/format/CDataInterface.html> and
 //! `CStreamInterface.html`: a producer fills a struct; its consumer calls `release` once, or moves the struct
@@ -104,14 +104,14 @@ pub(crate) fn taken_stream(capsule: &Bound<'_, PyCapsule>) -> PyResult<ArrowArra
     }
 }
 
-/// Memory to which the pointers of an exported schema lead.
+/// Memory to which the pointers of an exported schema point.
 struct SchemaContent {
     format: &'static CStr,
     name: CString,
     children: Vec<*mut ArrowSchema>,
 }
 
-/// Memory to which the pointers of an exported array lead.
+/// Memory to which the pointers of an exported array point.
 struct ArrayContent {
     /// Owner of the values. The struct array of a batch has none.
     _batch: Option<Arc<Batch>>,
@@ -119,7 +119,7 @@ struct ArrayContent {
     children: Vec<*mut ArrowArray>,
 }
 
-/// State to which the private pointer of an exported stream leads.
+/// State to which the private pointer of an exported stream points.
 struct StreamContent {
     table: Arc<Table>,
     next: usize,
@@ -295,7 +295,8 @@ unsafe extern "C" fn release_stream(stream: *mut ArrowArrayStream) {
     }
 }
 
-/// Converts a number of rows, buffers or columns. It always fits, because memory bounds it.
+/// Converts a number of rows, buffers or columns to `i64`. The number always fits, because the size of memory
+/// bounds it.
 fn count(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

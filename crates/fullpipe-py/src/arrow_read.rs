@@ -23,7 +23,7 @@ use crate::arrow::{ArrowArray, ArrowArrayStream, ArrowSchema};
 
 /// Maximum size of the CSV text in bytes, as for a file.
 const LARGEST: usize = 64 << 20;
-/// Maximum length in bytes of a string that a view contains itself.
+/// Maximum length, in bytes, of a string that is stored in the view itself.
 const INLINE: usize = 12;
 
 /// Type of the values of a column.
@@ -60,12 +60,13 @@ struct Wanted {
     values: Type,
 }
 
-/// Returns the trace rows of a table as CSV. `run` selects the rows of one run by the column `run`.
+/// Returns the trace rows of a table as CSV. `run` selects the rows of one run by their value in the column
+/// `run`.
 ///
 /// # Errors
-/// Returns an error if the table is not a trace, if a column has another type than in a trace, if `run` is set but the
-/// table has no column `run`, if the table has several runs and `run` is `None`, if there are too many rows, or if the
-/// producer fails.
+/// Returns an error if the table is not a trace, if the type of a column differs from that in a trace, if `run` is set
+/// but the table has no column `run`, if the table has several runs and `run` is `None`, if there are too many rows,
+/// or if the producer fails.
 pub(crate) fn trace_csv(stream: &mut ArrowArrayStream, run: Option<u64>) -> Result<Vec<u8>, Error> {
     let schema = stream_schema(stream)?;
     let (columns, of_run) = wanted(&schema)?;
@@ -216,7 +217,7 @@ fn write(text: &mut String, column: &Wanted, found: Found<'_>) -> Result<(), Err
     Ok(())
 }
 
-/// Returns the value of a column in a row, counted from the beginning of the arrays of a batch.
+/// Returns the value of a column in row `row` of a batch, counted from the start of the batch's arrays.
 fn cell<'a>(batch: &'a ArrowArray, column: &Wanted, row: usize) -> Result<Found<'a>, Error> {
     if usize::try_from(batch.n_children).unwrap_or(0) <= column.number {
         return Err(broken("a batch has fewer columns than the schema"));

@@ -16,23 +16,23 @@ pub(crate) struct Charts(figure::Charts);
 
 #[pymethods]
 impl Charts {
-    /// Labels of the runs, in their order.
+    /// Labels of the runs, in the order of the runs.
     #[getter]
     fn labels(&self) -> Vec<&str> {
         self.0.labels().collect()
     }
 
-    /// Returns the rates of all runs over time.
+    /// Returns a chart of the rates of all runs over time.
     fn rates(&self, dark: bool) -> String {
         self.0.rates().document(theme(dark)).to_string()
     }
 
-    /// Returns rate, window, RTT, queue and limit of a run over time.
+    /// Returns a chart of rate, window, RTT, queue and limit of a run over time.
     fn time(&self, py: Python<'_>, run: usize, dark: bool) -> PyResult<String> {
         self.shown(py, run, self.0.time(run), dark)
     }
 
-    /// Returns RTT and rate of a run against its data in flight.
+    /// Returns a chart of RTT and rate of a run against its data in flight.
     fn phase(&self, py: Python<'_>, run: usize, dark: bool) -> PyResult<String> {
         self.shown(py, run, self.0.phase(run), dark)
     }

@@ -1,4 +1,4 @@
-//! Python values as values with units.
+//! Converts Python values to values with units.
 
 use std::str::FromStr;
 
@@ -26,7 +26,7 @@ pub(crate) fn unit<T: FromStr<Err = ParseUnitError>>(
         .map_err(|error: ParseUnitError| usage(py, format!("{name}: {error}"), error.hint()))
 }
 
-/// Parses the argument `name`, which is a name such as that of a congestion control, or `None`.
+/// Parses the argument `name`, which is a name (of a congestion control, for example) or `None`.
 ///
 /// # Errors
 /// Returns a `UsageError` if the value is not a string, or if the string is not a value of this type.

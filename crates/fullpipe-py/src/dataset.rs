@@ -60,13 +60,14 @@ impl Dataset {
         raised(py, fullpipe::json::document(self.0.manifest()))
     }
 
-    /// Writes the manifest to the folder `folder`; if the folder already contains one, checks that one.
+    /// Writes the manifest to the folder `folder`; if the folder already contains a manifest, checks that the
+    /// two are equal.
     fn prepare(&self, py: Python<'_>, folder: PathBuf) -> PyResult<()> {
         raised(py, py.detach(|| self.0.prepare(&folder)))
     }
 
-    /// Makes each missing part whose number leaves the remainder `index` when divided by `of`. Returns how
-    /// many parts were made, how many existed before, and how many are missing.
+    /// Makes each missing part whose number leaves the remainder `index` when divided by `of`. Returns the
+    /// numbers of parts that were made, that existed before, and that are missing.
     #[pyo3(signature = (folder, *, index, of, threads, progress))]
     fn make(
         &self,
@@ -110,8 +111,9 @@ impl Dataset {
         Ok(read.map(Table::from))
     }
 
-    /// Compares the rows of two selections: each is a list of columns and values. Returns the median of the ratios,
-    /// both ends of its interval, and the numbers of pairs and of rows that were left out.
+    /// Compares the rows of two selections, each of which is a list of columns with values. Returns the median of
+    /// the ratios, both ends of the confidence interval of the median, the number of pairs, and the number of
+    /// omitted rows.
     #[pyo3(signature = (folder, a, b, *, column, seed))]
     fn ratio(
         &self,
@@ -160,7 +162,8 @@ fn selection(values: Vec<(String, Bound<'_, PyAny>)>) -> PyResult<Selection> {
     values.into_iter().map(|(name, value)| Ok((name.clone(), cell(&name, &value)?))).collect()
 }
 
-/// Returns the problems in the files of the data set in the folder `folder`, and the name of each file.
+/// Returns each problem with a file of the data set in the folder `folder`: the kind of the problem, and the
+/// name of the file.
 #[pyfunction]
 pub(crate) fn check_dataset(py: Python<'_>, folder: PathBuf) -> PyResult<Vec<(&'static str, String)>> {
     let report = attended(py, AtSignal::Leave, None, move |_| check(&folder))?;

@@ -25,7 +25,7 @@ use crate::{arrow, arrow_read};
 /// Result of `diagnose` or `whatif`, in several forms.
 #[pyclass(frozen, module = "fullpipe._fullpipe")]
 pub(crate) struct Answer {
-    /// The document of `--json`.
+    /// JSON document, as the option `--json` prints it.
     #[pyo3(get)]
     json: String,
     content: Arc<Content>,
@@ -57,7 +57,7 @@ impl Answer {
         }
     }
 
-    /// Returns the charts of the measurement and of the simulated rungs, which are simulated again.
+    /// Returns the charts of the measurement and of the rungs. The rungs are simulated again.
     fn charts(&self, py: Python<'_>) -> PyResult<Charts> {
         let content = Arc::clone(&self.content);
         Charts::made(py, move |attendance| {

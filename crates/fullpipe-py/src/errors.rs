@@ -1,9 +1,10 @@
-//! Errors as Python exceptions: one class per category, with message and hint.
+//! Converts errors to Python exceptions: one class per category, with message and hint.
 
 use fullpipe::{Error, ErrorKind};
 use pyo3::prelude::*;
 
-/// Returns the exception for an error. Its class is defined in `fullpipe/_errors.py`.
+/// Returns the exception for an error. The class of the exception is defined in
+/// `fullpipe/_errors.py`.
 pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
     let class = match error.kind {
         ErrorKind::Usage => "UsageError",

@@ -9,8 +9,8 @@ use crate::errors::{exception, usage};
 use crate::table::Table;
 use crate::work::{AtSignal, attended};
 
-/// Runs the experiment in the file `path`, or `text`, and returns the document of `--json`, the table of runs,
-/// and the trace if `traced`.
+/// Runs the experiment in the file `path`, or `text`, and returns the JSON document that `--json` prints, the
+/// table of runs, and the trace if `traced` is true.
 #[pyfunction]
 #[pyo3(signature = (path, text, *, seed, repeat, traced, progress))]
 pub(crate) fn simulate(

@@ -27,7 +27,7 @@ impl Table {
         self.0.rows()
     }
 
-    /// Names of the columns, in their order.
+    /// Names of the columns, in the order of the columns.
     #[getter]
     fn column_names(&self) -> Vec<&str> {
         self.0.columns().iter().map(|column| column.name.as_str()).collect()

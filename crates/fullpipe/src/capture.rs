@@ -83,7 +83,8 @@ impl PcapNg {
         Ok(())
     }
 
-    /// Repeats the first run in the simulator in order to capture its packets; the repeated run is identical.
+    /// Repeats the first run in the simulator in order to capture its packets; the repeated run is identical
+    /// to the first one.
     pub(crate) fn simulate(&mut self, experiment: &Experiment) {
         if let (Some(point), Some(&seed)) = (experiment.points().first(), experiment.seeds().first()) {
             let scenario = Scenario { seed, ..point.scenario.clone() };

@@ -1,4 +1,4 @@
-//! Simulates, before a copy starts, the rate that it reaches with each number of connections.
+//! Predicts, by simulation, the rate that a copy reaches with each number of connections.
 //!
 //! ```text
 //!   RTT of the handshake, link ──┐
@@ -73,7 +73,7 @@ pub fn forecast(
     Ok(counts)
 }
 
-/// A forecast that another thread simulates while the copy runs.
+/// A forecast that another thread computes by simulation while the copy runs.
 #[derive(Debug)]
 pub struct Forecasting {
     result: mpsc::Receiver<Option<FlowCounts>>,

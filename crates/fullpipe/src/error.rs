@@ -25,7 +25,8 @@ pub enum Kind {
     Runtime,
     /// The command-line arguments contradict each other.
     Usage,
-    /// The peer (an iperf3 server or a relay) is unreachable, refuses or disconnects.
+    /// The peer (an iperf3 server or a relay) is unreachable, refuses the connection
+    /// or disconnects.
     Network,
     /// The process lacks a required privilege.
     Rights,

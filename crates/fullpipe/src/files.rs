@@ -36,8 +36,8 @@ pub fn write_to(out: &mut impl Write, name: &str, text: &str) -> Result<(), Erro
     }
 }
 
-/// Creates the error for a file that cannot be written. If the disk is full, the hint says so; otherwise the
-/// hint is `otherwise`.
+/// Creates the error for a file that cannot be written. If the disk is full, the hint suggests freeing disk
+/// space; otherwise the hint is `otherwise`.
 pub fn cannot_write(target: &Path, error: &io::Error, otherwise: &str) -> Error {
     let full = [ErrorKind::StorageFull, ErrorKind::QuotaExceeded, ErrorKind::FileTooLarge];
     let hint = if full.contains(&error.kind()) {
@@ -77,7 +77,7 @@ impl AtomicFile {
         Ok(Self { file, temporary, target: target.to_owned() })
     }
 
-    /// Renames the temporary file to its target.
+    /// Renames the temporary file to the name of its target.
     ///
     /// # Errors
     /// Returns an error if the file cannot be written completely.

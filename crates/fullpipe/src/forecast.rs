@@ -111,7 +111,7 @@ pub(crate) fn speed() -> f64 {
     outcome.path.delivered as f64 / start.elapsed().as_secs_f64().max(1e-6)
 }
 
-/// Estimate of the time that remains, corrected by the times of finished runs.
+/// Estimate of the remaining time, corrected by the times of finished runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TimeLeft {
     forecast: Forecast,
@@ -132,7 +132,7 @@ impl TimeLeft {
         self.took += wall_s;
     }
 
-    /// Returns the estimated time that remains, in seconds, `elapsed_s` seconds after the start of the
+    /// Returns the estimated remaining time in seconds, `elapsed_s` seconds after the start of the
     /// experiment.
     pub fn seconds(&self, elapsed_s: f64) -> f64 {
         let total = self.forecast.total();

@@ -11,8 +11,8 @@ pub use fullpipe_analysis::input::*;
 use crate::Error;
 use crate::unpack::{unpacked, unreadable};
 
-/// Maximum size of a log in bytes. A log with one-second intervals for a whole day has a few megabytes, so a
-/// larger file is not the log of one test.
+/// Maximum size of a log in bytes. A log with one-second intervals for a whole day has a size of a few
+/// megabytes, so a larger file is not the log of one test.
 const LARGEST_INPUT: u64 = 64 << 20;
 
 /// A parsed input of a diagnosis.

@@ -77,11 +77,11 @@ pub(crate) fn sample(report: &SocketReport, interval: Duration) -> SocketSample 
     }
 }
 
-/// RTT, as a multiple of the minimum RTT, from which a queue at the link is assumed.
+/// RTT, as a multiple of the minimum RTT, above which a queue at the link is assumed.
 const QUEUE: f64 = 1.25;
-/// RTT, as a multiple of the minimum RTT, from which the link counts as full, whatever the limit. A burst
-/// that a window or buffer releases waits for less than one minimum RTT, if the link transmits it before ACKs
-/// release more.
+/// RTT, as a multiple of the minimum RTT, above which the link counts as full even if a send buffer or a
+/// receive window is the limit. A burst that a window or buffer releases waits for less than one minimum
+/// RTT, if the link transmits it before ACKs release more.
 const FULL: f64 = 2.0;
 
 /// Returns whether another connection may increase the total rate.

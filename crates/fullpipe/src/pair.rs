@@ -1,7 +1,7 @@
 //! Runs one point of an experiment in two worlds with virtual time, and finds the first packet that differs.
 //!
-//! Both runs have the same path, which loses packets with the same numbers. Until the two TCP stacks behave
-//! differently, the same packets are sent at the same times.
+//! Both runs have the same path. In both runs, it loses the packets with the same numbers. Until the two TCP
+//! stacks behave differently, the same packets are sent at the same times.
 
 use std::path::PathBuf;
 
@@ -75,7 +75,7 @@ pub struct Pair {
 /// rules of the guest's kernel.
 ///
 /// The calling program becomes the guest's init if it has called `fullpipe::linux::uml::run_if_guest` at the start
-/// of `main`; otherwise the program `fullpipe-guest` does.
+/// of `main`; otherwise, the program `fullpipe-guest` becomes the init.
 ///
 /// # Errors
 /// Returns an error if there is no kernel, if a world cannot run the point, or if a run fails.

@@ -48,7 +48,7 @@ impl Prover {
     /// note to `observer` for each rung that the kernel cannot run.
     ///
     /// The calling program becomes the guest's init if it has called `fullpipe::linux::uml::run_if_guest` at the
-    /// start of `main`; otherwise the program `fullpipe-guest` does.
+    /// start of `main`; otherwise, the program `fullpipe-guest` becomes the init.
     ///
     /// # Errors
     /// Returns an error if a run fails.

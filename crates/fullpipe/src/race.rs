@@ -102,8 +102,8 @@ pub fn race(plan: &RacePlan, out: Option<&Path>, observer: &impl Observer) -> Re
 }
 
 /// Checks whether the emulator can run `plan`, and acquires the necessary privileges. The kernel sends for every arm
-/// that it supports; for other arms, fullpipe's TCP sends, which is reported to `observer`. The function must be called
-/// before the process starts a thread.
+/// that it supports. For other arms, fullpipe's TCP sends, and a note to `observer` names these arms. The function must
+/// be called before the process starts a thread.
 ///
 /// ```no_run
 /// use fullpipe::lab::experiment::Experiment;

@@ -27,7 +27,7 @@ use crate::run_files::ResultFiles;
 use crate::trace_spool::{RunTrace, TraceSpool};
 use crate::{Error, emu, uml};
 
-/// Maximum size of an experiment file in bytes. Its parsed form takes many times its size.
+/// Maximum size of an experiment file in bytes. The parsed form takes many times as much memory.
 pub(crate) const LARGEST_EXPERIMENT: u64 = 1 << 20;
 /// Maximum size of a rate trace in bytes: hours of delivery opportunities, one line each.
 pub(crate) const LARGEST_RATE_TRACE: u64 = 64 << 20;
@@ -43,8 +43,8 @@ pub enum World {
     Emu(EmuOptions),
     /// Guest: virtual time, with the TCP stack of an unmodified Linux kernel. A guest requires Linux on x86_64
     /// and a User-Mode Linux kernel, but no privileges. The calling program becomes the guest's init if it has
-    /// called `fullpipe::linux::uml::run_if_guest` at the start of `main`; otherwise the program
-    /// `fullpipe-guest` does.
+    /// called `fullpipe::linux::uml::run_if_guest` at the start of `main`; otherwise, the program
+    /// `fullpipe-guest` becomes the init.
     Uml(UmlOptions),
 }
 
@@ -200,7 +200,8 @@ fn is_first<T>(experiment: &Experiment, run: &RunResult<T>) -> bool {
     run.point == 0 && Some(&run.seed) == experiment.seeds().first()
 }
 
-/// Writes the capture file. The simulator repeats the first run for it, which takes as long as the run itself.
+/// Writes the capture file. For this file, the simulator repeats the first run, which takes as long as the
+/// run itself.
 fn finish_capture(
     capture: Option<PcapNg>,
     experiment: &Experiment,
@@ -256,7 +257,7 @@ impl ReportTotals {
 /// Options of a simulated experiment.
 #[derive(Clone, Debug, Default)]
 pub struct SimOptions {
-    /// Whether to keep the trace rows of all runs, which takes time and memory.
+    /// Whether to keep the trace rows of all runs; this takes time and memory.
     pub traced: bool,
     /// Path of a pcapng file to which the packets of the first run are written.
     pub capture: Option<PathBuf>,
@@ -267,7 +268,7 @@ pub struct SimOptions {
 pub struct EmuOptions {
     /// Form in which packets enter and leave the kernel: single packets or super-packets.
     pub datapath: Datapath,
-    /// Whether to keep the trace rows of all runs, which takes time and memory.
+    /// Whether to keep the trace rows of all runs; this takes time and memory.
     pub traced: bool,
     /// Path of a pcapng file to which the packets of the first run are written.
     pub capture: Option<PathBuf>,
@@ -282,7 +283,7 @@ pub struct UmlOptions {
     pub modules: Option<PathBuf>,
     /// Real time after which a run is killed; `None` for two minutes plus one minute per simulated second.
     pub limit: Option<Duration>,
-    /// Whether to keep the trace rows of all runs, which takes time and memory.
+    /// Whether to keep the trace rows of all runs; this takes time and memory.
     pub traced: bool,
     /// Path of a pcapng file to which the packets of the first run are written.
     pub capture: Option<PathBuf>,
@@ -298,7 +299,8 @@ pub enum Datapath {
     Offload,
 }
 
-/// Observer of a long operation, which it can stop early. Worker threads call the methods of the observer.
+/// Observer of a long operation. It can stop the operation early. Worker threads call the methods of the
+/// observer.
 pub trait Observer: Sync {
     /// Returns whether to continue; called before each run. If the observer returns `false`, no further run
     /// starts, and runs in progress finish.

@@ -67,7 +67,7 @@ impl ResultFiles {
         Ok(())
     }
 
-    /// Gives all files their names. `report` is the document without runs.
+    /// Gives all files their final names. `report` is the document without runs.
     pub(crate) fn commit(mut self, report: &Report) -> Result<(), Error> {
         let dir = self.dir;
         if !self.has_trace_header {

@@ -22,8 +22,8 @@ use crate::own_sockets::{INTERVAL, sample};
 
 /// Interval between two samples of the connections, as in `fullpipe copy`.
 const SAMPLING: Duration = Duration::from_millis(100);
-/// Interval between two decisions of the applications at both ends, which divide the data to write and to
-/// read among the connections.
+/// Interval at which the applications at both ends divide the data to write and to read among the
+/// connections.
 const TICK: Duration = Duration::from_millis(20);
 /// First port of the connections, and their addresses (RFC 5737).
 const FIRST_PORT: u16 = 40_000;
@@ -35,9 +35,9 @@ const THERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(198, 51, 100,
 pub struct CopyState {
     /// Time since the start of the copy.
     pub at: Instant,
-    /// Payload that the receiving program has read.
+    /// Number of payload bytes that the receiving program has read.
     pub read: Bytes,
-    /// Number of connections that send from now on.
+    /// Number of connections that send from this time on.
     pub connections: u32,
 }
 
@@ -76,8 +76,9 @@ impl CopyCourse {
 }
 
 /// Simulates a copy over the path and between the hosts of `scenario`; the first flow of `scenario` describes
-/// each connection. The rates of its applications apply to the copy as a whole. If `connections` is a range,
-/// the copy chooses a number as `fullpipe copy` does; `link` is the link rate, if the copy knows it.
+/// each connection. The rates of the applications in this flow apply to the copy as a whole. If `connections`
+/// is a range, the copy chooses a number in the same way as `fullpipe copy`; `link` is the link rate, if the
+/// copy knows it.
 pub fn simulate(scenario: &Scenario, connections: Connections, link: Option<Rate>) -> CopyCourse {
     let (least, most) = connections.range();
     let mut scenario = Scenario { sample_every: TICK, ..scenario.clone() };
@@ -109,7 +110,7 @@ pub fn simulate(scenario: &Scenario, connections: Connections, link: Option<Rate
 
 struct SimulatedCopy {
     sockets: Sockets,
-    /// Chooses the number of connections; absent if the number is fixed.
+    /// Chooses the number of connections; `None` if the number is fixed.
     choice: Option<Choice>,
     sending: u32,
     /// Number of connections that have been opened.

@@ -310,7 +310,7 @@ fn measure(to: IpAddr, port: u16, time: Duration, reverse: bool) -> Result<Rate,
     })
 }
 
-/// Divisor for the start of a measurement that is omitted: a quarter of its duration.
+/// Divisor for the omitted start of a measurement: a quarter of the duration is omitted.
 const START: u64 = 4;
 /// Timeout for connecting to the iperf3 server.
 const PATIENCE: Duration = Duration::from_secs(10);

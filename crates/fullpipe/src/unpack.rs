@@ -26,7 +26,7 @@ const OTHERS: [(&[u8], &str, &str); 8] = [
     (b"snoop\0\0\0", "snoop", "editcap -F pcap FILE OUT.pcap; then fullpipe diagnose OUT.pcap"),
 ];
 
-/// Returns `source`, decompressed if it is gzip. If the file is truncated, the data before its end is
+/// Returns `source`, decompressed if it is gzip. If gzip data is truncated, the data before the truncation is
 /// returned.
 ///
 /// # Errors

@@ -51,7 +51,7 @@ impl Watch {
         Ok(Self { watch, what: what(selection), rate_option: selection.process.and_then(rate_option) })
     }
 
-    /// Returns the option by which the watched process limits its own rate.
+    /// Returns the option with which the watched process limits its own rate.
     pub fn rate_option(&self) -> Option<&RateOption> {
         self.rate_option.as_ref()
     }
@@ -203,8 +203,8 @@ pub fn measurement(sockets: &Sockets, chosen: &SocketReport) -> Result<Measureme
     Ok(input::trace::of_one_among(rows, others, Format::Sockets, notes, "sample again")?)
 }
 
-/// Returns the option by which a process limits its own rate. For scp, sftp and rsync, the connection belongs
-/// to a child process with a different command line.
+/// Returns the option with which a process limits its own rate. For scp, sftp and rsync, the connection
+/// belongs to a child process with a different command line.
 fn rate_option(process: u32) -> Option<RateOption> {
     let of = |process| RateOption::in_command_line(&command_line(process));
     of(process).or_else(|| of(parent(process)?))

@@ -60,7 +60,7 @@ impl CopyProgress {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the forecast for the connections that the copy has used.
+    /// Returns the forecast for the largest number of connections that the copy has used.
     pub(super) fn forecast(&self, report: &CopyReport) -> Option<ForecastReport> {
         let forecasting = self.forecasting.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         let counts = forecasting.end()?;

@@ -165,7 +165,7 @@ fn form(args: &Iperf3Args, params: &Params) -> Form {
     }
 }
 
-/// Returns a stop signal that Ctrl-C sets; text that was already printed remains.
+/// Returns a stop signal that is set by Ctrl-C.
 pub(super) fn stop_on_signal() -> Result<Stop, Failure> {
     let stop = Stop::new()?;
     let word = stop.clone();
@@ -173,7 +173,7 @@ pub(super) fn stop_on_signal() -> Result<Stop, Failure> {
     Ok(stop)
 }
 
-/// In text mode, prints the sums of the test. In JSON modes, the document contains the sums.
+/// Prints the sums of the test in text mode. In the JSON modes, the JSON output already contains the sums.
 fn print_end(show: &mut Show, finished: &TestResult) -> Result<(), Failure> {
     let Form::Text(text) = &show.form else { return Ok(()) };
     let mut lines = text.end(&finished.end, show.reports > 0);

@@ -20,7 +20,7 @@ pub(super) enum Form {
     Document,
     /// The display prints one JSON event per line (`--json-stream`).
     Events,
-    /// No output; the caller uses only the recorded data.
+    /// The display prints nothing; the caller uses only the recorded data.
     Nothing,
 }
 

@@ -5,23 +5,23 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-/// A key that the live view knows.
+/// A key that the live view recognises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Key {
     Character(char),
     Escape,
     /// In raw mode, Ctrl-C arrives as an ordinary key.
     ControlC,
-    /// The arrows down and right.
+    /// The arrow keys down and right.
     Next,
-    /// The arrows up and left.
+    /// The arrow keys up and left.
     Previous,
 }
 
-/// How a wait for key presses ended.
+/// Result of a wait for key presses.
 pub(super) enum Waited {
     Keys(Vec<Key>),
-    /// The time has passed without a key press.
+    /// The timeout expired without a key press.
     Nothing,
     /// The terminal was closed.
     Closed,
@@ -59,7 +59,7 @@ impl Keyboard {
 }
 
 /// Returns the keys in the bytes that a terminal sends for one or several key presses. Other keys and mouse events
-/// are omitted. The parser of termion panics at some sequences that a user can paste, for example `ESC[1000~`.
+/// are omitted. The parser of termion panics on some sequences that a user can paste, for example `ESC[1000~`.
 fn keys(mut typed: &[u8]) -> Vec<Key> {
     const ESC: u8 = 0x1b;
     const CONTROL_C: u8 = 0x03;

@@ -8,7 +8,7 @@ use fullpipe::lab::trace::Row;
 use fullpipe::live::{ConcurrentFlows, CurrentLimit, Live};
 use fullpipe::units::{Bytes, Duration, Instant, Rate};
 
-/// Maximum number of rates in the history, which is the number of columns of a wide terminal.
+/// Maximum number of rates in the history: one for each column of a wide terminal.
 const HISTORY: usize = 240;
 /// Minimum averaging time of each rate in the history. With a shorter time, the history would show the bursts
 /// within an RTT.

@@ -20,7 +20,8 @@ pub(super) struct TakenTerminal {
 type Raw = Arc<Mutex<Option<RawTerminal<Stdout>>>>;
 
 impl TakenTerminal {
-    /// Takes control of the terminal. A panic gives it back before its message is printed.
+    /// Takes control of the terminal. If the program panics, the terminal is given back before the panic
+    /// message is printed.
     pub(super) fn take() -> io::Result<Self> {
         let terminal = Terminal::new(TermionBackend::new(io::stdout()))?;
         let raw = Arc::new(Mutex::new(Some(io::stdout().into_raw_mode()?)));

@@ -30,7 +30,8 @@ pub(super) fn text(verified: &VerifyResult) -> String {
     text
 }
 /// Offers to roll back changes without a gain. On a terminal, the user is asked whether to roll back now.
-/// Without a terminal or without an answer, the trial ends as usual.
+/// Without a terminal or without an answer, the changes stay on trial until the deadline, if there is
+/// one.
 pub(super) fn offer(doing: &ApplyContext<'_>, applied: Option<&AppliedChanges>) -> Result<(), Failure> {
     let options = options(&doing.args.place);
     let left = applied.and_then(|applied| applied.revert_after);

@@ -44,13 +44,13 @@ pub(super) fn ends(scenario: &Scenario) -> Result<[End; 2], Error> {
 /// a run.
 ///
 /// # Errors
-/// Returns an error of [`Kind::Settings`](crate::Kind::Settings) if the kernel does not have it, or an error
-/// if the process lacks the privileges.
+/// Returns an error of [`Kind::Settings`](crate::Kind::Settings) if the kernel lacks this congestion control,
+/// or an error if the process lacks the privileges.
 pub fn check_congestion_control(cc: Algorithm) -> Result<(), Error> {
     Namespace::new()?.run(|| flows::check_congestion_control(cc.into()))
 }
 
-/// Returns a note for each setting of `point` that has a different effect on a real kernel than in the
+/// Returns a note for each setting of `point` whose effect on a real kernel differs from that in the
 /// simulator.
 ///
 /// # Errors

@@ -57,7 +57,8 @@ impl Ours {
         Self { stack: stack.clone(), config, id: OnceLock::new() }
     }
 
-    /// Applies `look` to the connection of this flow, or to an unopened connection if it does not exist yet.
+    /// Applies `look` to the connection of this flow, or to an unopened connection if the flow has no
+    /// connection yet.
     fn see<T>(&self, look: impl Fn(&Connection) -> T) -> T {
         let stack = locked(&self.stack);
         match self.id.get().and_then(|&id| stack.connection(id)) {

@@ -28,13 +28,13 @@ const LONG_READ: usize = 1 << 30;
 const REQUEST: usize = 4 << 10;
 static ZEROS: [u8; REQUEST] = [0; REQUEST];
 
-/// How the data of a flow is read if its application reads without a limit.
+/// Method of reading the data of a flow whose application reads without a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GreedyReads {
     /// One thread reads all flows, each as soon as epoll reports data.
     Polled,
     /// A thread for each flow waits inside the kernel, which reads each segment when it arrives. The ACKs are
-    /// the same, but no system call is needed per segment.
+    /// the same as with [`Self::Polled`], but no system call is needed per segment.
     Blocking,
 }
 
@@ -100,7 +100,7 @@ impl BlockingReads {
     }
 }
 
-/// Closes this direction of a connection that the sender has closed, which tells the sender that all data was
+/// Closes this direction of a connection that the sender has closed, to tell the sender that all data was
 /// read.
 fn confirm_end(socket: &Socket) {
     // An error means that the connection was reset, so the sender is not waiting.
@@ -220,7 +220,7 @@ impl Receiver {
         if self.ended { Instant::FAR_FUTURE } else { self.reader.wakes_at() }
     }
 
-    /// Returns whether the application reads all data at once, and does nothing else.
+    /// Returns whether the application reads all data as soon as it arrives, and does nothing else.
     fn only_waits_for_data(&self, window_clamp: Option<Bytes>) -> bool {
         self.reader.is_greedy() && self.unsent == 0 && self.requested_at.is_none() && window_clamp.is_none()
     }

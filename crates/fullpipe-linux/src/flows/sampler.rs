@@ -37,7 +37,7 @@ impl<'a> Sampler<'a> {
     }
 
     /// Samples the sockets until `end`, or until the run is complete; returns an error if `goes_on` returns
-    /// false before.
+    /// false before that.
     pub(crate) fn until(
         &mut self,
         end: Instant,

@@ -172,7 +172,7 @@ impl<'a> Test<'a> {
         Ok(socket)
     }
 
-    /// Sends the cookie on a data connection, which tells the server to which test the connection belongs.
+    /// Sends the cookie on a data connection, so that the server can assign the connection to the test.
     fn greet(&self, mut socket: &Socket) -> Result<(), Fault> {
         let cookie = self.cookie.to_wire();
         // The first bytes that are written to a connection always fit into the send buffer.
@@ -493,8 +493,8 @@ impl Part {
 }
 
 /// Returns whether all data to be sent has been sent and acknowledged. Data that was written but not
-/// acknowledged does not count; otherwise, a test that ends after an amount of data would measure the send
-/// buffer.
+/// acknowledged does not count; otherwise, a test with a fixed amount of data would end as soon as the
+/// send buffer has accepted all data.
 fn has_arrived(meters: &[Meter]) -> bool {
     let mut sending = meters.iter().filter(|meter| meter.sends);
     sending.all(|meter| {
@@ -503,7 +503,7 @@ fn has_arrived(meters: &[Meter]) -> bool {
     })
 }
 
-/// CPU time that the process has used at one point in time.
+/// A reading of the CPU time that the process has used so far.
 pub(super) struct ProcessTime {
     at: Instant,
     used: [Duration; 2],

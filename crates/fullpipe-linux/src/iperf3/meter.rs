@@ -1,5 +1,5 @@
-//! A stream of a test and the readings of its counters and its socket, which become trace rows, interval
-//! reports and sums.
+//! A stream of a test, and the readings of its counters and of its socket. The readings become trace rows,
+//! interval reports and sums.
 //!
 //! ```text
 //!   begin ──► warm-up (-O) ──► restart ──► report, report, ... ──► result
@@ -120,7 +120,7 @@ impl Meter {
         tcp_info::received(self.stream.socket().as_fd(), at, flow).map(Some)
     }
 
-    /// Ends the warm-up of the stream: results exclude all data counted before.
+    /// Ends the warm-up of the stream: results exclude all data that was counted before this call.
     pub(crate) fn restart(&mut self, now: Instant) {
         self.base = self.read(now);
         self.last = self.base;

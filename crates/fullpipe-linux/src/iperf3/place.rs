@@ -9,7 +9,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::error::{Doing, Error};
 
-/// Timeout for connecting to a server, if the user sets none.
+/// Default timeout for connecting to a server.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Address family to which the name of a server is resolved (`-4`, `-6`).

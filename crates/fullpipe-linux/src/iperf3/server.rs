@@ -203,7 +203,7 @@ struct Server<'a> {
     listener: Socket,
     hello: Hello,
     tests: Tests,
-    /// Bell that each test rings when it ends, which wakes the server.
+    /// Bell that wakes the server; each test rings the bell when the test ends.
     bell: Bell,
 }
 

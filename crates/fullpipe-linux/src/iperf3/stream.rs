@@ -36,7 +36,8 @@ pub(super) const LOOK_EVERY: u64 = 64;
 pub(crate) struct Sending {
     /// Number of bytes per write, or per datagram (`-l`).
     pub(crate) block: Bytes,
-    /// Mean rate of the stream since its start (`-b`). After a stall, the stream catches up, as in iperf3.
+    /// Mean rate to which the stream is paced, from its start (`-b`). After a stall, the stream catches up,
+    /// as in iperf3.
     pub(crate) rate: Option<Rate>,
     /// Number of blocks that are sent together once one of them is due.
     pub(crate) burst: u64,
@@ -53,8 +54,8 @@ impl Budget {
         Self(AtomicU64::new(bytes.get()))
     }
 
-    /// Takes up to `most` bytes from the budget, and returns how many were taken; returns 0 once the budget
-    /// is used up.
+    /// Takes up to `most` bytes from the budget, and returns the number of bytes taken; returns 0 once the
+    /// budget is used up.
     pub(crate) fn take(&self, most: u64) -> u64 {
         let left = self.0.fetch_update(Relaxed, Relaxed, |left| Some(left.saturating_sub(most)));
         left.unwrap_or(0).min(most)

@@ -30,9 +30,9 @@ pub struct Departure {
 /// All packet arrivals and departures of a link.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Log {
-    /// Packet arrivals in the order of time.
+    /// Packet arrivals in chronological order.
     pub arrivals: Vec<Arrival>,
-    /// Packet departures in the order of time.
+    /// Packet departures in chronological order.
     pub departures: Vec<Departure>,
 }
 

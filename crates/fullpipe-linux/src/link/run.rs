@@ -53,7 +53,7 @@ pub(crate) struct LinkConfig<'a> {
     pub(crate) input: Tun,
     pub(crate) output: Tun,
     pub(crate) direction: &'a DirectionSpec,
-    /// Flows of the run, of which the link needs the distances of their hosts.
+    /// Flows of the run; the link uses the access RTTs of their hosts.
     pub(crate) specs: &'a [FlowSpec],
     pub(crate) seed: u64,
     /// Number of the direction, which selects its random stream: 0 is forward, 1 is backward.

@@ -1,4 +1,4 @@
-//! Capture point at the end of the path where the sending host is.
+//! Capture point at the sending host's end of the path.
 //!
 //! A bounded queue passes the packets to the thread that writes the capture. If the thread that writes the
 //! capture cannot keep up, the loop of the link waits for it. A capture therefore has no gaps, and the

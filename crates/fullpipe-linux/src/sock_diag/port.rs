@@ -1,4 +1,4 @@
-//! Sockets of one local port, in every state: listening, half-open, connected, closing and TIME-WAIT.
+//! Sockets on one local port, in every state: listening, half-open, connected, closing and TIME-WAIT.
 
 use std::net::SocketAddr;
 
@@ -16,7 +16,7 @@ const LISTEN: u8 = 10;
 /// Attribute that states whether an IPv6 socket accepts only IPv6.
 const INET_DIAG_SKV6ONLY: u16 = 11;
 
-/// A TCP socket of a local port.
+/// A TCP socket on a local port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortSocket {
     /// Address and port on this host; an unspecified address if the socket listens on all addresses.
@@ -51,7 +51,7 @@ impl SockDiag {
     }
 }
 
-/// Builds a request for all sockets of a local port, of both address families (`struct inet_diag_req`).
+/// Builds a request for all sockets on a local port, in both address families (`struct inet_diag_req`).
 fn request(port: u16) -> Vec<u8> {
     let filter = bytecode::of_local_port(port);
     let mut bytes = vec![0; HEADER];

@@ -20,7 +20,7 @@ use super::timer;
 use crate::error::{Doing, Error, Kind};
 use crate::netlink::Netlink;
 
-/// A completed step of a change to the host, reported to an observer. Tests kill the process at this point.
+/// A completed step of a change to the host, reported to an observer. Tests kill the process after each step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// The journal with the former values has been written to disk.
@@ -240,9 +240,10 @@ pub fn rollback(
     revert(place, &lock, last, &all, force, watch).map(Some).map_err(|error| lock.explain(error))
 }
 
-/// Completes the unfinished work of processes that died, and reverts overdue trials; returns a description of
-/// what was done. Does nothing if the process lacks the privileges. If another process holds the lock, an
-/// overdue trial is reverted anyway, but unfinished changes are left to that process.
+/// Completes the unfinished work of processes that died, and reverts overdue trials; returns lines that
+/// describe this work, or an empty list if there was none. Does nothing if the process lacks the privileges.
+/// If another process holds the lock, an overdue trial is reverted anyway, but unfinished changes are left to
+/// that process.
 ///
 /// # Errors
 /// Returns an error if a value cannot be restored, or if the state cannot be locked.

@@ -28,10 +28,11 @@ pub(super) fn create_folder(dir: &Path) -> io::Result<()> {
 /// Writes the file `path` through a temporary file in the same folder, and syncs it to disk.
 ///
 /// # Errors
-/// A process that has lost the lock in the meantime does not replace `path`. The process that takes over the
-/// lock removes temporary files before it reads the journal. A write that began before the takeover has
-/// therefore either completed, so that the journal reader sees it, or its temporary file is removed. A write
-/// that began after the takeover never replaces `path`.
+/// Returns an error if the file cannot be written, or if this process has lost the lock in the meantime. A
+/// process without the lock does not replace `path`. The process that takes over the lock removes temporary
+/// files before it reads the journal. If a write began before the takeover, it has therefore either
+/// completed, so that the process that takes over reads its result, or its temporary file is removed. A
+/// write that began after the takeover never replaces `path`.
 pub(super) fn write(lock: &Lock, path: &Path, content: &str) -> io::Result<()> {
     write_bytes(lock, path, content.as_bytes())
 }

@@ -162,8 +162,8 @@ pub(super) enum Attempt {
     LeftTo(String),
 }
 
-/// Waits for the lock, in order to revert the newest generation if it is `due`. The wait for an overdue trial
-/// is short: a `confirm` that still holds the lock is too late and fails at its next write.
+/// Waits for the lock, in order to revert the newest generation if `due` returns true for it. The wait for an
+/// overdue trial is short: a `confirm` that still holds the lock is too late and fails at its next write.
 pub(super) fn attempt(
     place: &Target,
     wait: Duration,

@@ -3,8 +3,8 @@
 //! `/proc/locks` names the process that called flock(2). That process may have died and left the descriptor
 //! to another process. `/proc/locks` identifies files by a device number, which can differ from the one
 //! that stat(2) returns (btrfs, overlayfs). `/proc/PID/fdinfo` lists the lock for every descriptor that
-//! holds it. `/proc/locks` is a shortcut; `/proc/PID/fdinfo` is authoritative. Neither file shows processes
-//! in other PID namespaces.
+//! holds it. `/proc/locks` is only a shortcut; `/proc/PID/fdinfo` is authoritative. Neither file shows
+//! processes in other PID namespaces.
 
 use std::fmt;
 use std::fs::{self, File, Metadata};

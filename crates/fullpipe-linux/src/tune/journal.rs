@@ -34,7 +34,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// Returns whether the phase is stable, which means that a generation can stay in it between commands.
+    /// Returns whether the phase is stable: a generation can stay in it between commands.
     pub(super) const fn is_whole(self) -> bool {
         matches!(self, Self::Trial | Self::Confirmed)
     }
@@ -61,7 +61,7 @@ pub(super) struct Generation {
     pub(super) phase: Phase,
     /// Time at which the generation began, in seconds since 1970.
     pub(super) began_unix_s: u64,
-    /// Boot ID of the host at the time at which the generation began.
+    /// Boot ID of the host when the generation began.
     pub(super) boot_id: String,
     /// Inode number of the network namespace in which the changes were made.
     pub(super) namespace: u64,

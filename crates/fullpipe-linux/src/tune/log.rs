@@ -1,4 +1,4 @@
-//! Log for a process without a terminal, which uses syslog if the host has it.
+//! Log for processes without a terminal. It uses syslog if the host has syslog.
 
 use std::os::unix::net::UnixDatagram;
 

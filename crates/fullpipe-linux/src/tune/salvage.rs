@@ -7,14 +7,14 @@
 //! ```
 //!
 //! An editor, a failing disk or a restored backup can damage a file; fullpipe itself replaces files
-//! atomically. A damaged field gets the value that ends a trial at the earliest time, or that leaves
-//! confirmed changes in effect until the user reverts them.
+//! atomically. A damaged field gets a value with which a trial ends at the earliest possible time,
+//! or with which confirmed changes stay in effect until the user reverts them.
 
 use serde::de::DeserializeOwned;
 
 use super::journal::{Generation, Phase, SCHEMA, Setting};
 
-/// Maximum size of a journal file in bytes; the files that fullpipe writes have a few kilobytes.
+/// Maximum size of a journal file in bytes; the files that fullpipe writes have a size of a few kilobytes.
 pub(super) const MOST_BYTES: usize = 4 << 20;
 /// Replacement character for bytes that are not UTF-8.
 const NOT_TEXT: char = '\u{fffd}';
@@ -118,7 +118,7 @@ fn objects<T: DeserializeOwned>(text: &str) -> Vec<T> {
     found
 }
 
-/// Returns the keys and former values of those settings for which both are on the lines to which fullpipe
+/// Returns the key and the former value of each setting for which both are on the lines where fullpipe
 /// writes them.
 fn formers(text: &str) -> Vec<(String, String)> {
     let lines: Vec<&str> = text.lines().collect();

@@ -125,7 +125,7 @@ fn files(place: &Target) -> Vec<(String, String)> {
     found
 }
 
-/// Returns the names of running programs that manage kernel settings, and the configuration files that make
+/// Returns the names of running programs that manage kernel settings, and the configuration files from which
 /// programs set them.
 fn managers(place: &Target) -> Vec<String> {
     let mut found = Vec::new();

@@ -1,5 +1,5 @@
-//! The packets at the sending host of a guest, which the preloaded library writes to a file of the run, and the
-//! launcher passes to a capture after the run.
+//! Captured packets at the sending host of a guest. The preloaded library writes them to a file of the run, and
+//! the launcher passes them to a capture after the run.
 //!
 //! A record consists of the time in nanoseconds (8 bytes), the length of the packet (4), direction and verdict
 //! (1), the number of captured bytes (1), and these bytes. Integers are little-endian.
@@ -24,7 +24,7 @@ const VERDICTS: [Verdict; 6] = [
     Verdict::Thinned,
 ];
 
-/// Writes the packets of a run. After an error, the file is incomplete, which the reader notices.
+/// Writes the packets of a run. After an error, the file is incomplete, and the reader detects this.
 pub(super) struct CaptureWriter(BufWriter<File>);
 
 impl CaptureWriter {

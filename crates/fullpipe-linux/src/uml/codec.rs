@@ -6,9 +6,9 @@
 //!   PathReport  preloaded library ──► fullpipe                    samples and counters of the path, packets
 //! ```
 //!
-//! All three programs come from one build: a document consists of a hash of the layout, and of integers of 64
-//! bits in the order of the fields. A struct is listed with all of its fields, so that a new field cannot be
-//! forgotten.
+//! All three programs come from the same build. A document therefore consists only of a hash of the layout
+//! and of 64-bit integers in the order of the fields. A struct is listed with all of its fields, so that a
+//! new field cannot be forgotten.
 
 use fullpipe_lab::algorithm::{FlowAlgorithm, LinuxAlgorithm};
 use fullpipe_lab::outcome::ResponseOutcome;
@@ -57,8 +57,8 @@ pub(super) fn decode<T: Encoded>(mut bytes: &[u8]) -> Option<T> {
     T::take(&mut bytes).filter(|_| bytes.is_empty())
 }
 
-/// Returns a hash of the names and the order of all fields and variants, which recognises a program of another
-/// build.
+/// Returns a hash of the names and the order of all fields and variants; a document from a program of another
+/// build has a different hash.
 fn layout() -> u64 {
     let mut hash = Digest::default();
     LAYOUT.bytes().chain(VARIANTS.bytes()).for_each(|byte| hash.add(byte.into()));

@@ -1,7 +1,7 @@
 //! Messages of the guest's init to the path, sent as UDP datagrams through the sending host's device.
 //!
-//! The path is outside the guest, and its devices are the only connection that both sides have. No flow uses
-//! the port.
+//! The path is outside the guest, and the guest's devices are the only connection between the two. No flow
+//! uses the port.
 
 use fullpipe_lab::capture::RECEIVER;
 use std::net::SocketAddrV4;

@@ -22,7 +22,7 @@ pub(super) const CAPTURE: &str = "capture";
 /// Name of the file with the [`PathReport`].
 pub(super) const PATH_REPORT: &str = "path";
 
-/// What a guest runs.
+/// Instructions for a guest: the scenario to run, and the packets to record.
 #[derive(Clone, Debug)]
 pub(super) struct Order {
     pub(super) scenario: Scenario,
@@ -32,7 +32,7 @@ pub(super) struct Order {
     pub(super) captured: bool,
 }
 
-/// What the guest's init reports at the end of a run.
+/// Report of the guest's init at the end of a run.
 #[derive(Clone, Debug)]
 pub(super) struct GuestReport {
     /// Release of the guest's kernel.
@@ -41,11 +41,11 @@ pub(super) struct GuestReport {
     pub(super) hz: u64,
     /// Trace rows without the state of the path, sorted by time, then by flow.
     pub(super) rows: Vec<Row>,
-    /// Ends of the flows, in their order.
+    /// Ends of the flows, in the order of the flow numbers.
     pub(super) ends: Vec<FlowEnd>,
 }
 
-/// What the preloaded library reports at the end of a run.
+/// Report of the preloaded library at the end of a run.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PathReport {
     /// Samples of the data direction at the sampling times of the trace.

@@ -6,7 +6,7 @@
 //!                        └──► namespace "receiver": vec1, receiving applications
 //! ```
 //!
-//! Flows at other distances have other namespaces with other devices.
+//! Flows with a different access RTT use a separate pair of namespaces and devices.
 //!
 //! Init is the program that started the guest, which the guest sees through hostfs like every other file of
 //! the host. Applications and samples are the same as in the emulator.
@@ -52,10 +52,10 @@ const RUN: &str = "/tmp";
 pub(super) const MODULES: &str = "modules";
 
 /// Time between the announcement of a run and its start, for starting threads and creating sockets.
-/// Computation takes no virtual time in the guest, so this time is never used up.
+/// Computation takes no virtual time in the guest, so this preparation always ends before the run starts.
 const LEAD: Duration = Duration::from_millis(30);
-/// TCP memory of the guest in pages, `tcp_mem`. By default, the kernel derives this value from the memory,
-/// of which a guest has less than a host.
+/// Value of `tcp_mem` in the guest, in pages. By default, the kernel derives this value from the size of its
+/// memory, and a guest has less memory than a host.
 const TCP_MEM: &str = "4194304 4194304 4194304";
 
 /// Whether the running program becomes a guest's init when it is started as such.

@@ -15,7 +15,7 @@ use crate::error::{Doing, Error};
 
 /// Names of the kernel in `PATH`, in order of preference. Debian's package installs both.
 const NAMES: [&str; 2] = ["linux.uml", "linux"];
-/// Folder of the modules, in which each kernel release has a folder.
+/// Folder that contains a folder of modules for each kernel release.
 const MODULES: &str = "/usr/lib/uml/modules";
 /// File name of the preloaded library.
 const LIBRARY: &str = "libfullpipe_uml.so";
@@ -36,7 +36,8 @@ pub struct Kernel {
     pub path: PathBuf,
     /// Release of the kernel, such as `6.1.176`.
     pub release: String,
-    /// Folder with the modules of this release; `None` if there is none, and all features are built in.
+    /// Folder with the modules of this release; `None` if there is no such folder. All features are then
+    /// assumed to be built in.
     pub modules: Option<PathBuf>,
     /// Path of the preloaded library.
     pub(super) library: PathBuf,
@@ -79,8 +80,8 @@ impl Kernel {
     }
 }
 
-/// Checks that a host of this architecture, named as in [`env::consts::ARCH`], can run a guest: the preloaded
-/// library answers calls of a kernel for x86_64.
+/// Checks that a host of this architecture, named as in [`env::consts::ARCH`], can run a guest. The preloaded
+/// library supports only kernels for x86_64.
 ///
 /// # Errors
 /// Returns an error of [`Kind::Settings`](crate::Kind::Settings) for every other architecture.

@@ -1,4 +1,4 @@
-//! Starts a guest, waits for its end, and reads what it reports.
+//! Starts a guest, waits for its end, and reads its reports.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -44,8 +44,8 @@ pub(super) const MOST_PAIRS: usize = 16;
 const ABOVE: i32 = 200;
 /// Interval at which the launcher asks whether the run should continue.
 const ASK_EVERY: Duration = Duration::from_millis(100);
-/// Memory of a guest without buffers, and maximum memory of a guest. Only memory that the guest uses is
-/// allocated.
+/// Memory size of a guest without socket buffers, and maximum memory size of a guest. Only memory that the
+/// guest uses is allocated.
 const MEMORY: Bytes = Bytes::from_mib(256);
 const MOST_MEMORY: Bytes = Bytes::from_mib(8_192);
 /// Address of all devices. Because the addresses are equal, the frames of a device arrive at the
@@ -54,13 +54,13 @@ const MAC: &str = "02:00:00:00:00:01";
 /// Age in seconds at which a folder that is not locked yet is removed.
 const ABANDONED: u64 = 60;
 
-/// What a guest has reported.
+/// Reports on a completed run, from the guest's init and from the preloaded library.
 pub(super) struct Reports {
     pub(super) guest: GuestReport,
     pub(super) path: PathReport,
 }
 
-/// Runs a guest to its end, at most for `limit` of real time. Captured packets are passed to `capture`.
+/// Runs a guest to its end, for at most `limit` of real time. Captured packets are passed to `capture`.
 pub(super) fn launch(
     kernel: &Kernel,
     order: &Order,
@@ -96,8 +96,8 @@ pub(super) fn launch(
     }
 }
 
-/// The folder of a run, which is removed with this value. If the process is killed, its next run removes the
-/// folder.
+/// The folder of a run, which is removed with this value. If the process is killed, the next run of any
+/// process removes the folder.
 struct RunFolder {
     path: PathBuf,
     _lock: File,
@@ -256,14 +256,15 @@ pub(super) fn devices(scenario: &Scenario) -> usize {
     2 * scenario.host_pairs().into_iter().max().map_or(1, |last| last + 1)
 }
 
-/// Returns the memory of a guest in which all socket buffers can be full.
+/// Returns the memory size that a guest needs if all socket buffers are full.
 fn memory(scenario: &Scenario) -> Bytes {
     let buffers = scenario.host.sndbuf.limit().get().saturating_add(scenario.host.rcvbuf.limit().get());
     let all = buffers.saturating_mul(scenario.flows.len() as u64);
     Bytes::new(MEMORY.get().saturating_add(all.saturating_mul(5) / 4)).min(MOST_MEMORY)
 }
 
-/// Waits until the guest has ended; returns an error if it reaches its limit, or if the run is to be ended.
+/// Waits until the guest has ended; returns an error if the guest exceeds `limit`, or if `goes_on` returns
+/// false.
 fn wait(child: &mut Child, limit: Duration, goes_on: &dyn Fn() -> bool) -> Result<(), Error> {
     let pid = rustix::process::Pid::from_child(child);
     let process = pidfd_open(pid, PidfdFlags::empty()).doing("watch the guest")?;
@@ -299,8 +300,8 @@ fn explain(status: ExitStatus, console: &str) -> Error {
     Error::settings(format!("the guest ended without a result ({status}){last}"), "")
 }
 
-/// Returns the last informative line of a console: the line before a panic, which states its cause, or else
-/// the last line. A panic ends with a list of addresses.
+/// Returns the last informative line of a console: the line before a panic, because this line states the
+/// cause, or else the last line. A panic ends with a list of addresses.
 fn last_words(console: &str) -> Option<&str> {
     let words = console.split("Kernel panic").next().unwrap_or(console);
     words.lines().rev().map(str::trim).find(|line| !line.is_empty())

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Each pair of hosts has two devices, with an even number at the sending host and the next number at the receiving
-//! host. The devices of all pairs share the path; a frame leaves it at the other device of its pair.
+//! host. The devices of all pairs share the path; a frame that one device of a pair has sent leaves the path at the
+//! other device of the pair.
 //!
 //! The simulator and the emulator use the same paths, with the same flow numbers and random draws, so a packet
 //! with the same number is lost in all three.
@@ -82,7 +83,7 @@ impl VirtualLink {
         self.capture = Some(capture);
     }
 
-    /// Passes a frame that device `from` has sent to the path. Everything except IPv4 is discarded.
+    /// Passes a frame from device `from` to the path. Everything except IPv4 is discarded.
     pub(super) fn push(&mut self, now: Instant, from: usize, frame: &[u8]) {
         let Some(packet) = ipv4(frame) else { return };
         let parsed = parse(packet);
@@ -119,8 +120,8 @@ impl VirtualLink {
         forward.path.next_event().min(backward.path.next_event()).min(self.next_sample)
     }
 
-    /// Copies the next frame that has left the path by `now` to `to`, and returns the number of the device
-    /// that receives it, and the length of the frame. Packets of the data direction come first.
+    /// Copies to `to` the next frame that has left the path by `now`. Returns the number of the receiving
+    /// device and the length of the frame. Packets of the data direction come first.
     pub(super) fn pop(&mut self, now: Instant, to: &mut [u8; MOST_FRAME]) -> Option<(usize, usize)> {
         self.sample(now);
         let (device, len) = (0..2).find_map(|side| {
@@ -148,7 +149,7 @@ impl VirtualLink {
         }
     }
 
-    /// Returns what the path has recorded.
+    /// Returns the report on the path.
     pub(super) fn report(&mut self, now: Instant) -> PathReport {
         self.sample(now);
         if let Some(capture) = self.capture.take() {
@@ -165,8 +166,8 @@ impl VirtualLink {
 }
 
 impl Way {
-    /// Copies the next frame that has left the path by `now` to `to`, and returns the number of its pair of hosts and
-    /// its length.
+    /// Copies to `to` the next frame that has left the path by `now`. Returns the number of the frame's pair of hosts
+    /// and the length of the frame.
     fn pop(&mut self, now: Instant, to: &mut [u8; MOST_FRAME]) -> Option<(usize, usize)> {
         let exit = self.path.pop(now);
         self.take_notes();

@@ -24,15 +24,15 @@ const BOOT: u64 = 1_000_000_000;
 /// Calendar time of the machine's clock at zero, in nanoseconds since 1970: 1 January 2025. The value is
 /// constant, because the guest's random numbers depend on the calendar time.
 const EPOCH: u64 = 1_735_689_600 * 1_000_000_000;
-/// Number of times that the kernel may read the clock without a pause before reading costs time. A kernel that
-/// waits for time to pass in a loop would otherwise never continue.
+/// Number of consecutive clock readings that take no time; each further reading takes `READ_COST`. Otherwise,
+/// a kernel that reads the clock in a loop until time has passed would never continue.
 const FREE_READS: u32 = 20_000;
-/// Cost of each further reading, in nanoseconds.
+/// Time that each further clock reading takes, in nanoseconds.
 const READ_COST: u64 = 1_000;
 /// Time that a disarmed timer reports, in nanoseconds. The kernel does not sleep if its timer reports zero,
 /// although packets may be on the path.
 const FAR: u64 = 1_000_000_000;
-/// Event of epoll: a device is readable.
+/// epoll event: a device is readable.
 const EPOLLIN: u32 = libc::EPOLLIN as u32;
 /// Random stream of the machine. Paths use the numbers from zero.
 const RANDOM_STREAM: u64 = 0x756d_6c00_0000_0000;
@@ -52,7 +52,8 @@ pub struct Machine {
     frame: Box<[u8; MOST_FRAME]>,
     /// Frame that the kernel has not read yet.
     arrived: Option<Arrived>,
-    /// What the kernel waits for at each device: events and data of its epoll; `None` if it does not wait.
+    /// For each device, the epoll events for which the kernel waits, and the data that the kernel attached to
+    /// them; `None` if the kernel does not wait.
     watched: Vec<Option<(u32, u64)>>,
     /// Buffer for frames that the kernel sends in pieces.
     sent: Vec<u8>,
@@ -60,7 +61,7 @@ pub struct Machine {
     finished: bool,
 }
 
-/// A frame at a device, from which the kernel has not read it yet.
+/// A frame that has arrived at a device, and that the kernel has not read yet.
 #[derive(Clone, Copy, Debug)]
 struct Arrived {
     device: usize,
@@ -75,11 +76,11 @@ enum Alarm {
     #[default]
     Unblocked,
     Blocked,
-    /// The signal is to be raised when it is no longer blocked.
+    /// The signal is blocked, and is raised as soon as the kernel unblocks it.
     Pending,
 }
 
-/// Something that happens now.
+/// An event that is due at the current time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
     /// A frame arrives at a device; the kernel is notified with `SIGIO`.
@@ -126,7 +127,7 @@ impl Machine {
         }
     }
 
-    /// Returns the number of the device with the descriptor `fd`; `None` if it is no device.
+    /// Returns the number of the device with the descriptor `fd`; `None` if `fd` is not a device.
     pub fn device(&self, fd: i32) -> Option<usize> {
         let number = usize::try_from(fd.checked_sub(FIRST_DEVICE)?).ok()?;
         (number < self.watched.len()).then_some(number)
@@ -166,8 +167,8 @@ impl Machine {
         }
     }
 
-    /// Passes a frame that device `from` has sent, in `pieces`, to the path, or executes it if it is a
-    /// message to the path. Returns the length of the frame in bytes.
+    /// Passes a frame from device `from`, given in `pieces`, to the path. If the frame is a message to the
+    /// path, executes the message instead. Returns the length of the frame in bytes.
     pub fn transmit<'f>(&mut self, from: usize, pieces: impl Iterator<Item = &'f [u8]>) -> usize {
         let mut frame = std::mem::take(&mut self.sent);
         frame.clear();
@@ -185,7 +186,8 @@ impl Machine {
         len
     }
 
-    /// Moves the clock to the next event. Returns false if there is none: then the kernel would sleep for ever.
+    /// Moves the clock to the next event. Returns false if there is no event, because the kernel would then
+    /// sleep forever.
     ///
     /// A sleeping kernel has read every frame that it will read. A remaining frame belongs to a device that
     /// is down, and is discarded.
@@ -215,13 +217,13 @@ impl Machine {
         }
     }
 
-    /// Sets the events of epoll for which the kernel waits at `device`, and the data that it attached to them;
-    /// `None` if it no longer waits.
+    /// Sets the epoll events for which the kernel waits at `device`, and the data that the kernel attached to
+    /// them; `None` if the kernel no longer waits.
     pub fn watch(&mut self, device: usize, wanted: Option<(u32, u64)>) {
         self.watched[device] = wanted;
     }
 
-    /// Returns the data of the device at which a frame has arrived, once for each frame.
+    /// Returns the epoll data of the device at which a frame has arrived, once for each frame.
     pub fn readable(&mut self) -> Option<u64> {
         let arrived = self.arrived.as_mut().filter(|arrived| !arrived.reported)?;
         let (_, data) = self.watched[arrived.device].filter(|(events, _)| events & EPOLLIN != 0)?;

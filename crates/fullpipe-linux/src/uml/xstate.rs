@@ -1,4 +1,5 @@
-//! Processor state of the guest's processes, on a host whose state is larger than User-Mode Linux knows.
+//! Processor state of the guest's processes, on a host whose processor state is larger than User-Mode Linux
+//! expects.
 //!
 //! ```text
 //!   bytes 0 ... 511    x87 and SSE
@@ -7,14 +8,14 @@
 //! ```
 //!
 //! Linux 6.1 as User-Mode Linux reads and writes the state of its processes with 2696 bytes, the size with
-//! AVX-512. A processor with AMX has 11 008 bytes. The host's kernel returns the first part of the state to a
-//! caller with less room, but accepts only a whole state.
+//! AVX-512. On a processor with AMX, the state has 11 008 bytes. The host's kernel returns the first part of
+//! the state to a caller with less room, but accepts only a whole state.
 
 use std::arch::x86_64::__cpuid_count;
 
 /// Offset of the bits of the stored components.
 const STORED: usize = 512;
-/// Components of the legacy part.
+/// Number of components in the legacy part.
 const LEGACY: u32 = 2;
 
 /// Memory of one whole processor state.

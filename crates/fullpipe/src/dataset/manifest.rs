@@ -17,8 +17,8 @@ pub const SCHEMA: &str = "fullpipe.dataset/1";
 /// Default size of a part in packets, which take 4 to 16 s on a core that simulates 2 to 8 million packets
 /// per second.
 pub const PART_PACKETS: u64 = 32_000_000;
-/// A part contains at most this fraction of the remaining work, so that up to eight workers finish at about
-/// the same time, but may always have this fraction of the maximum size of a part.
+/// Divisor for the size of a part: a part contains at most 1/8 of the remaining work, so that up to eight
+/// workers finish at about the same time. This limit never falls below 1/8 of the maximum size of a part.
 const TAPER: u64 = 8;
 /// Maximum number of rows of a part, which ensures that a part of many short runs fits into memory.
 const PART_ROWS: u64 = 20_000;
@@ -83,8 +83,8 @@ pub struct InputFile {
 pub struct ColumnSpec {
     /// Name of the column, which ends in the unit of its values.
     pub name: String,
-    /// Type of the values: `u32`, `u64`, `f64`, `bool` or `text`; in tables of trace rows, `word` for a text of
-    /// which a table contains few different ones.
+    /// Type of the values: `u32`, `u64`, `f64`, `bool` or `text`; in tables of trace rows, also `word` for a
+    /// text with few distinct values.
     #[serde(rename = "type")]
     pub kind: String,
     /// Whether rows may lack a value.
@@ -170,7 +170,7 @@ impl Manifest {
         crate::json::document(self)
     }
 
-    /// Describes the first difference to another manifest: the value in this manifest, and the value in the
+    /// Describes the first difference from another manifest: the value in this manifest, and the value in the
     /// other one.
     pub(super) fn difference(&self, other: &Self) -> Option<String> {
         let Self {

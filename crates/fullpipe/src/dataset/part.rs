@@ -18,7 +18,7 @@ use parquet::schema::types::{Type, TypePtr};
 use super::manifest::ColumnSpec;
 use crate::Error;
 
-/// Maximum number of rows of a row group, which stay in memory until the group is encoded.
+/// Maximum number of rows of a row group. The rows stay in memory until the group is encoded.
 const GROUP_ROWS: usize = 100_000;
 /// Keys in the footer of a part: the hash of the manifest, the number of the part, and the hash of the file.
 const MANIFEST: &str = "fullpipe.manifest";
@@ -196,7 +196,7 @@ fn schema(columns: &[ColumnSpec]) -> Result<TypePtr, ParquetError> {
     Ok(Arc::new(Type::group_type_builder("runs").with_fields(fields).build()?))
 }
 
-/// Returns the position of the hash in the file, which follows its key, a type tag and its length.
+/// Returns the position of the hash in the file. The hash follows its key, a type tag and its length.
 fn seal_at(bytes: &[u8]) -> Option<usize> {
     let key = bytes.windows(SEAL.len()).rposition(|window| window == SEAL.as_bytes())?;
     let at = key + SEAL.len() + 2;

@@ -15,8 +15,8 @@ use crate::Error;
 /// First bytes of a Parquet file.
 const MAGIC: &[u8; 4] = b"PAR1";
 
-/// Reads a table of points from a CSV or Parquet file, which are distinguished by their first
-/// bytes.
+/// Reads a table of points from a CSV or Parquet file. The first bytes of the file determine its
+/// format.
 ///
 /// # Errors
 /// Returns an error if the file cannot be read, or if a cell or a column is not valid.

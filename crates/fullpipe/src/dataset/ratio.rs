@@ -1,4 +1,5 @@
-//! Compares two selections of rows pair by pair: the runs that differ only in what the selections set.
+//! Compares two selections of rows in pairs. The two rows of a pair differ only in the values that the
+//! selections set.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -10,7 +11,7 @@ use super::{Dataset, read};
 use crate::Error;
 use crate::table::{Batch, ColumnSpec};
 
-/// Columns, each with the value that a selected row has. Numbers are equal if their values are, whatever their
+/// Columns, each with the value that a selected row has. Numbers are compared by value, regardless of their
 /// types.
 pub type Selection = Vec<(String, Cell)>;
 
@@ -23,7 +24,7 @@ pub struct Comparison {
     pub b: Selection,
     /// Column with the values: a result in numbers, such as `goodput_bps`.
     pub column: String,
-    /// Random seed of the resamples that determine the interval.
+    /// Random seed of the resampling that determines the interval.
     pub seed: u64,
 }
 
@@ -44,7 +45,8 @@ pub struct PairedRatio {
     pub high: f64,
     /// Number of pairs with a ratio.
     pub pairs: u64,
-    /// Number of selected rows without one: their partner or a value is missing, or both values are zero.
+    /// Number of selected rows without a ratio: the other row of the pair or a value is missing, or both
+    /// values are zero.
     pub left_out: u64,
 }
 
@@ -154,7 +156,7 @@ pub(super) fn ratio(dataset: &Dataset, dir: &Path, comparison: &Comparison) -> R
     Ok(PairedRatio { median, low, high, pairs: count, left_out: of_a + of_b - 2 * count })
 }
 
-/// Returns a text that is equal for rows with equal values in these columns.
+/// Returns a key that is equal for rows with equal values in these columns.
 fn key(batch: &Batch, row: usize, columns: &[usize]) -> Vec<u8> {
     let mut key = Vec::new();
     for column in columns {
@@ -200,7 +202,8 @@ fn written(selection: &Selection) -> String {
     selection.iter().map(|(name, cell)| format!("{name}={}", shown(cell))).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns a hint with some values of the first selected column of which no row has the wanted one.
+/// Returns a hint for the first selected column in which no row has the wanted value. The hint lists some
+/// values of this column.
 fn found<'b>(
     columns: &[ColumnSpec],
     batches: impl Iterator<Item = &'b Batch> + Clone,

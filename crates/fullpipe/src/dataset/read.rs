@@ -17,7 +17,8 @@ use super::manifest::ColumnSpec;
 use crate::Error;
 use crate::table::{Batch, ColumnData, Table};
 
-/// Reads the parts 0 to `parts` in the folder `dir` that exist: all `columns`, or those with the numbers `wanted`.
+/// Reads those of the first `parts` parts that exist in the folder `dir`: all `columns`, or the columns with
+/// the numbers `wanted`.
 pub(super) fn table(
     dir: &Path,
     columns: &[ColumnSpec],

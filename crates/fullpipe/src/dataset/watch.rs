@@ -1,12 +1,12 @@
-//! Progress of a data set that other processes make, from the files in its folder alone.
+//! Determines the progress of a data set that other processes make, only from the files in its folder.
 //!
 //! ```text
 //!   manifest.json: runs and packets of each part ─┐
 //!   runs/part-KKKKK.parquet: exists, and when ────┴─► DatasetProgress: finished, rate, time left
 //! ```
 //!
-//! Nothing is asked of the processes that make the parts, so they may run on other machines that share the
-//! folder. The times of the files are those of one clock, the file system's.
+//! The processes that make the parts are not queried, so they may run on other machines that share the
+//! folder. All file times come from the same clock, that of the file system.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,13 +18,15 @@ use super::manifest::{Manifest, Part};
 use super::read_manifest;
 use crate::Error;
 
-/// Length of the period whose parts determine the rate: with one part per minute on each of a few cores, some
-/// dozens of parts, and short enough to leave out times when nobody made parts.
+/// Length of the period, up to the newest part, whose parts determine the rate. If each of a few cores makes
+/// one part per minute, the period contains some dozens of parts. It is short enough to exclude times when no
+/// process made parts.
 const PERIOD: Duration = Duration::from_secs(600);
-/// Time without a new part, as a multiple of the longest such time so far in the period, after which the time
-/// left is not known: the processes were probably stopped.
+/// Multiple of the longest interval between two new parts in the period. If there is no new part for a longer
+/// time, the remaining time is unknown, because the processes were probably stopped.
 const STALLED: u32 = 4;
-/// Minimum time without a new part after which the time left is not known: a part takes up to a minute.
+/// Minimum time without a new part after which the remaining time is unknown. This time is longer than a
+/// minute, because making a part takes up to a minute.
 const LEAST_STALLED: Duration = Duration::from_secs(120);
 
 /// Watch on a data set.
@@ -49,7 +51,8 @@ pub struct DatasetProgress {
     pub runs: u64,
     /// Number of runs in parts that exist.
     pub finished_runs: u64,
-    /// Runs per second, from the parts of the last ten minutes before the newest one; `None` before there are any.
+    /// Runs per second, computed from the parts of the ten minutes before the newest part; `None` as long as
+    /// there are no such parts.
     pub runs_per_second: Option<f64>,
     /// Estimated time until the last part exists, from the predicted packets of the missing parts; `None` if the
     /// rate is not known, or if no part was written for a long time.
@@ -76,7 +79,7 @@ impl DatasetWatch {
         Ok(Self { dir: dir.into(), manifest, begun, written: BTreeMap::new() })
     }
 
-    /// Returns what the data set consists of.
+    /// Returns the manifest, which describes the content of the data set.
     pub const fn manifest(&self) -> &Manifest {
         &self.manifest
     }

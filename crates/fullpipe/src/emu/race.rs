@@ -8,8 +8,9 @@
 //! ```
 //!
 //! A download takes a fraction of a second, and creating hosts takes about as long. All downloads of a job therefore
-//! use the same hosts: one pair for the arms that the kernel sends, and one for those that fullpipe's TCP sends. The
-//! client is always the kernel. The path is created anew for each download, from the seed of the pair.
+//! use the same hosts: one pair for the arms in which the kernel is the sender, and one for the arms in which
+//! fullpipe's TCP is the sender. The client is always the kernel. The path is created anew for each download, from
+//! the seed of the pair.
 
 use std::cmp::Reverse;
 use std::panic::resume_unwind;
@@ -42,11 +43,11 @@ const REPETITIONS: u32 = 2;
 /// Estimated number of round trips of a download, in addition to the transmission time of its bytes.
 const ROUND_TRIPS: u64 = 6;
 
-/// Determines the TCP stack that sends for each arm, and reports the arms of fullpipe's TCP to `observer`. Also checks
-/// that every cell has only one connection.
+/// Determines the TCP stack that sends for each arm, and reports to `observer` the arms for which fullpipe's TCP
+/// sends. Also checks that every cell has only one connection.
 ///
-/// The kernel sends for an arm unless the arm has a profile, or a congestion control that mainline Linux lacks and this
-/// kernel does, too.
+/// The kernel sends for an arm unless the arm has a profile, or a congestion control that neither mainline Linux nor
+/// this kernel has.
 pub(crate) fn check_arms(plan: &RacePlan, observer: &impl Observer) -> Result<OwnArms, Error> {
     if let Some(cell) = plan.cells().iter().find(|cell| cell.point.scenario.flows.len() > 1) {
         return Err(Error::new(
@@ -78,14 +79,14 @@ fn is_in_linux(cc: Algorithm) -> bool {
     !matches!(cc, Algorithm::Bbr3 | Algorithm::Surge)
 }
 
-/// Congestion controls that this kernel lacks, so that fullpipe's TCP sends.
+/// Congestion controls for which fullpipe's TCP sends, because this kernel lacks them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OwnArms {
     algorithms: Vec<Algorithm>,
 }
 
 impl OwnArms {
-    /// Returns `scenario` with the TCP stack that sends in it.
+    /// Returns `scenario` with the sending TCP stack set.
     fn with_sender(&self, scenario: &Scenario) -> Scenario {
         let mut scenario = scenario.clone();
         for flow in &mut scenario.flows {

@@ -1,7 +1,7 @@
 //! Formats sums over groups of sockets as Prometheus metrics (OpenMetrics 1.0).
 //!
-//! Each `--dst` option has one set of time series. The number of time series per connection would be
-//! unbounded, because each connection has a new port.
+//! Each `--dst` option has one set of time series. If each connection had its own time series, their number
+//! would be unbounded, because each connection has a new port.
 
 use std::sync::atomic::AtomicU64;
 

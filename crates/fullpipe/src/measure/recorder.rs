@@ -1,4 +1,4 @@
-//! Records the data of a running test from which the test is diagnosed at the end.
+//! Records the data of a running test, for the diagnosis at the end of the test.
 
 use std::collections::BTreeMap;
 
@@ -69,9 +69,9 @@ impl Recorder {
         Latency { idle, loaded: mean, longest: mean.map(|_| longest), samples }
     }
 
-    /// Returns, for each limit by name, the number of seconds for which it stopped the sender until the last
-    /// report, as a mean over all streams. If streams together fill a given link, the link counts as their
-    /// limit.
+    /// Returns, for each limit by name, the number of seconds for which the limit stopped the sender until
+    /// the last report, as a mean over all streams. If streams together fill a given link, the link counts
+    /// as their limit.
     pub fn limit_seconds(&self) -> BTreeMap<&'static str, f64> {
         let mut seconds = BTreeMap::new();
         for times in self.flows.values().map(Live::times) {
@@ -123,7 +123,7 @@ fn reading(last: &TcpInfo, limit: Option<(Limit, Confidence)>) -> SocketReading 
     }
 }
 
-/// Returns the names that a document has for a limit and its confidence.
+/// Returns the names that documents use for a limit and its confidence.
 fn names(limit: Option<(Limit, Confidence)>) -> (Option<String>, Option<String>) {
     let name = |(limit, confidence): (Limit, Confidence)| {
         (limit.name().to_owned(), format!("{confidence:?}").to_lowercase())

@@ -42,11 +42,11 @@ const GRACE: Duration = Duration::from_secs(40);
 const NO_DATA: Duration = Duration::from_secs(120);
 /// Timeout for the last state that the client sends.
 const FAREWELL: Duration = Duration::from_secs(10);
-/// Time that a client gets to end its streams after the server has announced that it terminates.
+/// Time within which a client must end its streams after the server has announced its termination.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// TCP keepalive settings by which the server detects after one minute that a client has vanished, whether or
-/// not data flows.
+/// TCP keepalive settings with which the server detects after one minute that a client has vanished, even if
+/// no data flows.
 const KEEPALIVE_AFTER: std::time::Duration = std::time::Duration::from_secs(20);
 const KEEPALIVE_EVERY: std::time::Duration = std::time::Duration::from_secs(10);
 const KEEPALIVES: u32 = 4;
