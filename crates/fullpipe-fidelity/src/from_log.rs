@@ -80,8 +80,9 @@ pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<Comp
     for cell in &longer {
         let _ = writeln!(
             remarks,
-            "\nFew loss events in the first log, so the log lasts {}, as the diagnosis recommends: cell {}, {}.",
-            cell.point.scenario.duration, cell.number, cell.point.label
+            "\nThe first log of cell {} has few loss events, so a log of {} replaces it, as the \
+             diagnosis recommends: {}.",
+            cell.number, cell.point.scenario.duration, cell.point.label
         );
     }
     for (number, again) in climbed(&longer, &seeds, args, &mut remarks)? {
