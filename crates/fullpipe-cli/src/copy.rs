@@ -340,7 +340,7 @@ impl ServeObserver for ServeReport {
     }
 }
 
-/// An observer for the relay of one copy; it prints nothing, because the client reports.
+/// An observer for the relay of one copy; it prints nothing, because the client reports events.
 struct Silent;
 
 impl ServeObserver for Silent {

@@ -117,7 +117,7 @@ fn checked(args: &DatasetCheckArgs) -> Result<ExitCode, Failure> {
 
 /// Interval at which `watch` reads the folder; a part takes at least some seconds.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Interval between the lines of `watch` if standard output is no terminal.
+/// Interval between the lines of `watch` if standard output is not a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(60);
 
 /// Shows the progress of a data set until it is complete.

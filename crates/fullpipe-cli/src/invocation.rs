@@ -40,7 +40,7 @@ pub(crate) fn words() -> Vec<String> {
     arguments().iter().map(|argument| argument.to_string_lossy().into_owned()).collect()
 }
 
-/// Returns the interpreter in which the command runs; `None` if the command is a program of its own.
+/// Returns the interpreter in which the command runs; `None` if the command is an executable file.
 pub(crate) fn interpreter() -> Option<&'static Interpreter> {
     INVOCATION.get()?.interpreter.as_ref()
 }

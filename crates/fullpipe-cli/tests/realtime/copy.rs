@@ -245,7 +245,7 @@ fn pipe_survives(test: &str, kills: u64, size: usize, has_spool: bool) {
         fs::write(&progress, "").expect("written");
         let name = format!("stream {stream}");
         let mut command = Command::new("sh");
-        // Only a shell can pass on a file descriptor under a given number.
+        // A shell is needed to pass on a file descriptor with a given number.
         command.args([
             "-c",
             "progress=$1; shift; exec \"$@\" 3>>\"$progress\"",
@@ -294,7 +294,7 @@ fn pipe_survives(test: &str, kills: u64, size: usize, has_spool: bool) {
         let offsets = offsets();
         assert!(offsets.is_sorted(), "{offsets:?}");
         accepted = offsets.last().copied().unwrap_or(accepted);
-        // A copy that is started again sends what a spool has kept.
+        // A restarted copy also sends the data in its spool.
         if accepted == size as u64 && (is_complete || !has_spool) {
             assert!(fs::read(ends.path("in/feed")).expect("placed") == content, "stream {stream}");
             (stream, accepted) = (stream + 1, 0);
