@@ -35,6 +35,8 @@ use crate::steering;
 
 /// Default memory budget of all connections.
 const MEMORY: Bytes = Bytes::from_mib(1 << 10);
+/// Minimum memory budget: one read from the server in each direction, and the buffers of a few connections.
+const LEAST_MEMORY: Bytes = Bytes::from_mib(1);
 /// Default maximum number of connections.
 const CONNECTIONS: usize = 100_000;
 /// Default maximum number of SYNs per second that are forwarded to the worker. The worker can answer far more
@@ -349,6 +351,13 @@ impl Inputs {
                 )
             })?;
         }
+        let memory = self.memory.unwrap_or(MEMORY);
+        if memory < LEAST_MEMORY {
+            return Err(ConfigError::new(
+                format!("memory is {memory}, which is too little"),
+                format!("write at least {LEAST_MEMORY}"),
+            ));
+        }
         let connections = self.connections.unwrap_or(CONNECTIONS);
         if connections == 0 {
             return Err(ConfigError::new("connections is 0", "write the maximum number of connections"));
@@ -367,7 +376,7 @@ impl Inputs {
             cc: self.cc.unwrap_or(Algorithm::Bbr1),
             matching: self.matching,
             user: self.user,
-            memory: self.memory.unwrap_or(MEMORY),
+            memory,
             connections,
             syn_rate,
             speed: self.speed,

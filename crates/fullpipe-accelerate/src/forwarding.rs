@@ -22,7 +22,9 @@ use std::path::{Path, PathBuf};
 
 use fullpipe_linux::Error;
 use fullpipe_linux::routing::add_host_address;
+use rustix::system::uname;
 
+use crate::preflight::Objection;
 use crate::system;
 
 const IPV4: &str = "/proc/sys/net/ipv4/conf";
@@ -31,19 +33,38 @@ const IPV6: &str = "/proc/sys/net/ipv6/conf";
 pub(crate) const DUMMY: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 8);
 const FORCE: &str = "force_forwarding";
 
-/// Returns the reason why the kernel cannot forward the packets of a single device; `None` if it can.
-pub(crate) fn obstacle(ipv6: bool) -> Option<String> {
-    let missing = ipv6 && !Path::new(IPV6).join("all").join(FORCE).exists();
-    missing.then(|| {
-        "this kernel cannot enable IPv6 forwarding for a single device; kernel 6.17 or newer can".into()
+/// Returns an objection if the kernel cannot forward the packets of the worker's device; `None` if it can.
+pub(crate) fn obstacle(ipv6: bool) -> Option<Objection> {
+    let release = uname().release().to_string_lossy().into_owned();
+    if ipv6 { obstacle_in(Path::new(IPV6), &release) } else { None }
+}
+
+/// Returns the objection of [`obstacle`] for IPv6. `folder` contains the settings of all devices.
+fn obstacle_in(folder: &Path, release: &str) -> Option<Objection> {
+    let all = folder.join("all");
+    // A router already forwards the packets of all devices.
+    let forwards = fs::read_to_string(all.join("forwarding")).is_ok_and(|value| value.trim() != "0");
+    (!forwards && !all.join(FORCE).exists()).then(|| {
+        Objection::new(
+            format!(
+                "the kernel must route the worker's packets, but Linux {release} cannot permit IPv6 forwarding for \
+                 a single device"
+            ),
+            "Linux 6.17 or later is required for IPv6, unless the routing consists of connected networks and default \
+             routes",
+        )
     })
 }
 
 /// Permits the kernel to forward the packets of the device `tun`.
 pub(crate) fn permit(tun: &str, ipv6: bool) -> Result<(), Error> {
     for (file, value) in settings(tun, ipv6) {
-        let failed = |error: io::Error| system(format_args!("write {}", file.display()), error);
-        fs::write(&file, value).map_err(failed)?;
+        let written = match fs::write(&file, value) {
+            // On a router with an older kernel, the setting is missing, and not needed.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && file.ends_with(FORCE) => Ok(()),
+            written => written,
+        };
+        written.map_err(|error| system(format_args!("write {}", file.display()), error))?;
     }
     if !ipv6 {
         add_host_address(tun, DUMMY)?;
@@ -58,4 +79,28 @@ fn settings(tun: &str, ipv6: bool) -> Vec<(PathBuf, &'static str)> {
         return vec![(file(IPV6, "disable_ipv6"), "0"), (file(IPV6, FORCE), "1")];
     }
     vec![(file(IPV4, "accept_local"), "1"), (file(IPV4, "rp_filter"), "2"), (file(IPV4, "forwarding"), "1")]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// IPv6 forwarding of a single device needs a kernel with `force_forwarding`, unless the host forwards anyway.
+    #[test]
+    fn a_kernel_before_6_17_is_an_obstacle_unless_it_forwards() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let obstacle = || obstacle_in(folder.path(), "6.12.0");
+        fs::create_dir(folder.path().join("all")).expect("room");
+        let write =
+            |name: &str, value: &str| fs::write(folder.path().join("all").join(name), value).expect("room");
+        write("forwarding", "0\n");
+        let objection = obstacle().expect("an obstacle");
+        assert!(objection.what.contains("Linux 6.12.0 cannot permit IPv6 forwarding for a single device"));
+        assert!(objection.hint.contains("Linux 6.17"), "{objection}");
+        write("forwarding", "1\n");
+        assert_eq!(obstacle(), None);
+        write("forwarding", "0\n");
+        write(FORCE, "0\n");
+        assert_eq!(obstacle(), None);
+    }
 }

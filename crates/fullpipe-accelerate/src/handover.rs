@@ -12,6 +12,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
+use fullpipe_units::Rate;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, recvmsg, sendmsg,
@@ -24,6 +25,8 @@ pub(crate) enum Order {
     End,
     /// Use this MTU in bytes, because the MTU of the path to the clients has changed.
     Mtu(u32),
+    /// Send at most at this rate over all connections together; `None` removes the limit.
+    Limit(Option<Rate>),
 }
 
 impl fmt::Display for Order {
@@ -31,6 +34,7 @@ impl fmt::Display for Order {
         match self {
             Self::End => writeln!(f, "end"),
             Self::Mtu(mtu) => writeln!(f, "mtu {mtu}"),
+            Self::Limit(limit) => writeln!(f, "limit {}", limit.map_or(0, Rate::as_bps)),
         }
     }
 }
@@ -43,6 +47,10 @@ impl Order {
         let order = |line: &str| match line.split_once(' ') {
             None if line == "end" => Some(Self::End),
             Some(("mtu", mtu)) => mtu.parse().ok().map(Self::Mtu),
+            Some(("limit", bps)) => {
+                let bps: u64 = bps.parse().ok()?;
+                Some(Self::Limit((bps > 0).then_some(Rate::from_bps(bps))))
+            }
             _ => None,
         };
         text.lines().filter_map(order).collect()
@@ -91,11 +99,17 @@ mod tests {
 
     #[test]
     fn orders_are_lines() {
-        let orders = [Order::Mtu(1_400), Order::Mtu(9_000), Order::End];
+        let orders = [
+            Order::Mtu(1_400),
+            Order::Mtu(9_000),
+            Order::Limit(Some(Rate::from_bps(980))),
+            Order::Limit(None),
+            Order::End,
+        ];
         let text: String = orders.iter().map(ToString::to_string).collect();
-        assert_eq!(text, "mtu 1400\nmtu 9000\nend\n");
+        assert_eq!(text, "mtu 1400\nmtu 9000\nlimit 980\nlimit 0\nend\n");
         assert_eq!(Order::read(text.as_bytes()), orders);
-        assert_eq!(Order::read(b"mtu\nmtu x\nno order\n"), []);
+        assert_eq!(Order::read(b"mtu\nmtu x\nlimit x\nno order\n"), []);
     }
 
     #[test]

@@ -15,6 +15,7 @@
 //! count against the worker.
 
 mod running;
+mod speed;
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -48,7 +49,7 @@ use crate::status::{self, FOLDER, Rates, Status, StatusFile};
 use crate::steering::{LEFT_SECONDS, Phase, Steering};
 use crate::users::user;
 use crate::worker::{BEAT, Beat, PathLimits, WorkerSettings};
-use crate::{forwarding, handover, stranded, system};
+use crate::{forwarding, handover, ports, stranded, system};
 
 use running::{Heard, RunningWorker};
 
@@ -73,8 +74,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const FAREWELL: Duration = Duration::from_secs(1);
 /// Transmit queue length of the TUN device, in packets.
 const TUN_QUEUE: u32 = 4_096;
-/// Share of a device's speed that all connections together may use, so that its queue stays empty: 98 %.
-const SHARE_OF_SPEED: (u64, u64) = (98, 100);
 
 /// Command that calls [`work`](crate::worker::work).
 #[derive(Clone, Debug)]
@@ -129,6 +128,10 @@ struct Keeper<'a> {
     tun: Tun,
     steering: Steering,
     way: WayOut,
+    /// Maximum number of connections: the configured number, unless there are fewer local ports.
+    connections: usize,
+    /// Maximum rate of all connections together; `None` if the speed of the device is not known.
+    limit: Option<Rate>,
     /// Return path for the server's answers to sockets with clients' addresses, if the server sees these addresses.
     return_path: Option<ReturnPath>,
     nft: Nft,
@@ -181,7 +184,9 @@ impl<'a> Keeper<'a> {
         let clock = Clock::starting_in(Duration::ZERO);
         // Each connection needs a file descriptor. If the limit cannot be raised, the worker refuses connections
         // earlier.
-        let files = settings.connections as u64 + 1_000;
+        let connections = ports::most_connections(settings)
+            .map_or(settings.connections, |most| most.min(settings.connections));
+        let files = connections as u64 + 1_000;
         let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(files), maximum: Some(files) });
         let user = user(settings.user.as_deref())?;
         let tun = Tun::without_address(&steering.tun, Datapath::Offload, way.mtu, TUN_QUEUE)?;
@@ -200,7 +205,10 @@ impl<'a> Keeper<'a> {
             }
             _ => None,
         };
+        let limit = speed::limit(settings, &way).unwrap_or_default();
         Ok(Self {
+            connections,
+            limit,
             settings,
             permissions,
             program,
@@ -316,7 +324,7 @@ impl<'a> Keeper<'a> {
             .process_group(0)
             .spawn()
             .map_err(failed)?;
-        let Settings { listen, upstream, client_address, cc, memory, connections, paths, .. } = self.settings;
+        let Settings { listen, upstream, client_address, cc, memory, paths, .. } = self.settings;
         // A congestion control without a launch cannot use a path memory.
         let remembers = paths.remember && cc.launch().is_some();
         let settings = WorkerSettings {
@@ -326,10 +334,10 @@ impl<'a> Keeper<'a> {
             cc: cc.name().into(),
             mtu: self.way.mtu,
             memory: memory.get(),
-            connections: *connections,
+            connections: self.connections,
             probes: self.probes.path().to_owned(),
             identity: changes_user.then_some(self.user),
-            limit: self.limit().map(Rate::as_bps),
+            limit: self.limit.map(Rate::as_bps),
             paths: remembers.then(|| PathLimits::from(paths.limits)),
         };
         let line = serde_json::to_vec(&settings).map_err(|error| failed(error.into()))?;
@@ -340,17 +348,6 @@ impl<'a> Keeper<'a> {
         self.write_status();
         // Sending fails if the worker ended before it read the settings.
         if sent.is_err() { self.worker_ended() } else { Ok(()) }
-    }
-
-    /// Returns the maximum rate of all connections together; `None` if the device speed is not known.
-    fn limit(&self) -> Option<Rate> {
-        let (share, whole) = SHARE_OF_SPEED;
-        // With several devices, the share of each device in the traffic is not known.
-        let of_device = || match &self.way.outgoing()[..] {
-            [only] => device::speed(only),
-            _ => None,
-        };
-        self.settings.speed.or_else(of_device).map(|speed| speed.mul_div(share, whole))
     }
 
     /// Handles the reports that have arrived.
@@ -513,6 +510,7 @@ impl<'a> Keeper<'a> {
         }
         if ticks.is_multiple_of(SOCKET_TICKS) {
             self.follow_sockets(ticks)?;
+            self.follow_speed();
             // The counters of a device that has just disappeared cannot be read.
             if let Ok(drops) = Drops::read(&self.steering.tun, &self.way.outgoing()) {
                 self.drops[1] = drops;
@@ -618,19 +616,25 @@ impl<'a> Keeper<'a> {
         }
         let mtu = (way.mtu != self.way.mtu).then_some(way.mtu);
         (self.steering, self.way) = (steering, way);
+        self.follow_speed();
         if let Some(mtu) = mtu { self.follow_mtu(mtu) } else { Ok(()) }
     }
 
     /// Passes a changed MTU of the path to the clients to the worker and its device.
     fn follow_mtu(&mut self, mtu: u32) -> Result<(), Error> {
         device::set_mtu(&self.steering.tun, mtu)?;
+        self.order(Order::Mtu(mtu));
+        self.say(&format!("the MTU of the path to the clients is now {mtu} bytes"));
+        Ok(())
+    }
+
+    /// Gives an order to the worker.
+    fn order(&mut self, order: Order) {
         if let Some(worker) = &mut self.worker {
             // If the order cannot be written, the worker is silent or dead, and the next worker gets the new value when
             // it starts.
-            let _ = worker.control.write_all(Order::Mtu(mtu).to_string().as_bytes());
+            let _ = worker.control.write_all(order.to_string().as_bytes());
         }
-        self.say(&format!("the MTU of the path to the clients is now {mtu} bytes"));
-        Ok(())
     }
 
     /// Updates the set of the kernel's connections: removes those that have ended, and adds new ones.
@@ -688,7 +692,7 @@ impl<'a> Keeper<'a> {
             starts: self.starts,
             kernels: self.theirs.len(),
             drops: self.drops[1].since(self.drops[0]).into(),
-            limit: self.limit().map(Rate::as_bps),
+            limit: self.limit.map(Rate::as_bps),
             rates: self.rates,
             report: self.beat.clone(),
         };

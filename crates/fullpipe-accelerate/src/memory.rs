@@ -1,17 +1,22 @@
-//! Memory budget: limits the total size of the buffers of all connections.
+//! Memory budget: limits the total memory of the buffers of all connections.
 //!
 //! ```text
-//!   held bytes                       level: the largest amount per connection at which all fit into the budget
+//!   held bytes                       level: the largest amount per connection at which all fit into three quarters
 //!     ▒▒
 //!     ▒▒ ▒▒                          the worker reads nothing from the server of a connection above the level
 //!   ──██─██─────── level
 //!     ██ ██ ██ ██
 //! ```
 //!
-//! Under memory pressure, reading stops first for the connections with the largest buffers. A connection
-//! below the level is not affected by other connections.
+//! If the buffers take more than three quarters of the budget, reading stops for the connections with the largest
+//! buffers. A connection below the level is not affected by other connections. Between two computations of the level,
+//! the rest of the budget remains; when seven eighths are in use, buffers stop growing (the stack's own limit), and the
+//! last eighth is for connections without buffers. The total never exceeds the budget.
 
 use fullpipe_units::Bytes;
+
+/// Share of the budget that buffers may take without memory pressure: three quarters.
+const WITHOUT_PRESSURE: (u64, u64) = (3, 4);
 
 /// Memory pressure at one time, computed from the buffer sizes of the connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,10 +32,13 @@ impl Pressure {
     /// Memory pressure without any connections.
     pub const NONE: Self = Self { held: Bytes::new(0), level: None };
 
-    /// Computes the level at which the buffer sizes in `held` fit into `budget`. The function sorts `held`.
-    pub fn of(budget: Bytes, held: &mut [u64]) -> Self {
-        let total: u64 = held.iter().sum();
-        let level = (total > budget.get()).then(|| Bytes::new(level(budget.get(), held)));
+    /// Computes the level at which the buffer sizes in `held` and `other` bytes fit into three quarters of `budget`.
+    /// `other` is the memory of connections that no longer read. The function sorts `held`.
+    pub fn of(budget: Bytes, other: Bytes, held: &mut [u64]) -> Self {
+        let total = held.iter().sum::<u64>() + other.get();
+        let (part, whole) = WITHOUT_PRESSURE;
+        let most = budget.get() / whole * part;
+        let level = (total > most).then(|| Bytes::new(level(most.saturating_sub(other.get()), held)));
         Self { held: Bytes::new(total), level }
     }
 
@@ -60,14 +68,15 @@ fn level(budget: u64, held: &mut [u64]) -> u64 {
 mod tests {
     use super::*;
 
-    fn pressure(budget: u64, held: &[u64]) -> Pressure {
-        Pressure::of(Bytes::new(budget), &mut held.to_vec())
+    /// Returns the pressure for a budget of which `most` bytes are available without pressure.
+    fn pressure(most: u64, held: &[u64]) -> Pressure {
+        Pressure::of(Bytes::new(most.div_ceil(3) * 4), Bytes::ZERO, &mut held.to_vec())
     }
 
     #[test]
     fn without_pressure_everybody_reads() {
-        let pressure = pressure(100, &[10, 90]);
-        assert_eq!((pressure.held, pressure.level), (Bytes::new(100), None));
+        let pressure = pressure(99, &[9, 90]);
+        assert_eq!((pressure.held, pressure.level), (Bytes::new(99), None));
         assert!(pressure.admits(u64::MAX));
         assert!(Pressure::NONE.admits(u64::MAX));
     }
@@ -75,11 +84,18 @@ mod tests {
     /// The connection with the largest buffers stops reading first; connections with small buffers continue.
     #[test]
     fn the_largest_stop_first() {
-        let one_large = pressure(100, &[5, 200, 10]);
-        assert_eq!(one_large.level, Some(Bytes::new(85)));
+        let one_large = pressure(99, &[5, 200, 10]);
+        assert_eq!(one_large.level, Some(Bytes::new(84)));
         assert!(one_large.admits(10) && !one_large.admits(200));
-        assert_eq!(pressure(100, &[200, 200]).level, Some(Bytes::new(50)));
+        assert_eq!(pressure(99, &[200, 200]).level, Some(Bytes::new(49)));
         assert_eq!(pressure(0, &[1]).level, Some(Bytes::new(0)));
+    }
+
+    /// The memory of connections that no longer read reduces the share of the others.
+    #[test]
+    fn memory_of_ended_connections_counts() {
+        let pressure = Pressure::of(Bytes::new(132), Bytes::new(60), &mut [30, 30]);
+        assert_eq!((pressure.held, pressure.level), (Bytes::new(120), Some(Bytes::new(19))));
     }
 
     /// At the computed level, the amounts fit into the budget; at a level one byte higher, they would not
@@ -89,7 +105,7 @@ mod tests {
         for seed in 0..200u64 {
             let held: Vec<u64> =
                 (0..1 + seed % 17).map(|i| fullpipe_units::draw(seed, 1, i) % 1_000).collect();
-            let budget = fullpipe_units::draw(seed, 2, 0) % 5_000;
+            let budget = fullpipe_units::draw(seed, 2, 0) % 1_000 * 3;
             let Some(level) = pressure(budget, &held).level else { continue };
             let cut = |level: u64| held.iter().map(|amount| (*amount).min(level)).sum::<u64>();
             assert!(cut(level.get()) <= budget && cut(level.get() + 1) > budget, "{held:?} {budget}");

@@ -7,26 +7,24 @@
 use std::fmt;
 use std::fs::File;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
+use fullpipe_linux::ipsec::{End, Policy};
 use fullpipe_linux::routing::{Routing, merges_in_hardware};
 use fullpipe_linux::sock_diag::SockDiag;
-use fullpipe_linux::{Error, Kind, ipsec};
+use fullpipe_linux::{Error, Kind};
 use fullpipe_tcp::buffers::KernelVersion;
 use rustix::system::uname;
 
 use crate::config::{ClientAddress, Settings, Upstream};
 use crate::routes::{WayOut, way_out};
 use crate::steering::{Phase, Steering};
-use crate::{firewall, forwarding, nft, status};
+use crate::{firewall, forwarding, nft, ports, status};
 
 /// First kernel version with tables that belong to a process (`flags owner`).
 const OWNED_TABLES: KernelVersion = KernelVersion::new(5, 12);
 /// Number of device names to try: `fp0`, `fp1`, ...
 const MOST_DEVICES: u32 = 64;
-/// Number of ports that the kernel uses by default for connections to one server address
-/// (`net.ipv4.ip_local_port_range`).
-const LOCAL_PORTS: usize = 28_232;
 
 /// Hint for an objection to a firewall rule.
 const IGNORE: &str = "to start anyway, add --firewall ignore";
@@ -60,7 +58,7 @@ pub struct Objection {
 }
 
 impl Objection {
-    fn new(what: impl Into<String>, hint: impl Into<String>) -> Self {
+    pub(crate) fn new(what: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { what: what.into(), hint: hint.into() }
     }
 }
@@ -159,8 +157,7 @@ pub fn examine(settings: &Settings, permissions: Permissions) -> Result<Report, 
             let steering = steering(settings, &tun, &way);
             changes(&mut report, settings, &steering);
             if way.is_routed() {
-                let obstacle = forwarding::obstacle(settings.listen.is_ipv6());
-                report.objections.extend(obstacle.map(|what| Objection::new(what, "")));
+                report.objections.extend(forwarding::obstacle(settings.listen.is_ipv6()));
                 let why = way.obstacles.iter();
                 report
                     .notes
@@ -180,15 +177,9 @@ pub fn examine(settings: &Settings, permissions: Permissions) -> Result<Report, 
             report.objections.extend(no_way.reasons().into_iter().map(|what| Objection::new(what, "")));
         }
     }
-    match ipsec::has_policies()? {
-        Some(true) => report.objections.push(Objection::new(
-            "this host has IPsec policies, which would not apply to the worker's packets",
-            "",
-        )),
-        Some(false) => {}
-        None => {
-            report.unexamined.push("IPsec policies".into());
-        }
+    match &routing.ipsec {
+        Some(policies) => ipsec(&mut report, policies, settings.listen, permissions),
+        None => report.unexamined.push("IPsec policies".into()),
     }
     kernel(&mut report);
     device(&mut report);
@@ -240,6 +231,29 @@ fn changes(report: &mut Report, settings: &Settings, steering: &Steering) {
              addresses of the clients",
             settings.upstream
         ));
+    }
+}
+
+/// Adds objections to IPsec policies that steered packets would bypass, or that forwarded packets would not pass.
+fn ipsec(report: &mut Report, policies: &[Policy], listen: SocketAddr, permissions: Permissions) {
+    let networks = |applies: fn(&Policy, SocketAddr) -> bool, end: fn(&Policy) -> End| -> Vec<String> {
+        let policies = policies.iter().filter(|policy| applies(policy, listen));
+        policies.map(|policy| format!("{}/{}", end(policy).network, end(policy).prefix_len)).collect()
+    };
+    let sources = networks(Policy::refuses_plain_packets_to, |policy| policy.source);
+    let destinations = networks(Policy::forwards_no_packets_from, |policy| policy.destination);
+    let bypassed = sources.into_iter().map(|network| {
+        format!("plain packets from {network} would bypass an IPsec policy, which drops them")
+    });
+    let blocked = destinations.into_iter().map(|network| {
+        format!("an IPsec policy drops the worker's packets to {network}, which the kernel has to route")
+    });
+    for objection in bypassed.chain(blocked) {
+        if permissions.ignore_firewall {
+            report.notes.push(format!("{objection} (ignored)"));
+        } else {
+            report.objections.push(Objection::new(objection, IGNORE));
+        }
     }
 }
 
@@ -349,7 +363,7 @@ pub(crate) fn obstacles_to_forwarding(
     let listen = settings.listen;
     let kernel = forwarding::obstacle(listen.is_ipv6());
     if kernel.is_some() || permissions.ignore_firewall {
-        return Ok(kernel.into_iter().collect());
+        return Ok(kernel.map(|objection| objection.what).into_iter().collect());
     }
     let ruleset = nft::query(&["-j", "list", "ruleset"])?;
     let found = firewall::judge_forwarding(&ruleset, listen, tun).map_err(unreadable)?;
@@ -384,30 +398,25 @@ fn server(report: &mut Report, settings: &Settings) {
             report.notes.push("the server sees an address of this host instead of the client's".into());
         }
     }
-    match &settings.upstream {
-        Upstream::Unix(_) => report.notes.push(
+    if matches!(settings.upstream, Upstream::Unix(_)) {
+        report.notes.push(
             "Unix sockets cannot be reset: if the worker is killed, the server sees the end of an upload \
              without an error"
                 .into(),
-        ),
-        Upstream::Tcp(address) => {
-            let one_source = match address.ip() {
-                IpAddr::V4(ip) => !ip.is_loopback(),
-                IpAddr::V6(_) => true,
-            };
-            let borrowed = settings.client_address == ClientAddress::Transparent;
-            if one_source && !borrowed && settings.connections > LOCAL_PORTS {
-                report.notes.push(format!(
-                    "this host has only about {LOCAL_PORTS} local ports for connections to {address}; a \
-                     server on 127.0.0.1 does not have this limit"
-                ));
-            }
-        }
+        );
+    }
+    if let Some(ports) = ports::most_connections(settings).filter(|ports| settings.connections > *ports) {
+        report.notes.push(format!(
+            "this host has {ports} local ports for connections to {} (net.ipv4.ip_local_port_range), so {ports} \
+             connections are accelerated at the same time, and not {}; a server on 127.0.0.1 does not have this limit",
+            settings.upstream, settings.connections
+        ));
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use fullpipe_linux::ipsec::Direction;
     use fullpipe_linux::routing::Device;
     use fullpipe_tcp::cc::Algorithm;
     use fullpipe_units::Bytes;
@@ -487,10 +496,56 @@ mod tests {
 
     #[test]
     fn the_server_learns_what_changes() {
-        let mut report = Report::default();
         let upstream = Upstream::Tcp("[::1]:80".parse().expect("an address"));
-        server(&mut report, &Settings { upstream, connections: 100_000, ..settings("192.0.2.1:80") });
+        let settings = Settings { upstream, connections: 100_000, ..settings("192.0.2.1:80") };
+        let mut report = Report::default();
+        server(&mut report, &settings);
         assert!(report.notes[0].contains("PROXY protocol"), "{report}");
-        assert!(report.notes[1].contains("28232 local ports"), "{report}");
+        let ports = ports::most_connections(&settings).expect("a limit");
+        let expected = format!("this host has {ports} local ports for connections to [::1]:80");
+        assert!(report.notes[1].contains(&expected), "{report}");
+        let mut report = Report::default();
+        server(&mut report, &Settings { client_address: ClientAddress::Transparent, ..settings });
+        assert_eq!(report.notes.len(), 1, "the sources are the clients' addresses: {report}");
+    }
+
+    /// Steered packets bypass IPsec policies for packets to the port.
+    #[test]
+    fn a_policy_that_would_be_bypassed_is_an_objection() {
+        let end = |text: &str, prefix_len, port| End {
+            network: text.parse().expect("an address"),
+            prefix_len,
+            port,
+        };
+        let policy = Policy {
+            direction: Direction::In,
+            source: end("198.51.100.0", 24, (0, 0)),
+            destination: end("203.0.113.5", 32, (443, 0xffff)),
+            tcp: true,
+            requires_ipsec: true,
+        };
+        let forward = Policy {
+            direction: Direction::Forward,
+            source: end("203.0.113.5", 32, (0, 0)),
+            destination: policy.source,
+            ..policy
+        };
+        let listen = SocketAddr::from(([203, 0, 113, 5], 443));
+        let judged = |listen, permissions| {
+            let mut report = Report::default();
+            ipsec(&mut report, &[policy, forward], listen, permissions);
+            report
+        };
+        let report = judged(listen, Permissions::default());
+        let [bypassed, blocked] = &report.objections[..] else { panic!("{report}") };
+        assert_eq!(
+            bypassed.what,
+            "plain packets from 198.51.100.0/24 would bypass an IPsec policy, which drops them"
+        );
+        assert!(blocked.what.contains("worker's packets to 198.51.100.0/24"), "{report}");
+        let ignoring = Permissions { ignore_firewall: true, ..Permissions::default() };
+        assert_eq!(judged(listen, ignoring).notes.len(), 2);
+        let other = judged(SocketAddr::from(([203, 0, 113, 6], 443)), Permissions::default());
+        assert_eq!(other, Report::default());
     }
 }

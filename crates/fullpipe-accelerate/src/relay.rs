@@ -36,6 +36,12 @@ pub enum Output {
 pub trait End {
     /// Reads bytes that have arrived from the peer.
     fn read(&mut self, room: &mut [u8]) -> Input;
+    /// Records that the destination has accepted the first `len` bytes of the last read. Returns whether this end still
+    /// has the other bytes, so that the next read returns them again.
+    fn accepted(&mut self, len: usize) -> bool {
+        let _ = len;
+        false
+    }
     /// Writes bytes to the peer.
     fn write(&mut self, bytes: &[u8]) -> Output;
     /// Ends the direction to the peer after all written bytes.
@@ -85,6 +91,11 @@ impl Half {
     /// Returns the number of bytes that were read but not written yet.
     pub fn pending(&self) -> usize {
         self.pending.len() - self.at
+    }
+
+    /// Returns the memory of the buffer, in bytes.
+    pub fn memory(&self) -> usize {
+        self.pending.capacity()
     }
 
     /// Returns whether the direction has ended, in an orderly way or by a reset.
@@ -151,8 +162,11 @@ impl Half {
                     Output::Accepted(taken) => {
                         self.carried += taken as u64;
                         moved += taken;
+                        let keeps_rest = source.accepted(taken);
                         if taken < len {
-                            self.pending.extend_from_slice(&scratch[taken..len]);
+                            if !keeps_rest {
+                                self.pending.extend_from_slice(&scratch[taken..len]);
+                            }
                             return Progress::WaitsForRoom;
                         }
                     }
@@ -225,7 +239,7 @@ mod tests {
         }
     }
 
-    fn pump(half: &mut Half, source: &mut Scripted, sink: &mut Scripted) -> Progress {
+    fn pump(half: &mut Half, source: &mut impl End, sink: &mut Scripted) -> Progress {
         half.pump(source, sink, &mut [0; 64], 1_000, true)
     }
 
@@ -275,6 +289,33 @@ mod tests {
         let mut half = Half::default();
         assert_eq!(pump(&mut half, &mut source, &mut sink), Progress::GoesOn);
         assert_eq!(sink.written.len(), 1_000);
+    }
+
+    /// A source that keeps its bytes until the destination accepts them returns the rest again, so the half needs no
+    /// buffer.
+    #[test]
+    fn a_source_may_keep_what_was_not_accepted() {
+        struct Keeping(&'static [u8]);
+        impl End for Keeping {
+            fn read(&mut self, room: &mut [u8]) -> Input {
+                room[..self.0.len()].copy_from_slice(self.0);
+                if self.0.is_empty() { Input::End } else { Input::Bytes(self.0.len()) }
+            }
+            fn accepted(&mut self, len: usize) -> bool {
+                self.0 = &self.0[len..];
+                true
+            }
+            fn write(&mut self, _: &[u8]) -> Output {
+                Output::Reset
+            }
+            fn shutdown(&mut self) {}
+        }
+        let (mut source, mut sink, mut half) = (Keeping(b"hello"), Scripted::with_room(2), Half::default());
+        assert_eq!(pump(&mut half, &mut source, &mut sink), Progress::WaitsForRoom);
+        assert_eq!((half.memory(), source.0), (0, &b"llo"[..]));
+        sink.room = 100;
+        assert_eq!(pump(&mut half, &mut source, &mut sink), Progress::Done);
+        assert_eq!((sink.written.as_slice(), sink.ended), (&b"hello"[..], true));
     }
 
     /// Under memory pressure, the half writes its pending bytes and reads nothing.

@@ -3,7 +3,7 @@
 //! | way | packets | if the routing of the host |
 //! |---|---|---|
 //! | direct | nftables forwards them to a device (`fwd`), past the host's routing | consists of connected networks and default routes in the main table |
-//! | routed | the kernel routes them like those of a neighbour (`forwarding.rs`) | has more: policy rules, static routes, several next hops |
+//! | routed | the kernel routes them like those of a neighbour (`forwarding.rs`) | has more: policy rules, static routes, several next hops, VRFs, IPsec policies |
 //!
 //! The direct path needs no forwarding by the kernel and bypasses the chains of the firewall. If the routing has more
 //! than the direct path supports, nftables would route packets differently from the kernel, so the kernel must route
@@ -75,7 +75,7 @@ impl NoWay {
 /// Derives the path to the clients of `address` from the routing of the host.
 ///
 /// # Errors
-/// Returns an error if the address or all routes are missing, or if the host uses a VRF.
+/// Returns an error if the address or all routes are missing, or if the address belongs to a VRF.
 pub fn way_out(routing: &Routing, address: IpAddr, tun: &str) -> Result<WayOut, NoWay> {
     let mut obstacles = Vec::new();
     let ipv6 = address.is_ipv6();
@@ -87,17 +87,24 @@ pub fn way_out(routing: &Routing, address: IpAddr, tun: &str) -> Result<WayOut, 
         }
     }
     let vrfs = routing.devices.iter().filter(|device| device.vrf && device.up);
-    let vrfs: Vec<String> =
-        vrfs.map(|device| format!("{} is a VRF, which accelerate does not support", device.name)).collect();
-    if !vrfs.is_empty() {
-        return Err(NoWay::Unsupported(vrfs));
+    obstacles.extend(vrfs.map(|device| format!("{} is a VRF", device.name)));
+    if routing.ipsec.as_ref().is_some_and(|policies| !policies.is_empty()) {
+        obstacles.push("there are IPsec policies".into());
+    }
+    let own = routing.addresses.iter().find(|own| own.address == address);
+    if let Some(vrf) = own.and_then(|own| routing.vrf_of(routing.device(own.device)?)) {
+        // The worker's device is outside the VRF, so the kernel would route its packets with the main table.
+        return Err(NoWay::Unsupported(vec![format!(
+            "{address} belongs to the VRF {}, and accelerate supports only addresses outside VRFs",
+            vrf.name
+        )]));
     }
     let mut routes: Vec<(&Route, &Device)> = Vec::new();
     for route in routing.routes.iter().filter(|route| is_candidate(route, ipv6)) {
         let to = format!("{}/{}", route.destination, route.prefix_len);
         let device = route.device.and_then(|index| routing.device(index));
         match device {
-            Some(device) if device.loopback || device.name == tun => {}
+            Some(device) if !leads_to_clients(routing, device, tun) => {}
             _ if !route.unicast => obstacles.push(format!("the route to {to} is not a unicast route")),
             None => obstacles.push(format!("the route to {to} has several next hops or a tunnel")),
             Some(_) if route.gateway.is_some() && route.prefix_len > 0 => {
@@ -132,7 +139,7 @@ pub fn way_out(routing: &Routing, address: IpAddr, tun: &str) -> Result<WayOut, 
         }
     }
     incoming.sort();
-    if !routing.addresses.iter().any(|own| own.address == address) {
+    if own.is_none() {
         return Err(NoWay::Absent(format!("{address} is not an address of this host")));
     }
     if incoming.is_empty() {
@@ -144,7 +151,12 @@ pub fn way_out(routing: &Routing, address: IpAddr, tun: &str) -> Result<WayOut, 
 /// Returns the device of a route if the device is up and leads to other hosts.
 fn device_of<'a>(routing: &'a Routing, route: &Route, tun: &str) -> Option<&'a Device> {
     let device = routing.device(route.device?)?;
-    (device.up && !device.loopback && device.name != tun).then_some(device)
+    (device.up && leads_to_clients(routing, device, tun)).then_some(device)
+}
+
+/// Returns whether the clients of an address outside VRFs may be reached through a device.
+fn leads_to_clients(routing: &Routing, device: &Device, tun: &str) -> bool {
+    !device.loopback && device.name != tun && routing.vrf_of(device).is_none()
 }
 
 /// Returns whether packets of this address family could use the route if only the main table exists.
@@ -164,6 +176,7 @@ fn is_of_family(route: &Route, ipv6: bool) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use fullpipe_linux::ipsec::{Direction, End, Policy};
     use fullpipe_linux::routing::HostAddress;
 
     use super::*;
@@ -173,7 +186,7 @@ mod tests {
     }
 
     fn device(index: u32, name: &str, mtu: u32) -> Device {
-        Device { index, name: name.into(), mtu, up: true, loopback: name == "lo", vrf: false }
+        Device { index, name: name.into(), mtu, up: true, loopback: name == "lo", ..Device::default() }
     }
 
     fn route(to: &str, prefix_len: u8, gateway: Option<&str>, device: u32, metric: u32) -> Route {
@@ -204,6 +217,7 @@ mod tests {
                 route("10.0.0.0", 8, None, 3, 0),
             ],
             rules: vec![rule(0, 255), rule(32_766, MAIN_TABLE), rule(32_767, 253)],
+            ipsec: Some(Vec::new()),
         }
     }
 
@@ -264,10 +278,32 @@ mod tests {
         assert_eq!(obstacles(&routing), ["the route to 192.0.2.0/24 is not a unicast route"]);
 
         let mut routing = host();
+        let [source, destination] =
+            [End { network: address("203.0.113.5"), prefix_len: 32, port: (0, 0) }; 2];
+        let direction = Direction::Out;
+        routing.ipsec =
+            Some(vec![Policy { direction, source, destination, tcp: false, requires_ipsec: true }]);
+        assert_eq!(obstacles(&routing), ["there are IPsec policies"]);
+    }
+
+    /// On a host with a VRF, the kernel routes the packets. The networks of the VRF are separate: its devices lead to no
+    /// client of an address outside the VRF, and an address in the VRF is refused.
+    #[test]
+    fn a_vrf_is_separate() {
+        let mut routing = host();
         routing.devices.push(Device { vrf: true, ..device(4, "blue", 1_500) });
-        let reason = "blue is a VRF, which accelerate does not support".to_owned();
+        routing.devices.push(Device { controller: Some(4), ..device(5, "eth2", 1_400) });
+        routing.routes.push(Route { table: 10, ..route("192.0.2.0", 24, None, 5, 0) });
+        routing.rules.insert(1, Rule { unconditional: false, ..rule(1_000, 0) });
+        let way = way_out(&routing, address("203.0.113.5"), "fp0").expect("a way");
+        assert_eq!(way.obstacles, ["there is a policy rule with priority 1000", "blue is a VRF"]);
+        let devices: Vec<&str> = way.incoming.iter().map(|(_, name)| name.as_str()).collect();
+        assert_eq!((devices, way.mtu), (vec!["eth0", "eth1"], 1_500));
+        routing.devices[1].controller = Some(4);
+        let reason =
+            "203.0.113.5 belongs to the VRF blue, and accelerate supports only addresses outside VRFs";
         let no_way = way_out(&routing, address("203.0.113.5"), "fp0");
-        assert_eq!(no_way, Err(NoWay::Unsupported(vec![reason])));
+        assert_eq!(no_way, Err(NoWay::Unsupported(vec![reason.to_owned()])));
     }
 
     /// If the kernel routes the packets, clients may arrive through the devices of all tables, and the hops are the

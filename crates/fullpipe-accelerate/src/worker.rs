@@ -26,7 +26,7 @@ use fullpipe_linux::stack_loop::{Service, Sockets};
 use fullpipe_linux::{Error, Stop, WaitCondition};
 use fullpipe_tcp::Event;
 use fullpipe_tcp::stack::{Admission, ConnId, Stack};
-use fullpipe_units::{Duration, Instant};
+use fullpipe_units::{Duration, Instant, Rate};
 use socket2::Socket;
 
 use crate::config::ClientAddress;
@@ -121,14 +121,25 @@ impl Relayed {
     }
 }
 
+/// Returns the memory that the stack may use out of a budget of `memory` bytes if the bytes outside the stack take
+/// `pending` bytes. One read may increase that number before the stack learns of it.
+fn for_payload(memory: u64, pending: u64) -> u64 {
+    memory.saturating_sub(pending + READ as u64)
+}
+
 impl End for Client<'_> {
     fn read(&mut self, room: &mut [u8]) -> Input {
-        match self.stack.read(self.now, self.id, room) {
+        match self.stack.peek(self.id, room) {
             0 if self.ended => Input::End,
             0 if self.stack.connection(self.id).is_none() => Input::Reset,
             0 => Input::Wait,
             len => Input::Bytes(len),
         }
+    }
+
+    fn accepted(&mut self, len: usize) -> bool {
+        self.stack.discard(self.now, self.id, len as u64);
+        true
     }
 
     fn write(&mut self, bytes: &[u8]) -> Output {
@@ -150,6 +161,8 @@ struct Probe {
 
 struct Worker {
     settings: WorkerSettings,
+    /// Maximum rate of all connections together; `None` without a limit.
+    limit: Option<Rate>,
     control: UnixStream,
     stop: Stop,
     relayed: BTreeMap<u64, Relayed>,
@@ -166,6 +179,8 @@ struct Worker {
     health: Health,
     probe: Option<Probe>,
     pressure: Pressure,
+    /// Memory of the bytes that were read from servers and do not fit into the buffers of the stack.
+    pending: u64,
     probes: ProbeFile,
     /// New connections whose probes are not in the probe file yet, and the time at which to write them.
     unprobed: Vec<u64>,
@@ -200,6 +215,7 @@ impl Worker {
         probes: ProbeFile,
     ) -> Self {
         Self {
+            limit: settings.limit.map(Rate::from_bps),
             settings,
             control,
             stop,
@@ -213,6 +229,7 @@ impl Worker {
             health: Health::default(),
             probe: None,
             pressure: Pressure::NONE,
+            pending: 0,
             probes,
             unprobed: Vec::new(),
             next_probes: Instant::FAR_FUTURE,
@@ -345,6 +362,7 @@ impl Worker {
         self.resetting.remove(&number);
         let relayed = self.relayed.remove(&number)?;
         self.numbers.remove(&relayed.id);
+        self.pending -= relayed.down.memory() as u64;
         self.carried[0] += relayed.up.carried();
         self.carried[1] += relayed.down.carried();
         Some(relayed)
@@ -381,13 +399,17 @@ impl Worker {
             return relayed.watch(sockets, number, Watched::DataAndRoom);
         }
         let id = relayed.id;
-        let held = || stack.connection(id).map_or(0, |connection| connection.snapshot().queued);
-        let may_read = self.pressure.level.is_none() || self.pressure.admits(held());
+        let pending = relayed.down.memory() as u64;
+        let held = || stack.memory_of(id) + pending;
+        let left = self.settings.memory.saturating_sub(self.pending + stack.memory());
+        let may_read = left >= READ as u64 && (self.pressure.level.is_none() || self.pressure.admits(held()));
         let mut client = Client { stack: &mut *stack, id, now, ended: relayed.client_ended };
         let Relayed { server, up, down, .. } = relayed;
         let up_now = up.pump(&mut client, server, &mut self.scratch, BURST, true);
         let down_now = down.pump(server, &mut client, &mut self.scratch, BURST, may_read);
-        relayed.held_back = !may_read;
+        relayed.held_back = !may_read || stack.is_starved(id);
+        self.pending = self.pending + relayed.down.memory() as u64 - pending;
+        stack.set_memory_limit(for_payload(self.settings.memory, self.pending));
         if connecting && up_now == Progress::SinkReset && server.is_connecting() {
             let failure = server.failure().unwrap_or(Attempt::Refused);
             self.give_up(now, stack, number, failure);
@@ -420,7 +442,7 @@ impl Worker {
         let has_room = || stack.connection(id).is_some_and(|connection| !connection.is_full());
         let goes_on = up_now == Progress::GoesOn
             || down_now == Progress::GoesOn
-            || (down_now == Progress::WaitsForRoom && may_read && has_room());
+            || (down_now == Progress::WaitsForRoom && !relayed.held_back && has_room());
         relayed.server.send_end();
         let full = up_now == Progress::WaitsForRoom;
         relayed.watch(sockets, number, if full { Watched::DataAndRoom } else { Watched::Data })?;
@@ -478,6 +500,7 @@ impl Worker {
                 for order in Order::read(&said[..len]) {
                     match order {
                         Order::Mtu(mtu) => stack.set_mtu(now, self.settings.listen, mtu.into()),
+                        Order::Limit(limit) => self.limit = limit,
                         Order::End => ends = true,
                     }
                 }
@@ -590,6 +613,10 @@ impl Worker {
 }
 
 impl Service for Worker {
+    fn limit(&self) -> Option<Rate> {
+        self.limit
+    }
+
     fn attend(&mut self, now: Instant, stack: &mut Stack, sockets: &Sockets<'_>) -> Result<Instant, Error> {
         self.delay = self.delay.max(sockets.delay());
         if !self.started {

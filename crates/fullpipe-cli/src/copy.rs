@@ -1,28 +1,30 @@
 //! `fullpipe copy` and `fullpipe relay`: files over several TLS connections.
 
+mod progress;
+
 use std::env;
 use std::fs;
 use std::fs::File;
-use std::io::{self, IsTerminal, Write};
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use fullpipe::classify::SocketFacts;
-use fullpipe::copy_forecast::{Forecasting, PathToPeer, forecast};
+use fullpipe::copy_forecast::{PathToPeer, forecast};
 use fullpipe::relay::{
-    AllowList, Connections, CopyObserver, CopyOptions, CopyReport, End, Fingerprint, ForecastReport,
-    Identity, Pipe, PipeOptions, RateLimit, Sampler, ServeObserver, ServeOptions, Sources, open_progress,
+    AllowList, Connections, CopyObserver, CopyOptions, End, Fingerprint, Identity, Pipe, PipeOptions,
+    RateLimit, Sampler, ServeObserver, ServeOptions, Sources, open_progress,
 };
 use fullpipe::units::{Bytes, Duration, Probability, Rate};
 use fullpipe::{Look, render_flow_counts};
-use indicatif::{ProgressBar, ProgressStyle};
 
+use self::progress::CopyProgress;
 use crate::args::{CopyArgs, Format, RelayAction, RelayArgs, RelayServeArgs};
-use crate::failure::Failure;
-use crate::output;
+use crate::failure::{Failure, INTERRUPTED};
+use crate::{interrupt, output};
 
 /// Maximum amount of piped data that is kept, unless the user chooses another one.
 const PIPE_MEMORY: Bytes = Bytes::from_mib(64);
@@ -53,7 +55,7 @@ pub(crate) fn copy(args: &CopyArgs, look: Look) -> Result<ExitCode, Failure> {
         identity,
         peer: args.peer.as_deref().map(fingerprint).transpose()?,
         verify: args.verify,
-        limit: args.limit.map(limit).transpose()?,
+        limit: args.limit.map(RateLimit::new).transpose().map_err(fullpipe::Error::from)?,
         memory: args.memory.filter(|_| !is_pipe),
         cc: args.cc.clone(),
         pacer: Some(Arc::new(fullpipe::KernelPacer)),
@@ -67,6 +69,12 @@ pub(crate) fn copy(args: &CopyArgs, look: Look) -> Result<ExitCode, Failure> {
     let is_remote = matches!(options.sources, Sources::Remote(_));
     let path = path.filter(|_| !is_remote).map(|path| (path, options.connections));
     let shown = CopyProgress::new(args.progress_fd.map(descriptor).transpose()?, path);
+    let (clear, hint) = (shown.clearing(), continuing(&options.sources));
+    interrupt::at_signal(move || {
+        clear();
+        eprintln!("interrupted; what is durable at the target is kept\nhint: {hint}");
+        std::process::exit(INTERRUPTED.into());
+    })?;
     // Without a sampler, the copy uses the minimum number of connections.
     let sampler = fullpipe::OwnSockets::begin(SocketFacts { link: args.link, ..SocketFacts::default() })
         .map(|own| Box::new(own) as Box<dyn Sampler>);
@@ -76,11 +84,29 @@ pub(crate) fn copy(args: &CopyArgs, look: Look) -> Result<ExitCode, Failure> {
     shown.clear();
     let mut report = report.map_err(fullpipe::Error::from)?;
     report.forecast = shown.forecast(&report);
-    match args.output.format() {
-        Format::Json => output::print(&output::json(&report)?)?,
-        Format::Text => output::print(&report.to_string())?,
+    let text = match args.output.format() {
+        Format::Json => output::json(&report)?,
+        Format::Text => report.to_string(),
+    };
+    match options.target {
+        // Standard output has the content of the file.
+        End::Pipe => eprint!("{text}"),
+        _ => output::print(&text)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the hint about how an interrupted copy of `sources` is continued.
+fn continuing(sources: &Sources) -> String {
+    let command = output::command_line();
+    match sources {
+        Sources::Files(_) | Sources::Remote(_) => format!("to continue the copy, run {command}"),
+        Sources::Pipe(pipe) if pipe.is_named() => format!(
+            "to continue the stream, run {command}; its first progress line is the offset at which the producer has \
+             to resume"
+        ),
+        Sources::Pipe(_) => format!("without --stream, {command} copies the pipe from the beginning"),
+    }
 }
 
 /// Facts about the path that the user has given.
@@ -123,11 +149,6 @@ fn descriptor(number: u32) -> Result<File, Failure> {
             format!("redirect the descriptor, for example {number}>progress"),
         )
     })
-}
-
-/// Returns a rate limit that the kernel applies by pacing.
-fn limit(rate: Rate) -> Result<RateLimit, Failure> {
-    Ok(RateLimit::new(rate, Arc::new(fullpipe::KernelPacer)).map_err(fullpipe::Error::from)?)
 }
 
 /// Returns the sources of the copy.
@@ -241,88 +262,6 @@ fn default_key() -> Option<PathBuf> {
     let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let settings = set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")))?;
     Some(settings.join("fullpipe/relay.key"))
-}
-
-/// Progress of a copy on standard error.
-struct CopyProgress {
-    bar: Option<ProgressBar>,
-    /// File that receives the accepted offsets of a pipe.
-    accepted: Option<File>,
-    /// Path for the forecast, and the numbers of connections to simulate.
-    path: Option<(LinkToPeer, Connections)>,
-    /// Forecast, which starts once the RTT is known.
-    forecasting: Mutex<Option<Forecasting>>,
-}
-
-impl CopyProgress {
-    /// The bar appears only on a terminal, because redrawn lines are noise in a log.
-    fn new(accepted: Option<File>, path: Option<(LinkToPeer, Connections)>) -> Self {
-        let bar = io::stderr().is_terminal().then(|| {
-            let template = "copying {bar:30} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left{msg}";
-            let style = ProgressStyle::with_template(template);
-            ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
-        });
-        Self { bar, accepted, path, forecasting: Mutex::default() }
-    }
-
-    /// Returns the forecast for the connections that the copy has used.
-    fn forecast(&self, report: &CopyReport) -> Option<ForecastReport> {
-        let forecasting = self.forecasting.lock().unwrap_or_else(PoisonError::into_inner).take()?;
-        let counts = forecasting.end()?;
-        let simulated = counts.of(report.most_connections)?;
-        let steady_bps = simulated.steady.as_bps();
-        let ratio = report.goodput_bps as f64 / steady_bps.max(1) as f64;
-        Some(ForecastReport { connections: simulated.flows, steady_bps, ratio })
-    }
-
-    fn clear(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
-    }
-}
-
-impl CopyObserver for CopyProgress {
-    fn connected(&self, rtt: Duration) {
-        let Some((path, connections)) = self.path else { return };
-        let mut forecasting = self.forecasting.lock().unwrap_or_else(PoisonError::into_inner);
-        // Only the first handshake counts, because a copy that has lost its relay connects again.
-        forecasting.get_or_insert_with(|| Forecasting::begin(path.with(rtt), connections));
-    }
-
-    fn progress(&self, done: Bytes, total: Bytes) {
-        if let Some(bar) = &self.bar {
-            bar.set_length(total.get());
-            bar.set_position(done.get());
-        }
-    }
-
-    fn connections(&self, count: u32, limit: Option<&str>) {
-        if let Some(bar) = &self.bar {
-            let plural = if count == 1 { "" } else { "s" };
-            bar.set_message(format!(", {count} connection{plural}, limit {}", limit.unwrap_or("unknown")));
-        }
-    }
-
-    fn accepted(&self, offset: Bytes) {
-        if let Some(mut file) = self.accepted.as_ref() {
-            // If the producer has closed the descriptor, the copy continues.
-            let _ = file.write_all(format!("{}\n", offset.get()).as_bytes());
-        }
-    }
-
-    fn queue(&self, held: Bytes, memory: Bytes) {
-        if let Some(bar) = &self.bar {
-            bar.set_message(format!(", {held} of {memory} kept"));
-        }
-    }
-
-    fn note(&self, text: &str) {
-        match &self.bar {
-            Some(bar) => bar.suspend(|| eprintln!("note: {}", one_line(text))),
-            None => eprintln!("note: {}", one_line(text)),
-        }
-    }
 }
 
 /// Prints the events of a relay on standard error.

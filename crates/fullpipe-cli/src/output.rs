@@ -143,6 +143,13 @@ impl Observer for RunBar {
             None => eprintln!("note: {text}"),
         }
     }
+
+    fn status(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| eprintln!("{text}")),
+            None => eprintln!("{text}"),
+        }
+    }
 }
 
 /// Serialises `report` as a JSON document that ends with a newline.
@@ -199,7 +206,7 @@ pub(crate) fn write_html<E: Into<fullpipe::Error>>(
 }
 
 /// Returns the command line of this process, quoted for use in a shell.
-fn command_line() -> String {
+pub(crate) fn command_line() -> String {
     let arguments = invocation::words().into_iter().map(|argument| quoted(&argument));
     std::iter::once("fullpipe".to_owned()).chain(arguments).collect::<Vec<_>>().join(" ")
 }

@@ -67,7 +67,8 @@ fn harm(args: &RaceArgs) -> Result<ExitCode, Failure> {
     if args.check && plan.bounds().is_empty() {
         return Err(no_bound("[[harm]]"));
     }
-    let report = output::with_bar(HARM_PROGRESS, |observer| race::harm(&plan, observer))?;
+    let out = args.out.as_deref();
+    let report = output::with_bar(HARM_PROGRESS, |observer| race::harm(&plan, out, observer))?;
     match args.output.format() {
         Format::Json => output::print(&output::json(&report)?)?,
         Format::Text => output::print(&HarmTable { report: &report }.to_string())?,

@@ -11,20 +11,21 @@ use crate::datagram::Header;
 /// Weight of a new transit-time difference in the jitter estimate: 1/16 (RFC 1889 section 6.3.1).
 const GAIN: f64 = 1.0 / 16.0;
 
-/// Numbers of datagrams that a receiver has counted.
+/// Datagram counts of a receiver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Highest sequence number received, which is the number of datagrams known to have been sent.
+    /// Highest sequence number received: the number of datagrams that the sender is known to have sent.
     pub packets: u64,
-    /// Number of sequence numbers that have not arrived.
+    /// Number of datagrams that are missing, according to the sequence numbers.
     pub lost: u64,
     /// Number of datagrams that arrived after a datagram with a higher sequence number.
     pub out_of_order: u64,
 }
 
 impl Counts {
-    /// Returns the counts since the earlier counts `earlier`. If late datagrams fill earlier gaps, the number
-    /// of lost datagrams is limited to zero instead of becoming negative.
+    /// Returns the difference between these counts and the counts `earlier`, which were taken before. The
+    /// number of lost datagrams is zero, not negative, if more gaps have been filled than have newly
+    /// appeared.
     pub fn since(self, earlier: Self) -> Self {
         Self {
             packets: self.packets.saturating_sub(earlier.packets),
@@ -43,7 +44,7 @@ impl Counts {
 #[derive(Clone, Debug, Default)]
 pub struct Arrivals {
     counts: Counts,
-    /// Jitter in nanoseconds, as a floating-point number, because a sixteenth of a microsecond matters.
+    /// Jitter in nanoseconds, as a floating-point number, so that the division by 16 loses no fraction.
     jitter: f64,
     /// Transit time of the previous datagram: arrival time minus send time. The clocks of the two hosts are
     /// not synchronised, so only differences between transit times are meaningful.
@@ -72,7 +73,8 @@ impl Arrivals {
         self.counts
     }
 
-    /// Returns the jitter: the smoothed difference between the transit times of successive datagrams.
+    /// Returns the jitter: the smoothed absolute difference between the transit times of successive
+    /// datagrams.
     pub fn jitter(&self) -> Duration {
         Duration::from_nanos(self.jitter.round() as u64)
     }

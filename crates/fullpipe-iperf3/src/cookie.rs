@@ -4,13 +4,13 @@ use std::fmt;
 
 use crate::WireError;
 
-/// Length of a cookie on the wire, in bytes: 36 letters and a terminating zero.
+/// Length of a cookie on the wire, in bytes: 36 characters and a terminating zero.
 pub const LENGTH: usize = 37;
 
-/// The 32 letters that an iperf3 cookie may contain.
+/// The 32 characters from which iperf3 makes its cookies.
 const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
-/// Cookie of an iperf3 test. The client chooses the cookie, and sends it first on every TCP connection.
+/// Cookie of an iperf3 test. The client chooses the cookie and sends it at the start of every TCP connection.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cookie([u8; LENGTH - 1]);
 
@@ -27,12 +27,12 @@ impl Cookie {
         wire
     }
 
-    /// Parses a cookie. Other implementations may use other letters, so any printable characters are
-    /// accepted.
+    /// Parses a cookie. Other implementations may use other characters, so all printable ASCII characters
+    /// except the space are accepted.
     ///
     /// # Errors
-    /// Returns an error unless `wire` consists of 36 printable characters and a zero; a peer that sends
-    /// anything else does not use the iperf3 protocol.
+    /// Returns an error unless `wire` consists of 36 such characters and a zero; a peer that sends anything
+    /// else does not use the iperf3 protocol.
     pub fn from_wire(wire: &[u8; LENGTH]) -> Result<Self, WireError> {
         let mut letters = [0; LENGTH - 1];
         letters.copy_from_slice(&wire[..LENGTH - 1]);

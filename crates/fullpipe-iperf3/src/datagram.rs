@@ -15,9 +15,9 @@ use fullpipe_units::Instant;
 pub const HELLO: [u8; 4] = *b"9876";
 /// Reply of the server to [`HELLO`].
 pub const ANSWER: [u8; 4] = *b"6789";
-/// Hello of a client with an iperf3 version before 3.11.
+/// Hello of an iperf3 client before version 3.11.
 pub const OLD_HELLO: [u8; 4] = 123_456_789_u32.to_le_bytes();
-/// Reply of the server in iperf3 versions before 3.11.
+/// Reply of an iperf3 server before version 3.11.
 pub const OLD_ANSWER: [u8; 4] = 987_654_321_u32.to_le_bytes();
 
 /// Length in bytes of the longest datagram header.
@@ -53,7 +53,7 @@ impl Header {
     /// Writes the header to the first bytes of a datagram.
     ///
     /// # Panics
-    /// The function panics if the datagram is shorter than the header.
+    /// Panics if the datagram is shorter than the header.
     pub fn write(self, wide: bool, datagram: &mut [u8]) {
         let nanos = self.sent.as_nanos();
         // Seconds and microseconds have 32 bits each; larger values are truncated, as in iperf3.

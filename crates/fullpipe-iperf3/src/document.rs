@@ -19,10 +19,10 @@ use crate::params::{Mode, Params, Protocol};
 /// The complete JSON document of a test (`-J`).
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Document {
-    /// Title of the test, which the user sets with `-T`.
+    /// Title of the test, as set with `-T`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// Extra data, which the user sets with `--extra-data`.
+    /// Extra data, as set with `--extra-data`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub extra_data: Option<String>,
     /// Description of the test, which is known before the data transfer starts.
@@ -48,7 +48,7 @@ pub struct Event<'a, T> {
     /// Name of the event that the line reports: `start`, `interval`, `end`, `error`, `server_output_text` or
     /// `server_output_json`.
     pub event: &'a str,
-    /// The part of the JSON document that has the name of the event.
+    /// Data of the event: in the complete document, the value of the key that has the name of the event.
     pub data: &'a T,
 }
 
@@ -242,7 +242,7 @@ impl Amount {
 pub struct Interval {
     /// Interval report of each stream.
     pub streams: Vec<StreamInterval>,
-    /// Sum over all streams; with `--bidir`, over only those streams on which this host sends.
+    /// Sum over all streams or, with `--bidir`, over only the streams on which this host sends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sum: Option<SumInterval>,
     /// Sum over the streams on which this host receives (`--bidir` only).
@@ -391,7 +391,7 @@ impl Interval {
 /// Values that fullpipe adds to the interval report of a sending TCP stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SocketReading {
-    /// Smallest RTT measured so far.
+    /// Minimum RTT of the last five minutes.
     #[serde(rename = "min_rtt_us", serialize_with = "micros_if")]
     pub min_rtt: Option<Duration>,
     /// Smoothed RTT of the socket.
@@ -417,16 +417,16 @@ pub struct SocketReading {
     pub sndbuf_used: Bytes,
     /// Limit that stopped the sender for the longest time in the interval.
     pub limit: Option<String>,
-    /// Confidence of the diagnosis in the main limit.
+    /// Confidence that `limit` is the main limit.
     pub confidence: Option<String>,
 }
 
 /// Values that fullpipe adds to the sum over the sending TCP streams.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SumReading {
-    /// Limit that all streams of the sum have; `None` if their limits differ.
+    /// Main limit, if it is the same for all streams of the sum; otherwise `None`.
     pub limit: Option<String>,
-    /// Lowest confidence of the diagnosis in this limit.
+    /// Lowest confidence in `limit` among the streams.
     pub confidence: Option<String>,
 }
 
@@ -460,7 +460,7 @@ pub struct End {
     /// Congestion control of the sender.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sender_tcp_congestion: Option<String>,
-    /// Congestion control of the receiver, which hardly affects the test.
+    /// Congestion control of the receiver; it hardly affects the test.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub receiver_tcp_congestion: Option<String>,
     /// Values that fullpipe adds to iperf3's document: latency, limits and diagnosis.
@@ -506,13 +506,13 @@ pub struct EndSender {
     pub amount: Amount,
     /// Segments retransmitted; omitted if this end cannot report them.
     pub retransmits: Option<u64>,
-    /// Extreme values of this end's socket at the ends of intervals.
+    /// Statistics of the values that this end's socket reported at the end of each interval.
     pub extremes: Option<Extremes>,
     /// Whether this host sends on the stream.
     pub sender: bool,
 }
 
-/// Extreme values of a socket at the ends of intervals.
+/// Statistics of the values that a socket reported at the end of each interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extremes {
     /// Largest congestion window.
@@ -568,7 +568,7 @@ pub struct Sum {
     pub sender: bool,
 }
 
-/// CPU utilisation of both hosts, in percent of the duration of the test.
+/// CPU utilisation of both hosts, in percent of one CPU core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct CpuUtilization {
     /// User and system CPU time of this host.

@@ -9,14 +9,14 @@ use crate::WireError;
 
 /// Maximum length in bytes of the JSON text with the test parameters, equal to the limit of iperf3's server.
 pub const PARAMS_MOST: usize = 8 << 10;
-/// Maximum length in bytes of the JSON text with results but without server output: three times 256 streams
-/// of 300 bytes.
+/// Maximum length in bytes of the JSON text with results but without server output. The results of 256
+/// streams, at about 300 bytes each, take less than a third of it.
 pub const RESULTS_MOST: usize = 256 << 10;
 /// Maximum length in bytes of the JSON text with results and trace rows of the server's sockets
 /// ([`Results::trace`](crate::Results)).
 pub const TRACE_MOST: usize = 2 << 20;
-/// Maximum length in bytes of the JSON text with results and server output (`--get-server-output`), which
-/// grows with the duration of the test.
+/// Maximum length in bytes of the JSON text with results and server output (`--get-server-output`). The
+/// server output grows with the duration of the test.
 pub const OUTPUT_MOST: usize = 64 << 20;
 
 const LENGTH: usize = 4;

@@ -22,7 +22,7 @@ pub(crate) fn count(of: &Value, key: &str) -> Option<u64> {
     integer(of, key).and_then(|value| u64::try_from(value).ok())
 }
 
-/// Returns the duration under `key`, which is given in seconds and fractions of a second.
+/// Returns the duration under `key`; the JSON number is in seconds and may have a fraction.
 pub(crate) fn seconds(of: &Value, key: &str) -> Option<Duration> {
     real(of, key).map(Duration::from_secs_f64)
 }

@@ -10,7 +10,7 @@ use std::marker::PhantomData;
 
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-/// Bound close to 2^63: versions before 3.13 print negative numbers as unsigned numbers above this bound.
+/// Bound just below 2^63: iperf3 before 3.13 prints negative numbers as unsigned numbers above this bound.
 const BEYOND: f64 = 9.2e18;
 
 /// A JSON value of any type; only numbers, Booleans and strings keep their content.
@@ -84,7 +84,8 @@ impl Scalar<'_> {
     }
 }
 
-/// Reads a count or a size; `None` for -1, which iperf3 prints for unknown values, in either notation.
+/// Reads a count or a size; `None` for -1, which iperf3 prints for unknown values, even if it is printed as
+/// the unsigned number 2^64 - 1.
 pub(crate) fn count<'de, A: MapAccess<'de>>(map: &mut A) -> Result<Option<u64>, A::Error> {
     let value = map.next_value::<Scalar<'_>>()?.number();
     Ok(value.filter(|value| (0.0..BEYOND).contains(value)).map(|value| value as u64))
@@ -168,7 +169,7 @@ pub(crate) trait Object<'de>: Default {
 pub(crate) trait Collect: Default {
     /// Type of the items.
     type Item;
-    /// Takes an item, or returns the reason why there are too many.
+    /// Adds an item, or returns an error message if there are too many items.
     fn collect(&mut self, item: Self::Item) -> Result<(), &'static str>;
 }
 

@@ -1,4 +1,4 @@
-//! Reads a document of any iperf3 version: the values that explain a test, without the rest.
+//! Reads only the values that a diagnosis needs from a document of any iperf3 version.
 //!
 //! Interval reports are passed on one by one, so that the reader can decide which values to keep. Only the
 //! values that the reader keeps take memory, regardless of the size of the document.
@@ -14,7 +14,7 @@ use crate::report::Report;
 /// Maximum number of streams in an interval or at the end of a test. iperf3 opens at most 128 in each
 /// direction.
 pub const MOST_STREAMS: usize = 1024;
-/// Error message that is printed after the words "the JSON".
+/// Error message without its subject, "the JSON".
 const TOO_MANY_STREAMS: &str = "has more streams than iperf3 opens";
 
 /// Values of a document that a reader needs. The collection `I` receives the reports of the streams, interval
@@ -23,7 +23,7 @@ const TOO_MANY_STREAMS: &str = "has more streams than iperf3 opens";
 pub struct Log<I> {
     /// Values known before the data transfer starts; `None` if the key is missing.
     pub start: Option<LogStart>,
-    /// Reports of all intervals; `None` if the key has no array.
+    /// Reports of all intervals; `None` if the value of the key is not an array.
     pub intervals: Option<I>,
     /// Totals of the test; empty if the test did not finish.
     pub end: LogEnd,
@@ -82,7 +82,7 @@ pub struct LogTest {
     pub num_streams: Option<u64>,
 }
 
-/// CPU utilisation of the test on both hosts, in percent of one processor.
+/// CPU utilisation of both hosts during the test, in percent of one CPU core.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LogCpu {
     /// User and system CPU time of the host that wrote the document.
@@ -221,7 +221,7 @@ pub enum LogEvent {
 
 impl LogEvent {
     /// Parses a line of `--json-stream`. The line is parsed twice, because the name of the event determines
-    /// how its data is read, and may come after the data.
+    /// how the data is read, but may come after the data.
     ///
     /// # Errors
     /// Returns an error if the line is not JSON or has too many streams.

@@ -30,7 +30,7 @@ pub enum Mode {
 
 /// Maximum number of streams in each direction.
 pub const STREAMS_MOST: u32 = 128;
-/// Maximum duration of a test, which is one day.
+/// Maximum duration of a test: one day.
 pub const TIME_MOST: Duration = Duration::from_secs(86_400);
 /// Maximum length of the omitted period at the start of a test.
 pub const OMIT_MOST: Duration = Duration::from_secs(600);
@@ -40,13 +40,13 @@ pub const TCP_BLOCK: Bytes = Bytes::from_kib(128);
 pub const TCP_BLOCK_MOST: Bytes = Bytes::from_mib(1);
 /// Minimum datagram size: a header without 64-bit sequence numbers, and four bytes of payload.
 pub const UDP_BLOCK_LEAST: Bytes = Bytes::new(16);
-/// Maximum datagram size, which follows from the maximum length of an IPv4 packet.
+/// Maximum datagram size: the maximum length of an IPv4 packet minus the IP and UDP headers.
 pub const UDP_BLOCK_MOST: Bytes = Bytes::new(65_507);
 /// Default datagram size. A datagram of this size fits into an Ethernet frame with room for tunnel headers.
 pub const UDP_BLOCK: Bytes = Bytes::new(1460);
 /// Maximum size of `SO_SNDBUF` and `SO_RCVBUF` that a client may request.
 pub const WINDOW_MOST: Bytes = Bytes::from_mib(512);
-/// Maximum segment size that a client may request, which is that of a jumbo frame.
+/// Largest MSS that a client may request, about that of a jumbo frame.
 pub const MSS_MOST: Bytes = Bytes::from_kib(9);
 /// Maximum number of blocks that may be sent in a burst (`burst`).
 pub const BURST_MOST: u32 = 1_000;
@@ -91,7 +91,7 @@ pub struct Params {
     pub tos: Option<u8>,
     /// IPv6 flow label of the data connections (`-L`).
     pub flow_label: Option<u32>,
-    /// Title, which precedes each line of text output (`-T`).
+    /// Title that precedes each line of text output (`-T`).
     pub title: Option<String>,
     /// Extra data that both sides copy into their JSON documents (`--extra-data`).
     pub extra_data: Option<String>,
@@ -153,7 +153,7 @@ impl Default for Params {
 }
 
 impl Params {
-    /// Returns the block size, which is the number of bytes in a write or a datagram.
+    /// Returns the block size: the number of bytes in a write or a datagram.
     pub fn block(&self) -> Bytes {
         self.len.unwrap_or(match self.protocol {
             Protocol::Tcp => TCP_BLOCK,
@@ -233,8 +233,8 @@ impl Params {
     /// Parses the parameters that a client requests. A value of the wrong type is treated as absent, and
     /// unknown keys are ignored.
     ///
-    /// Returns the refusal that the server sends to the client if a value is out of range or the protocol is
-    /// not supported.
+    /// If a value is out of range, if two values exclude each other, or if the protocol is not supported,
+    /// returns the refusal that the server sends to the client.
     pub fn from_json(of: &Value) -> Result<Self, Refusal> {
         let count = |key| json::count(of, key).filter(|&count| count > 0);
         let bytes = |key| count(key).map(Bytes::new);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The reason why a server refuses to run a test.
+/// Reason for which a server refuses to run a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// Error code of iperf3 (`i_errno`) for the reason.

@@ -239,7 +239,7 @@ impl From<&Sum> for Report {
     }
 }
 
-/// Writes the types of a document as reports, so that every key is named once.
+/// Serializes the types of a document as reports, so that each key is named in only one place.
 macro_rules! written_as_report {
     ($($name:ty),*) => {$(
         impl Serialize for $name {

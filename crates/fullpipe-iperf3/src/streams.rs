@@ -14,8 +14,8 @@ pub enum Direction {
 /// Returns the number of the stream that is opened at position `position`, counted from 0. The numbers are 1,
 /// 3, 4, 5, ...
 ///
-/// The gap after 1 is a bug in the first iperf3 version. All later versions keep the gap, because results are
-/// matched by these numbers.
+/// The gap after 1 comes from a bug in the first iperf3 version. All later versions have the same gap,
+/// because client and server match their results by these numbers.
 pub fn id(position: usize) -> u32 {
     let position = u32::try_from(position).unwrap_or(u32::MAX - 2);
     if position == 0 { 1 } else { position + 2 }

@@ -263,8 +263,8 @@ impl Text {
         }
     }
 
-    /// Pads iperf3's columns up to the vertical bar, which replaces the spaces that iperf3 prints at the end
-    /// of its lines.
+    /// Pads iperf3's columns up to the vertical bar. The padding replaces the spaces that iperf3 prints at
+    /// the end of its lines.
     fn before_bar(&self, line: &str) -> String {
         let width = self.id_column().len() + WIDTH;
         format!("{:width$}", line.trim_end())
@@ -374,7 +374,7 @@ fn retransmits(count: Option<u64>, whose: &str) -> String {
     }
 }
 
-/// Width of iperf3's columns after the first one, up to the vertical bar.
+/// Width, in characters, of iperf3's columns after the first one, up to the vertical bar.
 const WIDTH: usize = 70;
 
 const TOLD_HEADER: &str = "|       RTT          Rwnd      Delivered         Unsent  Limit";

@@ -9,9 +9,10 @@ use fullpipe_tcp::cc::{Algorithm, SlowStart};
 /// Congestion control of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FlowAlgorithm {
-    /// Congestion control of fullpipe's TCP. Except for BBRv3 and surge, Linux has it too.
+    /// Congestion control that fullpipe's TCP implements. Mainline Linux has all of these except BBRv3 and
+    /// surge.
     Fullpipe(Algorithm),
-    /// Congestion control of Linux that fullpipe's TCP does not have. It runs on a kernel only.
+    /// Congestion control that only Linux has, so the flow must run on a kernel.
     Linux(LinuxAlgorithm),
 }
 
@@ -46,7 +47,7 @@ impl FlowAlgorithm {
         }
     }
 
-    /// Returns the default exit rule of slow start, or `None` if the algorithm offers no choice.
+    /// Returns the default rule for leaving slow start, or `None` if the algorithm offers no choice.
     pub const fn slow_start(self) -> Option<SlowStart> {
         match self {
             Self::Fullpipe(algorithm) => algorithm.slow_start(),
@@ -54,8 +55,8 @@ impl FlowAlgorithm {
         }
     }
 
-    /// Returns whether the receiver needs the same algorithm as the sender: DCTCP's receiver echoes each change of
-    /// the ECN mark (RFC 8257 section 3.2), and its connections request ECN by themselves.
+    /// Returns whether the receiver needs the same algorithm as the sender: DCTCP's receiver echoes each change of the
+    /// ECN mark (RFC 8257 section 3.2), and DCTCP connections negotiate ECN even if the host does not request it.
     pub const fn needs_receiver(self) -> bool {
         matches!(self, Self::Linux(LinuxAlgorithm::Dctcp))
     }
@@ -101,7 +102,7 @@ impl FromStr for FlowAlgorithm {
     }
 }
 
-/// Error for a name that is not the name of a [`FlowAlgorithm`].
+/// Error for a string that does not name a [`FlowAlgorithm`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownFlowAlgorithm(String);
 
@@ -159,7 +160,7 @@ impl LinuxAlgorithm {
         Self::Yeah,
     ];
 
-    /// Returns the kernel's name of the algorithm, which is also its name in experiments.
+    /// Returns the name of the algorithm in the kernel and in experiments.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Cdg => "cdg",

@@ -1,4 +1,4 @@
-//! Arms of a race: the senders that are compared with identical paths, hosts and seeds.
+//! Arms of a race: the senders that the race compares on identical paths and hosts, with identical seeds.
 //!
 //! | name | sender |
 //! |---|---|
@@ -15,10 +15,10 @@ use fullpipe_tcp::cc::{Algorithm, Launch};
 use crate::profile::{Profile, ProfileName};
 use crate::scenario::{FlowSpec, Scenario};
 
-/// Launch window of `NAME+iw` in segments, which is the launch window of surge.
+/// Initial window of `NAME+iw`, in segments; equal to the launch window of surge.
 pub const LAUNCH_WINDOW: u32 = Launch::DEFAULT.window;
 
-/// Suffix of the name of an arm that starts with [`LAUNCH_WINDOW`].
+/// Suffix in the name of an arm whose initial window is [`LAUNCH_WINDOW`].
 const WITH_LAUNCH: &str = "iw";
 
 /// Name of the arm with the settings of TCPA, and of its profile.
@@ -55,7 +55,8 @@ impl Arm {
         scenario
     }
 
-    /// Returns `flow` with this sender, except for the initial window, which is a setting of the host.
+    /// Returns `flow` with this sender, but without its initial window, because that is a setting of the
+    /// host.
     fn applied_to(self, flow: &FlowSpec, profile: Option<Profile>) -> FlowSpec {
         FlowSpec { cc: self.cc.into(), profile: profile.or(flow.profile), ..flow.clone() }
     }
@@ -79,12 +80,12 @@ impl fmt::Display for Arm {
     }
 }
 
-/// Error for a name that is not the name of an arm.
+/// Error for a string that does not name an arm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownArm(String);
 
 impl UnknownArm {
-    /// Returns a hint that lists the known names; one line.
+    /// Returns a one-line hint that lists the known names.
     pub fn hint(&self) -> String {
         format!(
             "{}; NAME+{WITH_LAUNCH} has an initial window of {LAUNCH_WINDOW} segments, NAME+PROFILE has the \

@@ -1,10 +1,11 @@
-//! The ratio of two means of paired samples, the median of the ratios of pairs, and the mean of one sample, with a
-//! bootstrap confidence interval.
+//! Bootstrap confidence intervals for three estimates: the ratio of the means of paired samples, the median of the
+//! ratios of the pairs, and the mean of one sample.
 //!
 //! Download times are skewed: most losses cost little, and a few cost a timeout. An interval from the normal
-//! approximation would be symmetric and would therefore miss too often at one end. The bootstrap needs no
-//! model of the distribution. It draws many resamples of the pairs with replacement and computes the ratio of
-//! each. Both values of a pair stay together, because the runs of a pair have identical random losses.
+//! approximation would be symmetric, and the true value would therefore lie beyond one of its ends too often.
+//! The bootstrap needs no model of the distribution. It draws many resamples of the pairs with replacement
+//! and computes the ratio of each. Both values of a pair stay together, because the runs of a pair have
+//! identical random losses.
 //!
 //! The interval is the bias-corrected and accelerated bootstrap interval (BCa): B. Efron, "Better bootstrap confidence
 //! intervals", Journal of the American Statistical Association 82 (1987), sections 2 and 3. For a median, the
@@ -37,13 +38,13 @@ impl MeanRatio {
     /// Computes the ratio of the mean of the first values of `pairs` to the mean of the second values. `seed`
     /// selects the resamples.
     ///
-    /// Returns `None` for fewer than two pairs, which have no interval, and for values that are not above
-    /// zero.
+    /// Returns `None` if there are fewer than two pairs, because a single pair has no interval, or if any
+    /// value is not positive and finite.
     pub fn of(pairs: &[(f64, f64)], seed: u64) -> Option<Self> {
         Some(Self::with_sums(pairs, sums(pairs)?, seed))
     }
 
-    /// Computes the ratio and its interval from pairs with these sums. The sum of the second values is not zero.
+    /// Computes the ratio and its interval from pairs with these sums. The sum of the second values must not be zero.
     fn with_sums(pairs: &[(f64, f64)], sums: (f64, f64), seed: u64) -> Self {
         let ratio = sums.0 / sums.1;
         let ratio_of = |drawn: &[usize]| {
@@ -62,8 +63,8 @@ impl MeanRatio {
 /// dominate, such as those from the fastest of several paths.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MedianRatio {
-    /// Median of the first value of a pair divided by its second value; infinite if half of the second values are
-    /// zero.
+    /// Median over the pairs of the first value divided by the second value; infinite if at least half of the second
+    /// values are zero.
     pub median: f64,
     /// Lower end of the interval.
     pub low: f64,
@@ -74,8 +75,8 @@ pub struct MedianRatio {
 impl MedianRatio {
     /// Computes the median of the ratios of `pairs`. `seed` selects the resamples.
     ///
-    /// Returns `None` for fewer than two pairs, which have no interval, for values that are negative or not finite,
-    /// and for a pair of two zeros, which has no ratio.
+    /// Returns `None` if there are fewer than two pairs, because a single pair has no interval, if any value is
+    /// negative or not finite, or if both values of a pair are zero, because such a pair has no ratio.
     pub fn of(pairs: &[(f64, f64)], seed: u64) -> Option<Self> {
         let has_ratio = |&(a, b): &(f64, f64)| {
             a >= 0.0 && b >= 0.0 && a.is_finite() && b.is_finite() && (a > 0.0 || b > 0.0)
@@ -93,7 +94,7 @@ impl MedianRatio {
     }
 }
 
-/// Returns the ends of the 95 % interval of an estimate from the estimates of its resamples.
+/// Returns the two ends of the 95 % interval of an estimate, computed from the estimates of its resamples.
 fn interval(mut resampled: Vec<f64>, estimate: f64, acceleration: f64) -> (f64, f64) {
     resampled.sort_unstable_by(f64::total_cmp);
     let bias = quantile_of_normal(share_below(&resampled, estimate));
@@ -106,8 +107,7 @@ fn interval(mut resampled: Vec<f64>, estimate: f64, acceleration: f64) -> (f64, 
     (end(TAIL), end(1.0 - TAIL))
 }
 
-/// Mean of a sample, with its 95 % confidence interval. Unlike the values of a ratio, those of a mean may have
-/// any sign.
+/// Mean of a sample, with its 95 % confidence interval. Unlike the values in a ratio, the values may have any sign.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MeanInterval {
     /// Mean of the values.
@@ -121,7 +121,8 @@ pub struct MeanInterval {
 impl MeanInterval {
     /// Computes the mean of `values` and its interval. `seed` selects the resamples.
     ///
-    /// Returns `None` for fewer than two values, which have no interval, and for values that are not finite.
+    /// Returns `None` if there are fewer than two values, because a single value has no interval, or if any
+    /// value is not finite.
     pub fn of(values: &[f64], seed: u64) -> Option<Self> {
         if values.len() < 2 || !values.iter().all(|value| value.is_finite()) {
             return None;
@@ -140,8 +141,8 @@ pub fn ratio_of_means(pairs: &[(f64, f64)]) -> Option<f64> {
     sums(pairs).map(|(a, b)| a / b)
 }
 
-/// Returns the sums of the first and of the second values; `None` for fewer than two pairs, and for values that
-/// are not above zero.
+/// Returns the sums of the first and of the second values; `None` if there are fewer than two pairs, or if any value is
+/// not positive and finite.
 fn sums(pairs: &[(f64, f64)]) -> Option<(f64, f64)> {
     let positive = |&(a, b): &(f64, f64)| a > 0.0 && b > 0.0 && a.is_finite() && b.is_finite();
     (pairs.len() >= 2 && pairs.iter().all(positive))
@@ -174,7 +175,7 @@ fn share_below(sorted: &[f64], value: f64) -> f64 {
     share.clamp(least, 1.0 - least)
 }
 
-/// Returns the acceleration: a sixth of the skewness of the ratios that leave out one pair each (jackknife).
+/// Returns the acceleration, which the jackknife estimates from the ratios that leave out one pair each.
 /// `sums` are the sums of the first and of the second values.
 fn acceleration(pairs: &[(f64, f64)], sums: (f64, f64)) -> f64 {
     let without = |(a, b): &(f64, f64)| (sums.0 - a) / (sums.1 - b);

@@ -35,7 +35,7 @@ pub struct Progress {
     pub total: usize,
 }
 
-/// Error for a run that panicked, which is a bug in fullpipe rather than in the experiment.
+/// Error for a run that panicked. A panic is a bug in fullpipe, not a mistake in the experiment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunPanicked {
     /// Label of the experiment point whose run panicked.
@@ -57,10 +57,10 @@ impl std::error::Error for RunPanicked {}
 
 /// Observer of a campaign that is called before and after each run and can end the campaign early.
 ///
-/// The worker threads call both methods of the observer.
+/// The worker threads call the methods of the observer.
 pub trait Watch<T>: Sync {
-    /// Called before each run. If the observer returns `false`, no further run starts, and runs in progress
-    /// finish.
+    /// Called before each run. If the observer returns `false`, no further run starts, but the runs in
+    /// progress finish.
     fn goes_on(&self) -> bool {
         true
     }
@@ -121,7 +121,7 @@ pub fn run_on<T: Send>(
 
 /// Runs all `points` with all `seeds`, like [`run`], and passes each result to `take` instead of keeping it. `take`
 /// gets the results ordered by point, then by seed; a result waits in memory until all earlier runs have finished.
-/// If `take` breaks, no further run starts. Returns the number of runs that have finished.
+/// If `take` returns [`ControlFlow::Break`], no further run starts. Returns the number of runs that have finished.
 ///
 /// # Errors
 /// Returns the same errors as [`run`].
@@ -163,7 +163,7 @@ struct InOrder<'a, T, F> {
     /// Results of later runs.
     waiting: BTreeMap<usize, Result<RunResult<T>, RunPanicked>>,
     take: F,
-    /// Error of the first run that panicked. No result is passed on after it.
+    /// Error of the first run that panicked. No results of later runs are passed on.
     panicked: Option<RunPanicked>,
     refused: &'a AtomicBool,
 }
@@ -239,15 +239,15 @@ pub fn run_jobs<T: Send>(
     collected(|keep| execute(threads, jobs.len(), name, run, NEVER, |at, _| progress(at), keep))
 }
 
-/// Observer of jobs, which can abandon them. The worker threads call its methods.
+/// Observer that receives the progress of jobs and can abandon them. The worker threads call its methods.
 ///
 /// A closure that receives the progress serves as an observer that never abandons the jobs.
 pub trait JobWatch: Sync {
     /// Called after each job that has finished without a panic.
     fn finished(&self, progress: Progress);
 
-    /// Returns whether to abandon the jobs in progress; called every few milliseconds. An observer that has
-    /// once returned `true` must not return `false` afterwards.
+    /// Returns whether to abandon the jobs in progress; called every few milliseconds. Once an observer has
+    /// returned `true`, it must not return `false` again.
     fn abandons(&self) -> bool {
         false
     }
@@ -283,7 +283,8 @@ pub fn simulate_jobs(
 }
 
 /// Executes all `jobs` on the given number of threads, like [`run_jobs`], unless `watch` abandons them.
-/// `runner` must return within milliseconds after that. Returns `None` for abandoned jobs.
+/// After `watch` has abandoned the jobs, `runner` must return within milliseconds. Returns `None` for
+/// abandoned jobs.
 ///
 /// # Errors
 /// Returns the same errors as [`run`].
@@ -311,8 +312,8 @@ struct Ends<G, A> {
 const NEVER: Ends<Ask, Ask> = Ends { goes_on: || true, abandons: || false };
 type Ask = fn() -> bool;
 
-/// Returns the results of a call of [`execute`], ordered by the numbers of the runs. The call passes on the given
-/// function as `keep`.
+/// Returns the results of a call to [`execute`], ordered by run number. The closure makes this call and must pass the
+/// function that it receives as `keep`.
 fn collected<T: Send>(
     execute: impl FnOnce(&(dyn Fn(usize, Result<T, RunPanicked>) + Sync)) -> usize,
 ) -> Result<Vec<T>, RunPanicked> {

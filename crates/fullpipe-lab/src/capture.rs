@@ -1,5 +1,4 @@
-//! Packet captures at the sending host, which contain the headers of all packets that the host sends or
-//! receives.
+//! Packet captures at the sending host, with the headers of all packets that the host sends or receives.
 //!
 //! ```text
 //!   sender's TCP ──►──┬──► path ──► receiver
@@ -7,8 +6,8 @@
 //!   sender's TCP ◄──┴──◄── path ◄──
 //! ```
 //!
-//! The payload of simulated packets consists of zeros and is not kept. The packets have the same clock as the
-//! trace rows.
+//! The payload of simulated packets consists of zeros and is not kept. The times of packets and of trace rows
+//! are read from the same clock.
 //!
 //! A capture contains only the packets at the sending host. If a capture also contained the packets at the
 //! receiving host, an analyser would mistake the second copy of each packet for a retransmission.
@@ -20,8 +19,8 @@ use fullpipe_units::Instant;
 
 pub use fullpipe_path::Verdict;
 
-/// IPv4 address of the sending host in simulated and emulated runs, from the range reserved for benchmarking
-/// (RFC 2544), which no network uses.
+/// IPv4 address of the sending host in simulated and emulated runs. It is from the range that RFC 2544
+/// reserves for benchmarking, so no real network uses it.
 pub const SENDER: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 /// IPv4 address of the receiving host in simulated and emulated runs.
 pub const RECEIVER: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);

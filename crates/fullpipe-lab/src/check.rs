@@ -13,8 +13,8 @@ pub struct Verdict<'e> {
     pub expectation: &'e Expectation,
     /// Index of the experiment point that was compared.
     pub point: usize,
-    /// Value of the metric, aggregated over the runs of the point; `None` if the metric has no value for a
-    /// run.
+    /// Value of the metric, aggregated over the runs of the point; `None` if any run has no value of the
+    /// metric.
     pub value: Option<f64>,
     /// Whether the aggregated value is within the bounds of the expectation.
     pub pass: bool,

@@ -11,7 +11,7 @@
 
 use std::borrow::Cow;
 
-/// String value of a column, which a writer borrows without allocating.
+/// String value of a column, which a writer can borrow without an allocation.
 pub type Text = Cow<'static, str>;
 
 /// Description of one column of a table.
@@ -23,7 +23,8 @@ pub struct Column {
     pub unit: &'static str,
     /// Type of the column's values.
     pub kind: Kind,
-    /// Whether the column may lack values. A table that lacks a required column cannot be read.
+    /// Whether cells of the column may be empty. When a table is read, an optional column may be missing, but
+    /// any other column is required.
     pub optional: bool,
     /// Meaning of the column's values, in one sentence.
     pub meaning: &'static str,
@@ -242,8 +243,8 @@ pub(crate) mod tests {
         table + "\n"
     }
 
-    /// Checks that the name of a column ends in its unit, so that the table can be read without documentation.
-    /// The names of counts contain no unit.
+    /// Checks that the name of each column ends in the unit of its values, so that the table can be read without
+    /// documentation. The names of counts contain no unit.
     pub(crate) fn names_end_in_their_unit(columns: &[Column]) {
         for Column { name, unit, .. } in columns {
             let end = match *unit {

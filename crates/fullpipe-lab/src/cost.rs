@@ -1,9 +1,9 @@
 //! Expected work of the simulator for a run, computed before the run starts.
 //!
-//! The simulator's run time is proportional to the number of packets that cross the path, and a packet costs
-//! more among many flows. The number of packets is estimated from the limits that the scenario defines: the
-//! rates on the path, the applications, the buffers, and random loss. The cost is only an estimate, because
-//! only the run itself shows which limit applies at which time.
+//! The simulator's run time is proportional to the number of packets that cross the path, and the cost of
+//! each packet rises with the number of flows. The number of packets is estimated from the limits that the
+//! scenario defines: the rates on the path, the applications, the buffers, and random loss. The cost is only
+//! an estimate, because only the run itself shows which limit applies at which time.
 
 use fullpipe_path::Scope;
 use fullpipe_tcp::buffers::sendable;
@@ -19,10 +19,10 @@ const ROW: f64 = 1.5;
 const KEPT_ROW: f64 = 25.0;
 /// Cost of the handshake, the initial window, the buffers and the outcome of a flow, in data packets.
 const FLOW: f64 = 50.0;
-/// Number of additional flows that doubles the cost of each data packet. With ten flows, a packet costs as
-/// much as with one flow (`BENCHMARKS.md`); with a thousand, the connections no longer fit into the caches.
-/// The number is chosen, not measured. Beyond this number, more flows do not raise the cost further, because
-/// every packet already misses the caches.
+/// Number of additional flows at which the cost of each data packet has doubled. With ten flows, a packet
+/// costs as much as with one flow (`BENCHMARKS.md`); with a thousand, the connections no longer fit into the
+/// caches. The number is chosen, not measured. Beyond this number, more flows do not raise the cost further,
+/// because every packet already misses the caches.
 const MANY_FLOWS: f64 = 1_000.0;
 
 /// Expected work of one run, as a number of data packets that cross the path. The work for a data packet
@@ -31,7 +31,7 @@ const MANY_FLOWS: f64 = 1_000.0;
 pub struct RunCost(f64);
 
 impl RunCost {
-    /// Estimates the cost of `scenario`; `traced` says whether the trace rows are stored as text.
+    /// Estimates the cost of `scenario`; `traced` indicates whether the trace rows are stored as text.
     pub fn of(scenario: &Scenario, traced: bool) -> Self {
         let mtu = scenario.path.mtu.max(1) as f64;
         let bytes: f64 = scenario.flows.iter().map(|flow| transferred(scenario, flow)).sum();
@@ -44,12 +44,17 @@ impl RunCost {
         Self(transfer + flows as f64 * rows * row)
     }
 
-    /// Estimates the cost of a run in which `flows` flows send `packets` data packets together, without trace
-    /// rows.
+    /// Estimates the cost of a run without trace rows, in which `flows` flows send a total of `packets` data
+    /// packets.
     pub fn of_packets(packets: f64, flows: usize) -> Self {
         let flows = flows as f64;
         let among_others = 1.0 + ((flows - 1.0).max(0.0) / MANY_FLOWS).min(1.0);
         Self(packets * among_others + flows * FLOW)
+    }
+
+    /// Returns the cost of runs together, from the cost of each in data packets.
+    pub fn sum(packets: impl Iterator<Item = f64>) -> Self {
+        Self(packets.sum())
     }
 
     /// Returns the cost of the run in data packets.
@@ -99,11 +104,11 @@ fn transferred(scenario: &Scenario, flow: &FlowSpec) -> f64 {
     flow.bytes.map_or(bytes, |size| bytes.min(size.get() as f64))
 }
 
-/// Factor of Reno's mean window at the loss probability p: the window is `RENO_WINDOW` / sqrt(p) segments
-/// (Mathis et al., 1997).
+/// Coefficient of Reno's mean window: at the loss probability p, the window is `RENO_WINDOW` / sqrt(p)
+/// segments (Mathis et al., 1997).
 pub const RENO_WINDOW: f64 = 1.22;
-/// Factor of CUBIC's mean window at the loss probability p: the window is `CUBIC_WINDOW` x (RTT / p)^0.75
-/// segments (RFC 9438 section 5.1).
+/// Coefficient of CUBIC's mean window: at the loss probability p, the window is `CUBIC_WINDOW` x (RTT /
+/// p)^0.75 segments, with the RTT in seconds (RFC 9438 section 5.1).
 pub const CUBIC_WINDOW: f64 = 1.054;
 
 /// Returns the mean congestion window in segments of a loss-based sender at the loss probability `loss` (0 to

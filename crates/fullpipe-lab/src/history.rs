@@ -28,7 +28,7 @@ pub struct Moment {
     pub limit_times: [Duration; SendLimit::ALL.len()],
 }
 
-/// State of a flow at its end, which no trace row contains.
+/// Final state of a flow, which is not part of the trace.
 #[derive(Clone, Copy, Debug)]
 pub struct FinalState {
     /// Congestion control of the flow.

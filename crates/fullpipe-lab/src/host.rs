@@ -18,11 +18,11 @@ use serde::Serialize;
 /// The TCP-related state of one host. A field is empty if the host does not report its value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostDescription {
-    /// Kernel settings (sysctls): dotted key and one-line value.
+    /// Kernel settings (sysctls), each as a dotted key and a one-line value.
     pub settings: BTreeMap<String, String>,
     /// Total memory of the host (`MemTotal`).
     pub memory: Option<Bytes>,
-    /// Congestion controls that are available as kernel modules, loaded or not.
+    /// Congestion controls that are available as kernel modules, whether loaded or not.
     pub loadable: Vec<String>,
     /// Network devices of the host that have a queueing discipline.
     pub devices: Vec<Device>,
@@ -78,7 +78,7 @@ pub struct Route {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
-    /// Set a kernel setting (sysctl) below `/proc/sys`.
+    /// Change a kernel setting (sysctl) below `/proc/sys`.
     Setting {
         /// Dotted key of the kernel setting.
         key: String,

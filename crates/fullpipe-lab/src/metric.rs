@@ -1,4 +1,4 @@
-//! Metrics of a run, which an experiment can compare with expected bounds.
+//! Metrics of a run that an experiment can compare with expected bounds.
 //!
 //! If a run has several flows, its metrics treat them as one transfer. Goodput and retransmits are sums over
 //! the flows. RTT and the shares of `send_limit` are means over the flows. `rtt_p95_ms`, the times of
@@ -88,8 +88,7 @@ pub enum Metric {
     Goodput,
     /// Goodput over the second half of the flow's lifetime, in bit/s.
     GoodputSecondHalf,
-    /// Utilisation: goodput divided by the payload capacity of the forward link, which is rate x (mtu - 52) /
-    /// mtu.
+    /// Utilisation: goodput divided by the payload capacity of the forward link, rate x (mtu - 52) / mtu.
     Utilisation,
     /// Utilisation over the second half of the flow's lifetime.
     UtilisationSecondHalf,
@@ -101,7 +100,7 @@ pub enum Metric {
     Fairness,
     /// Goodput of the first flow divided by the sum of the goodputs of all flows, from 0 to 1.
     FirstShare,
-    /// Share of the first flow in the goodput over the second half of the flows' lifetimes.
+    /// Like `FirstShare`, but with the goodputs over the second half of the flows' lifetimes.
     FirstShareSecondHalf,
     /// Mean RTT, in milliseconds.
     RttMean,
@@ -133,7 +132,7 @@ pub enum Metric {
     /// Peak arrival rate over the second half of the flow's lifetime, in bit/s. The second half excludes the
     /// initial filling of buffers.
     WirePeakSecondHalf,
-    /// Burstiness: peak arrival rate divided by mean arrival rate; 1 means smooth arrivals.
+    /// Burstiness: peak arrival rate divided by mean arrival rate; 1 means that the arrival rate is constant.
     WireBurst,
     /// Burstiness over the second half of the flow's lifetime.
     WireBurstSecondHalf,
@@ -261,7 +260,7 @@ impl Metric {
     /// `"145ms"`, `"90%"`).
     ///
     /// # Errors
-    /// Returns an error if the string is not a valid bound of this metric.
+    /// Returns an error if the string is not a valid bound for this metric.
     pub fn read_bound(self, text: &str) -> Result<f64, MetricError> {
         if let Ok(number) = text.parse::<f64>() {
             return if number.is_finite() && number >= 0.0 {
@@ -320,8 +319,8 @@ impl Metric {
         self.number(value) + unit
     }
 
-    /// Computes this metric for one run across `path`. An RTT is `None` if no data was acknowledged. A burst or
-    /// a share of the first flow is `None` if no data arrived. The time of a response is `None` unless every
+    /// Computes this metric for one run across `path`. RTT metrics are `None` if no data was acknowledged. Burstiness,
+    /// fairness and the share of the first flow are `None` if no data arrived. Response times are `None` unless every
     /// flow has completed its response.
     pub fn of(self, run: &RunFigures, path: &PathSpec) -> Option<f64> {
         let flows = &run.flows;

@@ -1,7 +1,7 @@
 //! Finds the known name that a misspelt name probably means.
 
-/// Returns the name that is fewest typing errors away from `typed`; returns `None` if too many letters
-/// differ.
+/// Returns the name with the smallest edit distance from `typed`; returns `None` if this distance is too
+/// large.
 pub fn nearest_name<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     // Missing, additional and replaced letters count as errors, and so do swapped neighbours.
     let (errors, name) = names.map(|name| (strsim::osa_distance(typed, name), name)).min()?;

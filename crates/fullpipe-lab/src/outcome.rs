@@ -30,8 +30,8 @@ pub struct FlowOutcome {
     pub cc: FlowAlgorithm,
     /// Payload that the receiving application read, in bytes.
     pub bytes: Bytes,
-    /// Goodput: `bytes` divided by the flow's lifetime, which lasts from the flow's start to its last byte or
-    /// to the end of the run.
+    /// Goodput: `bytes` divided by the flow's lifetime. The lifetime begins with the flow and ends with its
+    /// last byte or with the run.
     pub goodput: Rate,
     /// Goodput over the second half of the flow's lifetime.
     pub goodput_second_half: Rate,
@@ -57,8 +57,8 @@ pub struct FlowOutcome {
     /// Time that the response to the flow's request took; `None` if the flow has no request, or if the
     /// receiving application did not read the whole response.
     pub response: Option<ResponseOutcome>,
-    /// 99th percentile of the time from the production of data by a paced sending application to its reading
-    /// by the receiving application, within 3 %; `None` for other applications, and in the emulator.
+    /// 99th percentile of the time from when a paced sending application produces data until the receiving
+    /// application has read it, accurate to within 3 %; `None` for other applications, and in the emulator.
     pub delay_p99: Option<Duration>,
 }
 

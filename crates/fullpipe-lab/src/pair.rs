@@ -1,16 +1,16 @@
 //! Compares the packets of two runs of one scenario, and finds the first packet that differs.
 //!
 //! Both runs have the same path and the same losses, so their packets are equal until the two TCP stacks
-//! behave differently. The first different packet shows where this happens:
+//! behave differently. The first packet that differs shows where their behaviour diverges:
 //!
 //! ```text
 //!   flow, direction:  left   1 2 3 4 5 6 …
 //!                     right  1 2 3 4 6 …      packet 5 differs: other bytes, or another time
 //! ```
 //!
-//! The packets of each flow and direction are compared by number: data packets by their bytes, and
-//! acknowledgements without data by their acknowledgement number. Packets that differ only in their flags or
-//! windows are considered equal.
+//! In each flow and direction, packets with the same number are compared: data packets by sequence number and
+//! length, and acknowledgements without data by acknowledgement number. Packets that differ only in their
+//! flags or windows are considered equal.
 
 use std::collections::BTreeMap;
 
@@ -104,8 +104,7 @@ pub struct Parting {
 }
 
 impl Parting {
-    /// Returns the time at which the runs differ for the first time: the time of the earlier of the two
-    /// packets.
+    /// Returns the time from which the runs differ: the time of the earlier of the two packets.
     pub fn at(&self) -> Instant {
         self.either().at
     }
@@ -118,7 +117,7 @@ impl Parting {
             .unwrap_or_else(|| unreachable!("one of the runs has the packet"))
     }
 
-    /// Returns whether both runs sent the same bytes or the same acknowledgement, only at different times.
+    /// Returns whether both runs sent the same data or the same acknowledgement, but at different times.
     pub fn is_timing(&self) -> bool {
         matches!((self.left, self.right), (Some(left), Some(right)) if content(&left) == content(&right))
     }

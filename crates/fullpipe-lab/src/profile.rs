@@ -261,7 +261,7 @@ static REFUSED: [(&[&str], &str); 5] = [
     ),
 ];
 
-/// Profiles that are built into the program, by name and as TOML.
+/// Built-in profiles, each as a name and a TOML text.
 static BUILT_IN: [(&str, &str); 1] = [("tcpa", include_str!("profile/tcpa.toml"))];
 
 impl Profile {
@@ -490,7 +490,7 @@ const LONGEST_NAME: usize = 15;
 const RESERVED_NAME: &str = "iw";
 
 /// Name of a profile: up to 15 lower-case letters, digits and hyphens, beginning with a letter. The octets
-/// are stored in place, so that the name of an arm can be copied.
+/// are stored inline, so that a name, and an arm with this name, is `Copy`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ProfileName {
     octets: [u8; LONGEST_NAME],

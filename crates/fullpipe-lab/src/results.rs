@@ -23,7 +23,7 @@ pub use columns::{FlowRow, RUN_COLUMNS, RunRecord};
 pub use tables::{ResultRows, TraceRows, TraceText};
 pub use totals::Totals;
 
-/// Name and version of the format of the JSON document.
+/// Name and version of the JSON document's format.
 pub const SCHEMA: &str = "fullpipe.run/1";
 
 /// Outcome of a run, with the wall-clock time that the run took.
@@ -40,7 +40,7 @@ pub struct TimedOutcome {
 /// All results of a campaign. Values are in base units, and the keys name the units.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Report {
-    /// Name and version of the format of this JSON document.
+    /// Name and version of this JSON document's format.
     #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
     /// Name of the experiment.
@@ -50,7 +50,7 @@ pub struct Report {
     pub description: String,
     /// Where the experiment ran: `sim` (simulator), `emu` (emulator) or `uml` (guest).
     pub world: String,
-    /// Release and timer frequency of the guests' kernel; absent from other worlds.
+    /// Release and timer frequency of the guests' kernel; absent if the experiment did not run in guests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
     /// Whether the campaign was ended early. A campaign that was ended early lacks some runs.
@@ -92,7 +92,7 @@ pub struct RunValidity {
     pub valid: bool,
     /// Reasons why the run is invalid, as sentences; empty for a valid run.
     pub problems: Vec<String>,
-    /// Lateness of packets, which is the time of writing minus the due time, in milliseconds.
+    /// Lateness of packets, in milliseconds: the time of writing minus the due time.
     pub lateness_ms: LatenessMs,
     /// Number of packets dropped between the kernel and the emulated path.
     pub tun_drops: u64,
@@ -210,9 +210,9 @@ pub struct Expect {
     pub metric: String,
     /// Aggregated value of the metric; null if any run has no value.
     pub value: Option<f64>,
-    /// Lower bound of the metric; null if there is none.
+    /// Lower bound on the metric; null if there is none.
     pub min: Option<f64>,
-    /// Upper bound of the metric; null if there is none.
+    /// Upper bound on the metric; null if there is none.
     pub max: Option<f64>,
     /// Value measured with a real kernel, as written in the file; null if there is none.
     pub kernel: Option<String>,

@@ -30,7 +30,7 @@ pub struct Scenario {
     pub sample_every: Duration,
 }
 
-/// Strings for newer fields with their default values; [`Scenario::identity`] removes these strings.
+/// Debug output of the newer fields if they have their default values; [`Scenario::identity`] removes it.
 const UNSET: [&str; 9] = [
     ", sack: true",
     ", initcwnd: None",
@@ -44,8 +44,8 @@ const UNSET: [&str; 9] = [
 ];
 
 impl Scenario {
-    /// Returns the scenario as a string, which identifies a stored run. A newer field appears only if it is
-    /// set, so that runs stored by earlier versions keep their identity.
+    /// Returns a string that contains the whole scenario and identifies a stored run. A newer field appears
+    /// only if it is set, so that runs stored by earlier versions keep their identity.
     pub fn identity(&self) -> String {
         let linux = format!(", tunables: {:?}", Tunables::LINUX);
         let text = format!("{self:?}").replace(&linux, "");
@@ -77,7 +77,7 @@ impl Scenario {
     }
 }
 
-/// The two directions of a path, which share no state.
+/// The two directions of a path. They share no state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PathSpec {
     /// Data direction: from the sending host to the receiving host.
@@ -213,14 +213,14 @@ pub struct HostSpec {
     pub kernel: KernelVersion,
     /// Rule by which the receiver converts receive-buffer memory into an advertised window.
     pub window_rule: WindowRule,
-    /// Rule by which the receiver grows its buffer. The rule does not follow from `kernel`; only runs that
-    /// are compared with a real older kernel use its rule.
+    /// Rule by which the receiver grows its buffer. This setting is independent of `kernel`: an older
+    /// kernel's rule is used only in runs that are compared with that kernel.
     pub drs_rule: DrsRule,
     /// Send buffer of the sending socket.
     pub sndbuf: Buffer,
     /// Receive buffer of the receiving socket.
     pub rcvbuf: Buffer,
-    /// Upper bound of the advertised window, independent of the buffer size (`TCP_WINDOW_CLAMP`).
+    /// Upper bound on the advertised window, independent of the buffer size (`TCP_WINDOW_CLAMP`).
     pub window_clamp: Option<Bytes>,
     /// Whether the sending host paces every flow with the `fq` queueing discipline; BBR flows are always
     /// paced.
@@ -288,7 +288,7 @@ pub struct FlowSpec {
     pub start: Duration,
     /// Number of bytes to send; `None` to send until the run ends.
     pub bytes: Option<Bytes>,
-    /// Upper bound of the socket's pacing rate (`SO_MAX_PACING_RATE`).
+    /// Upper bound on the socket's pacing rate (`SO_MAX_PACING_RATE`).
     pub max_pacing_rate: Option<Rate>,
     /// Behaviour of the applications at both ends of the flow.
     pub workload: Workload,

@@ -68,7 +68,7 @@ pub(crate) const TAIL: f64 = 0.025;
 /// deviations.
 const DEVIATIONS: f64 = 1.96;
 /// Maximum count for the exact interval. For larger counts, the bounds of the normal approximation differ
-/// from it by less than 2 in 100,000.
+/// from the exact bounds by less than 2 in 100,000.
 const MANY: u64 = 100_000;
 
 /// Returns the exact (Garwood) 95 % confidence interval of a Poisson mean for a count of `events`. If the

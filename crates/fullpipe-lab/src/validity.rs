@@ -100,9 +100,9 @@ pub struct Validity {
     pub retransmits: Option<u64>,
     /// Number of data packets that the path dropped until all data was acknowledged.
     pub drops: u64,
-    /// Number of segments that the receivers reported as duplicates (RFC 2883), which means unnecessary
-    /// retransmissions. Duplicates occur, for example, when a slow reader opens its window late and thus
-    /// delays ACKs until a tail loss probe elicits them.
+    /// Number of segments that the receivers reported as duplicates (RFC 2883): unnecessary retransmissions.
+    /// Duplicates occur, for example, when a slow reader opens its window late and thus delays ACKs until a
+    /// tail loss probe elicits them.
     pub duplicates: u64,
     /// CPU time of the two forwarding loops divided by wall-clock time; 1 is a whole core.
     pub cpu: f64,
@@ -117,8 +117,7 @@ pub enum Problem {
     Late(Duration, Duration),
     /// Number of packets dropped outside the emulated path.
     TunDrops(u64),
-    /// Number of retransmitted segments that the drops and duplicates do not explain, followed by the number of
-    /// drops and the number of duplicates.
+    /// The numbers of retransmitted segments, of drops and of duplicates, which do not agree with each other.
     Unexplained(u64, u64, u64),
 }
 
@@ -146,7 +145,8 @@ impl Validity {
     }
 
     /// Returns whether the machine kept up with the run: it wrote packets on time, and dropped none outside
-    /// the path. Unlike [`Self::is_valid`], this does not depend on the behaviour of the senders.
+    /// the path. Unlike that of [`Self::is_valid`], the result does not depend on the behaviour of the
+    /// senders.
     pub fn kept_up(&self) -> bool {
         let problems = self.problems();
         !problems.iter().any(|problem| matches!(problem, Problem::Late(..) | Problem::TunDrops(_)))

@@ -18,7 +18,8 @@ const STARTS: u64 = 0x7669_6374;
 /// start.
 pub(crate) const STARTS_SHARE: u64 = 8;
 
-/// Number of downloads of the web mix, and their sizes in turn: HTML, a script, a picture, a larger picture.
+/// Number of downloads of the web mix, and the sizes that they use in turn: HTML, a script, a picture, and a
+/// larger picture.
 const DOWNLOADS: usize = 24;
 const SIZES: [Bytes; 4] = [Bytes::new(15_000), Bytes::new(60_000), Bytes::new(200_000), Bytes::new(640_000)];
 /// Size of each request of the web mix.
@@ -125,7 +126,7 @@ impl fmt::Display for Victim {
     }
 }
 
-/// Error for a name that is not the name of a victim.
+/// Error for a string that does not name a victim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownVictim(String);
 

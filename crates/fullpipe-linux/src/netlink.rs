@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkHeader,
-    NetlinkMessage, NetlinkPayload,
+    NetlinkMessage, NetlinkPayload, Nla, NlasIterator,
 };
 use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
@@ -14,7 +14,7 @@ use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteMetric, RouteProtocol,
     RouteScope, RouteType,
 };
-use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcStats2};
+use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcOption, TcStats2};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
@@ -36,6 +36,38 @@ pub(crate) struct DeviceCounts {
     pub(crate) tx_dropped: u64,
     /// Number of packets from the device that the kernel dropped (`rx_dropped`).
     pub(crate) rx_dropped: u64,
+}
+
+/// Queueing discipline at the root of a device.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RootQdisc {
+    /// Kind of the discipline, for example `tbf`.
+    pub(crate) kind: String,
+    /// Numbers and values of the discipline's options (`TCA_OPTIONS`).
+    pub(crate) options: Vec<(u16, Vec<u8>)>,
+}
+
+impl RootQdisc {
+    fn new(attributes: Vec<TcAttribute>) -> Self {
+        let mut found = Self::default();
+        for attribute in attributes {
+            match attribute {
+                TcAttribute::Kind(kind) => found.kind = kind,
+                TcAttribute::Options(options) => found.options = options.iter().flat_map(nested).collect(),
+                _ => {}
+            }
+        }
+        found
+    }
+}
+
+/// Returns the attributes within the options of a discipline that the library does not know. It stores them as one
+/// value.
+fn nested(options: &TcOption) -> Vec<(u16, Vec<u8>)> {
+    let TcOption::Other(options) = options else { return Vec::new() };
+    let mut value = vec![0; options.value_len()];
+    options.emit_value(&mut value);
+    NlasIterator::new(&value[..]).flatten().map(|nla| (nla.kind(), nla.value().to_vec())).collect()
 }
 
 impl Netlink {
@@ -219,6 +251,22 @@ impl Netlink {
         };
         let answers = self.dump(request).doing("list the queueing disciplines")?;
         Ok(answers.into_iter().filter_map(of_device).collect())
+    }
+
+    /// Returns the queueing discipline at the root of a device; `None` if the device has none.
+    pub(crate) fn root_qdisc(&self, index: u32) -> Result<Option<RootQdisc>, Error> {
+        let request = RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default());
+        let answers = self.dump(request).doing("list the queueing disciplines")?;
+        let mut of_device = answers.into_iter().filter_map(|answer| match answer {
+            RouteNetlinkMessage::NewQueueDiscipline(qdisc)
+                if qdisc.header.parent == TcHandle::ROOT
+                    && u32::try_from(qdisc.header.index) == Ok(index) =>
+            {
+                Some(RootQdisc::new(qdisc.attributes))
+            }
+            _ => None,
+        });
+        Ok(of_device.next())
     }
 
     /// Returns the device index and the number of dropped packets of every queueing discipline at the root of

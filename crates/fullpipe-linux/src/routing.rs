@@ -1,5 +1,5 @@
-//! Reads devices, addresses, routes and policy rules of a network namespace over netlink. Reading them
-//! requires no privileges.
+//! Reads devices, addresses, routes, policy rules and IPsec policies of a network namespace over netlink. Reading them,
+//! except the IPsec policies, requires no privileges.
 //!
 //! The values are plain data, so that decisions about them can be tested without a kernel.
 
@@ -18,6 +18,7 @@ use netlink_sys::{Socket, SocketAddr};
 use rustix::net::{AddressFamily as SocketFamily, RecvFlags, SocketType, recv, socket};
 
 use crate::error::{Doing, Error};
+use crate::ipsec::{Policy, policies};
 use crate::netlink::Netlink;
 use crate::sys;
 
@@ -39,6 +40,8 @@ pub struct Device {
     pub loopback: bool,
     /// Whether the device is a VRF, which has a routing table for the devices assigned to it.
     pub vrf: bool,
+    /// Index of the device to which this device is assigned: a VRF, a bridge or a bond.
+    pub controller: Option<u32>,
 }
 
 /// An address of this host.
@@ -96,6 +99,8 @@ pub struct Routing {
     pub routes: Vec<Route>,
     /// The policy rules of both address families.
     pub rules: Vec<Rule>,
+    /// The IPsec policies; `None` if the process may not read them.
+    pub ipsec: Option<Vec<Policy>>,
 }
 
 impl Routing {
@@ -129,12 +134,24 @@ impl Routing {
                 found.rules.extend(rule(&message));
             }
         }
+        found.ipsec = policies()?;
         Ok(found)
     }
 
     /// Returns the device with this index.
     pub fn device(&self, index: u32) -> Option<&Device> {
         self.devices.iter().find(|device| device.index == index)
+    }
+
+    /// Returns the VRF to which a device belongs; a VRF belongs to itself.
+    pub fn vrf_of(&self, device: &Device) -> Option<&Device> {
+        if device.vrf {
+            return self.device(device.index);
+        }
+        let controller = self.device(device.controller?)?;
+        // A bridge or a bond may be assigned to a VRF, but not to another bridge or bond.
+        let above = controller.controller.and_then(|index| self.device(index));
+        [Some(controller), above].into_iter().flatten().find(|device| device.vrf)
     }
 }
 
@@ -228,6 +245,7 @@ fn device(link: &LinkMessage) -> Device {
         match attribute {
             LinkAttribute::IfName(name) => device.name.clone_from(name),
             LinkAttribute::Mtu(mtu) => device.mtu = *mtu,
+            LinkAttribute::Controller(index) => device.controller = (*index > 0).then_some(*index),
             LinkAttribute::LinkInfo(infos) => {
                 device.vrf = infos.iter().any(|info| matches!(info, LinkInfo::Kind(InfoKind::Vrf)));
             }
@@ -337,6 +355,19 @@ fn rule(message: &RuleMessage) -> Option<Rule> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A device belongs to the VRF to which it or its bridge is assigned.
+    #[test]
+    fn a_device_belongs_to_the_vrf_of_its_bridge() {
+        let device = |index, controller| Device { index, controller, ..Device::default() };
+        let blue = Device { vrf: true, ..device(1, None) };
+        let devices =
+            vec![blue.clone(), device(2, Some(1)), device(3, Some(2)), device(4, None), device(5, Some(4))];
+        let routing = Routing { devices, ..Routing::default() };
+        let vrf = |index| routing.vrf_of(routing.device(index).expect("a device"));
+        assert_eq!([1, 2, 3].map(vrf), [Some(&blue); 3]);
+        assert_eq!([4, 5].map(vrf), [None; 2]);
+    }
 
     /// Every network namespace has a loopback device and the kernel's policy rules for both address families.
     #[test]

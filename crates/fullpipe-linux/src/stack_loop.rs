@@ -74,6 +74,10 @@ pub trait Service {
     /// # Errors
     /// An error ends the loop.
     fn attend(&mut self, now: Instant, stack: &mut Stack, sockets: &Sockets<'_>) -> Result<Instant, Error>;
+
+    /// Returns the rate on an Ethernet link that all connections together must not exceed at present; `None` without a
+    /// limit.
+    fn limit(&self) -> Option<Rate>;
 }
 
 /// Kernel sockets of a [`Service`], which the loop watches. Each socket has a number that the service
@@ -193,13 +197,13 @@ pub fn run(
     // Real-time priority is best effort: without it, the RTT is longer on a busy machine. The kernel TCP
     // stack does not wait for ordinary threads either.
     let _ = sys::run_in_real_time();
-    let attend = |now, stack: &mut Stack, _: &Sockets<'_>| Ok(application.attend(now, stack));
-    run_loop(port, stack, clock, None, stop, attend)
+    let attend = |now, stack: &mut Stack, _: &Sockets<'_>| Ok((application.attend(now, stack), None));
+    run_loop(port, stack, clock, false, stop, attend)
 }
 
 /// Moves packets between `port` and `stack`, and calls `service`, until `stop` is set or the service returns an error.
-/// With `limit`, the rate of all connections together on an Ethernet link stays below this rate. The thread keeps its
-/// scheduling class, because the service shares its host with the server.
+/// The rate of all connections together stays below [`Service::limit`]. The thread keeps its scheduling class, because
+/// the service shares its host with the server.
 ///
 /// # Errors
 /// Returns an error if a system call fails unexpectedly, or if the service returns an error.
@@ -208,23 +212,25 @@ pub fn serve(
     stack: &Mutex<Stack>,
     clock: Clock,
     service: &mut impl Service,
-    limit: Option<Rate>,
     stop: &Stop,
 ) -> Result<LoopReport, Error> {
-    let attend = |now, stack: &mut Stack, sockets: &Sockets<'_>| service.attend(now, stack, sockets);
-    let shaper = limit.filter(|rate| !rate.is_zero()).map(Shaper::new);
-    run_loop(port, stack, clock, Some(shaper), stop, attend)
+    let attend = |now, stack: &mut Stack, sockets: &Sockets<'_>| {
+        let wakes = service.attend(now, stack, sockets)?;
+        Ok((wakes, service.limit()))
+    };
+    run_loop(port, stack, clock, true, stop, attend)
 }
 
-/// Loop of [`run`] and [`serve`]. For a service, the loop also checks the descriptors in rounds that do not sleep, so
-/// that packets cannot keep its sockets waiting.
+/// Loop of [`run`] and [`serve`]. `attend` returns the next wake-up time and the rate limit. If the application has
+/// sockets, the loop also checks the descriptors in rounds that do not sleep, so that packets cannot keep its sockets
+/// waiting.
 fn run_loop(
     port: &Port,
     stack: &Mutex<Stack>,
     clock: Clock,
-    service: Option<Option<Shaper>>,
+    has_sockets: bool,
     stop: &Stop,
-    mut attend: impl FnMut(Instant, &mut Stack, &Sockets<'_>) -> Result<Instant, Error>,
+    mut attend: impl FnMut(Instant, &mut Stack, &Sockets<'_>) -> Result<(Instant, Option<Rate>), Error>,
 ) -> Result<LoopReport, Error> {
     let (mut poll, alarm) = (Poll::new()?, Alarm::new()?);
     let mut happened = Vec::new();
@@ -233,10 +239,9 @@ fn run_loop(
     poll.watch(stop.as_fd(), STOPPING)?;
     // Timer slack is best effort: without it, pacing is coarser.
     let _ = set_current_timer_slack(Some(TIMER_SLACK));
-    let has_sockets = service.is_some();
     let mut device = Device {
         tun: &port.0,
-        shaper: service.flatten(),
+        shaper: None,
         room: vec![0; VIRTIO_HEADER + MOST_BYTES],
         held: Vec::new(),
         report: LoopReport::default(),
@@ -250,7 +255,8 @@ fn run_loop(
             let now = clock.now();
             stack.handle_timeout(now);
             let sockets = Sockets { poll: &poll, delay: now.saturating_since(expected) };
-            let wakes = attend(now, &mut stack, &sockets)?;
+            let (wakes, limit) = attend(now, &mut stack, &sockets)?;
+            device.limit(limit);
             device.write_all(&mut stack, now);
             // Sending may have made a socket writable, in which case the application writes immediately.
             (more || stack.has_events(), wakes.min(stack.poll_timeout()).min(device.free_at(now)))
@@ -323,6 +329,14 @@ struct Device<'a> {
 }
 
 impl Device<'_> {
+    /// Changes the rate limit.
+    fn limit(&mut self, limit: Option<Rate>) {
+        match (limit.filter(|rate| !rate.is_zero()), &mut self.shaper) {
+            (Some(rate), Some(shaper)) => shaper.rate = rate,
+            (limit, shaper) => *shaper = limit.map(Shaper::new),
+        }
+    }
+
     /// Reads packets from the port, and returns true if more packets may be waiting.
     fn read_all(&mut self, stack: &mut Stack, clock: Clock) -> Result<bool, Error> {
         let header = self.tun.datapath.header_len();

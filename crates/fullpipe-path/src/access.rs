@@ -78,8 +78,8 @@ impl<T> AccessLinks<T> {
         self.links.iter().map(|link| link.held.next_exit()).min().unwrap_or(Instant::FAR_FUTURE)
     }
 
-    /// Returns the next packet that has left by `now`. Packets that leave at the same time leave in the order in
-    /// which they have entered, so the order does not depend on the times of queries.
+    /// Returns the next packet that has left by `now`. Packets that leave at the same time leave in the order in which
+    /// they entered, so the order does not depend on when the element is queried.
     pub(crate) fn pop(&mut self, now: Instant) -> Option<(Instant, PacketInfo, T)> {
         let first = self.links.iter_mut().min_by_key(|link| link.next())?;
         first.held.pop(now).map(|(exit, packet, Numbered { payload, .. })| (exit, packet, payload))

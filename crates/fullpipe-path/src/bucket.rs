@@ -1,7 +1,7 @@
 //! A token bucket with exact integer arithmetic.
 //!
 //! Tokens are counted in bits times 10^9, so a nanosecond at 1 bit/s adds exactly one token. No rounding
-//! error accumulates, and in any interval of length T at most `rate x T + burst` passes.
+//! error accumulates, and at most `rate x T + burst` bits pass in any interval of length T.
 
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 

@@ -1,4 +1,5 @@
-//! A network path without I/O: each packet enters with a time, and the path returns verdicts and departures.
+//! A network path without I/O: each packet enters at a given time, and the path returns verdicts and
+//! departures.
 //!
 //! There are two kinds of elements. *Verdict elements* (loss, policer, duplication, ACK decimation) decide
 //! immediately. *Holders* (hop, shaper, aggregator, detour, jitter, access links) keep packets and release
@@ -11,10 +12,10 @@
 //!              Lost    Policed    QueueFull, Managed, or a mark
 //! ```
 //!
-//! [`Path`] carries a payload and never reads it: verdicts depend only on a packet's time, length, flow,
-//! kind, ECN field and ordinal. `push` and `pop` first run every internal event that is due, at its due time.
-//! Results therefore depend only on arrivals, not on the times of queries: the simulator in virtual time and
-//! an emulator in real time get identical departures, to the nanosecond.
+//! [`Path`] carries a payload and never reads it. Of a packet, the elements use only the arrival time and the
+//! properties in [`PacketInfo`]. `push` and `pop` first run every internal event that is due, at its due
+//! time. Results therefore depend only on the arrivals, not on when the path is queried: the simulator in
+//! virtual time and an emulator in real time get identical departures, to the nanosecond.
 #![forbid(unsafe_code)]
 
 mod access;

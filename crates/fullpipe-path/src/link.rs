@@ -22,9 +22,9 @@ pub struct Opportunities {
 impl Opportunities {
     /// Creates opportunities of `bytes` at `times`, repeated every `period`.
     ///
-    /// Returns `None` if there are no times, or if the times are not in ascending order or exceed the period.
-    /// Also returns `None` if the period or `bytes` is zero, because the link would then transmit nothing, or
-    /// everything at once.
+    /// Returns `None` if there are no times, if the times are not in ascending order, or if any time exceeds
+    /// the period. Also returns `None` if the period or `bytes` is zero, because the link would then transmit
+    /// nothing, or everything at once.
     pub fn new(times: Vec<Duration>, period: Duration, bytes: Bytes) -> Option<Self> {
         let last = *times.last()?;
         let good = times.is_sorted() && last <= period && !period.is_zero() && !bytes.is_zero();

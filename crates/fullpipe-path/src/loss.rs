@@ -19,8 +19,8 @@ pub struct IidLoss {
 pub enum LossUnit {
     /// Each packet on the wire is lost or passed independently.
     Packet,
-    /// All packets of one super-packet are lost or passed together. `netem` on the sending host acts in this
-    /// way, because it handles a super-packet before segmentation.
+    /// All packets of one super-packet are lost or passed together. `netem` on the sending host causes such
+    /// losses, because it drops a super-packet before segmentation.
     SuperPacket,
 }
 

@@ -13,7 +13,7 @@ pub struct PacketInfo {
     pub kind: PacketKind,
     /// Whether the packet was cut from the same super-packet as the previous packet of its flow.
     pub continues: bool,
-    /// ECN field of the IP header, which shows whether the packet is ECN-capable or marked.
+    /// ECN field of the IP header: whether the packet is ECN-capable, and whether it is marked.
     pub ecn: Ecn,
 }
 

@@ -175,8 +175,9 @@ impl<T: Clone> Path<T> {
         total
     }
 
-    /// Returns the busy times of links and shapers up to `now`, as seen by `flow`. An element that is busy
-    /// nearly all the time is the bottleneck.
+    /// Returns the busy times of links and shapers up to `now`. For a shaper with one bucket per flow, the
+    /// busy time is that of the bucket of `flow`. An element that is busy nearly all the time is the
+    /// bottleneck.
     pub fn busy(&mut self, now: Instant, flow: u32) -> Busy {
         self.run_until(now);
         let Self { elements, ledger, .. } = self;

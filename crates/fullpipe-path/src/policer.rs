@@ -8,7 +8,7 @@ use fullpipe_units::{Bytes, Instant, Rate};
 use crate::bucket::TokenBucket;
 use crate::packet::PacketInfo;
 
-/// Whether a limit applies to all flows together or to each flow.
+/// Whether a limit applies to all flows together or to each flow separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {
     /// All flows share one token bucket.

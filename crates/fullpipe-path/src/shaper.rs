@@ -1,7 +1,7 @@
 //! A shaper: delays packets that exceed a rate and a burst size, in a queue of limited size.
 //!
-//! Once the burst is used up, packets leave at the shaper's rate. To a sender this looks like a slower link,
-//! for one flow or for all.
+//! Once the burst is used up, packets leave at the shaper's rate. To a sender, the shaper looks like a slower
+//! link, either for one flow or for all flows together.
 
 use std::collections::VecDeque;
 

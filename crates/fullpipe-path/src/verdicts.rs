@@ -24,7 +24,7 @@ impl Duplication {
     }
 }
 
-/// ACK decimation: passes every n-th pure ACK of a flow, as devices on slow return channels do.
+/// ACK decimation: passes only every n-th pure ACK of a flow, as some devices on slow return channels do.
 ///
 /// All other packets pass. No ACK is delayed, so the last ACKs of a burst may be dropped. The sender's tail
 /// loss probe then elicits another ACK.

@@ -10,14 +10,16 @@
 //! neither choose the names of the targets nor redirect them through symbolic links: every target is one that
 //! the client asked for, or is below it, and links are created after the files.
 
+use std::env;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
 
 use fullpipe_units::{Bytes, Rate};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant, interval, timeout};
 
@@ -25,6 +27,7 @@ use crate::error::Error;
 use crate::frame::{ChooseConnections, Fetch, MOST_CONNECTIONS};
 use crate::memory;
 use crate::name::PathText;
+use crate::outlet::{Outlet, Scratch};
 use crate::report::{ConnectionReport, CopyFacts, CopyReport, MemoryReport, advice};
 use crate::send::connect::Relay;
 use crate::send::{CopyObserver, CopyOptions, PERMIT, Retry, START, Sampler};
@@ -35,6 +38,8 @@ use crate::store::FileStore;
 use crate::target::End;
 use crate::{runtime, span};
 
+/// Name of the file whose content goes to a pipe, in a temporary folder.
+const CONTENT: &str = "content";
 /// Time between two progress reports.
 const SHOWN: Duration = Duration::from_millis(100);
 /// Time within which the last replies must be sent.
@@ -51,17 +56,31 @@ pub(crate) fn fetch(
     sampler: Option<Box<dyn Sampler>>,
     observer: &dyn CopyObserver,
 ) -> Result<CopyReport, Error> {
-    let End::Local(target) = &options.target else {
-        return Err(Error::usage(
-            "neither the source nor the target is on this host",
-            "run fullpipe copy on one of the two hosts",
-        ));
+    let scratch = match options.target {
+        End::Pipe if sources.len() > 1 => {
+            return Err(Error::usage(
+                "several sources cannot be copied to standard output",
+                "copy each source with a separate command",
+            ));
+        }
+        End::Pipe => Some(Scratch::new(&env::temp_dir())?),
+        _ => None,
     };
-    let mut plan = Plan::new(sources, target, options.verify)?;
+    let target = match (&options.target, &scratch) {
+        (End::Local(target), _) => target.clone(),
+        (_, Some(scratch)) => scratch.path().join(CONTENT),
+        _ => {
+            return Err(Error::usage(
+                "neither the source nor the target is on this host",
+                "run fullpipe copy on one of the two hosts",
+            ));
+        }
+    };
+    let mut plan = Plan::new(sources, &target, options.verify)?;
     let (least, most) = options.connections.range();
     plan.fetch.choose = (least < most).then_some(ChooseConnections { least, most });
     plan.fetch.link_bps = options.link.map(Rate::as_bps);
-    plan.fetch.limit_bps = options.limit.as_ref().map(|limit| limit.rate().as_bps());
+    plan.fetch.limit_bps = options.limit.map(|limit| limit.rate().as_bps());
     plan.fetch.memory_bytes = options.memory.map(Bytes::get);
     let mut sockets = options.sockets(Direction::Receives)?;
     if let Err(error) = sockets.check() {
@@ -70,7 +89,8 @@ pub(crate) fn fetch(
         sockets.cc = None;
     }
     let most_kernel = Bytes::ZERO;
-    let mut fetching = Fetching { options, plan: &plan, sockets, sampler, most_kernel, observer };
+    let outlet = scratch.is_some().then(Arc::<Outlet>::default);
+    let mut fetching = Fetching { options, plan: &plan, sockets, sampler, most_kernel, outlet, observer };
     match sources.first() {
         Some(End::Relay { host, port, .. }) => {
             let relay = Relay::new((host, *port), &options.identity, options.peer, START)?;
@@ -191,6 +211,8 @@ struct Fetching<'a> {
     sampler: Option<Box<dyn Sampler>>,
     /// Largest memory of the sockets so far.
     most_kernel: Bytes,
+    /// Standard output, if it is the target.
+    outlet: Option<Arc<Outlet>>,
     observer: &'a dyn CopyObserver,
 }
 
@@ -201,6 +223,17 @@ impl Fetching<'_> {
             .map_err(|error| Error::system(format_args!("create the folder {}", folder.display()), &error))?;
         let store = Arc::new(FileStore::open_root(folder)?);
         let runtime = runtime()?;
+        let failed = Arc::new(Notify::new());
+        let output = self.outlet.clone().map(|outlet| {
+            let (store, failed) = (Arc::clone(&store), Arc::clone(&failed));
+            thread::spawn(move || {
+                let written = outlet.run(&store, &mut io::stdout());
+                if written.is_err() {
+                    failed.notify_one();
+                }
+                written
+            })
+        });
         let fetched = runtime.block_on(async {
             let started = Instant::now();
             let (mut retry, mut sums) = (Retry::new(self.options.retry), Sums::default());
@@ -209,7 +242,11 @@ impl Fetching<'_> {
                 let mut rtt = None;
                 let attempted = match reach() {
                     Ok(relay) => {
-                        let attempted = self.attempt(&relay, &store, &mut sums).await;
+                        let attempted = self.attempt(&relay, &store, &mut sums);
+                        let attempted = tokio::select! {
+                            attempted = attempted => attempted,
+                            () = failed.notified() => Err(Error::runtime("cannot write to standard output", "")),
+                        };
                         rtt = relay.rtt();
                         attempted
                     }
@@ -243,6 +280,19 @@ impl Fetching<'_> {
         });
         // Threads of a failed attempt may still be writing.
         drop(runtime);
+        if let (Some(outlet), Some(output)) = (&self.outlet, output) {
+            outlet.end();
+            let hint = "read the pipe to its end, or check the program that reads it";
+            let failed =
+                |reason: String| Error::runtime(format!("cannot write to standard output: {reason}"), hint);
+            match output.join() {
+                Ok(Ok(is_complete)) if is_complete || fetched.is_err() => {}
+                Ok(Ok(_)) => return Err(failed("the file is incomplete".into())),
+                Ok(Err(error)) => return Err(failed(error.to_string())),
+                // The panic has been reported.
+                Err(_) => return Err(failed("the thread that writes it has failed".into())),
+            }
+        }
         drop(store);
         FileStore::clean(folder);
         fetched
@@ -257,10 +307,7 @@ impl Fetching<'_> {
         let (replies, outgoing) = mpsc::channel(MOST_REPLIES);
         let (asks, mut asked) = mpsc::unbounded_channel();
         let session = Session::new(Arc::clone(store), replies).expecting(self.plan.expected.clone(), asks);
-        let session = Arc::new(session);
-        let (tls, _) = relay.connect(0).await?;
-        relay.take_notes().iter().for_each(|note| self.observer.note(note));
-        sums.was_accepted = true;
+        let session = Arc::new(session.with_outlet(self.outlet.clone()));
         // When the attempt ends, this set is dropped, and its tasks end.
         let mut joining = JoinSet::new();
         let mut join = |number: u32| {
@@ -282,7 +329,16 @@ impl Fetching<'_> {
         };
         let (least, most) = self.options.connections.range();
         // With a range, the relay asks for further connections.
-        if least == most {
+        let are_fixed = least == most;
+        // After a loss, the relay may still have the earlier attempt, which an early connection would join.
+        let are_early = are_fixed && !sums.was_accepted;
+        if are_early {
+            (1..most).for_each(&mut join);
+        }
+        let (tls, _) = relay.connect(0).await?;
+        relay.take_notes().iter().for_each(|note| self.observer.note(note));
+        sums.was_accepted = true;
+        if are_fixed && !are_early {
             (1..most).for_each(&mut join);
         }
         let mut ticks = interval(SHOWN);

@@ -104,6 +104,16 @@ impl Incoming {
         length == Some(data.length) || (length.is_some() && self.is_pipe && end.is_none())
     }
 
+    /// Returns the number of the first block from `from` on that has not arrived.
+    pub(crate) fn arrived_from(&self, from: u64) -> u64 {
+        locked(&self.progress).arrivals.first_missing(from)
+    }
+
+    /// Reads a part of the file that has arrived.
+    pub(crate) fn read(&self, store: &FileStore, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        store.read(&self.file, buffer, offset)
+    }
+
     /// Claims a block; returns whether it must be written.
     pub(crate) fn claim(&self, index: u64) -> bool {
         let mut progress = locked(&self.progress);

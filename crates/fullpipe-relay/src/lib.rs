@@ -17,7 +17,7 @@
 //! | `socket` | options of the sockets |
 //! | `paced` | rate limit that a relay applies to a client |
 //! | `serve`, `pending`, `session`, `incoming` | the relay: connections, transfers, files |
-//! | `fetch` | a client that receives files from a relay |
+//! | `fetch`, `outlet` | a client that receives files from a relay, or a file for a pipe |
 //! | `ssh` | a relay for one copy, started over ssh |
 //! | `target`, `name` | ends on the command line, names below a root |
 //! | `report` | the result as text and JSON |
@@ -36,6 +36,7 @@ mod incoming;
 mod keys;
 mod memory;
 mod name;
+mod outlet;
 mod paced;
 mod pending;
 mod report;

@@ -1,6 +1,6 @@
 //! The command `relay serve`: accepts connections, checks their keys, and assigns them to transfers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
@@ -39,6 +39,8 @@ const STRANGER: usize = 16 << 10;
 const FAREWELL: Duration = Duration::from_secs(5);
 /// Maximum number of simultaneous transfers.
 const MOST_TRANSFERS: usize = 64;
+/// Maximum number of connections that wait for connection 0 of their transfer.
+const MOST_WAITING: usize = 256;
 /// Time within which the transfers of a client that has disappeared must end: the timeout of an unresponsive
 /// connection, plus a reserve.
 const LAST: Duration = Duration::from_secs(40);
@@ -94,6 +96,12 @@ pub(crate) struct Relay {
     stores: BTreeMap<PathBuf, Arc<FileStore>>,
     pending: Mutex<Pending<oneshot::Sender<()>>>,
     transfers: Mutex<BTreeMap<Transfer, Active>>,
+    /// Transfers that have ended lately, oldest first. Their late connections do not wait for a transfer that begins.
+    ended: Mutex<VecDeque<Transfer>>,
+    /// Notified when a transfer begins.
+    begun: Notify,
+    /// Permits for connections that wait for their transfer.
+    waiting: Semaphore,
     /// Rate limits of the clients that have one.
     limits: BTreeMap<Fingerprint, Arc<ClientLimit>>,
     /// Whether clients may ask for paths anywhere on this host.
@@ -224,6 +232,9 @@ impl Relay {
             stores,
             pending: Mutex::default(),
             transfers: Mutex::default(),
+            ended: Mutex::default(),
+            begun: Notify::new(),
+            waiting: Semaphore::new(MOST_WAITING),
             limits: limits(&options.allow),
             is_open: false,
             kernel: options.kernel.clone(),
@@ -247,6 +258,9 @@ impl Relay {
             stores: BTreeMap::new(),
             pending: Mutex::default(),
             transfers: Mutex::default(),
+            ended: Mutex::default(),
+            begun: Notify::new(),
+            waiting: Semaphore::new(MOST_WAITING),
             is_open: true,
             kernel,
             observer,
@@ -322,8 +336,49 @@ impl Relay {
         let has_room = transfers.len() < MOST_TRANSFERS && !transfers.contains_key(&transfer);
         if has_room {
             transfers.insert(transfer, active);
+            locked(&self.ended).retain(|ended| *ended != transfer);
+            self.begun.notify_waiters();
         }
         has_room
+    }
+
+    /// Removes a transfer that has ended.
+    fn leave(&self, transfer: Transfer) {
+        locked(&self.transfers).remove(&transfer);
+        self.end(transfer);
+    }
+
+    /// Ends the connections that wait for a transfer.
+    fn end(&self, transfer: Transfer) {
+        let mut ended = locked(&self.ended);
+        ended.push_back(transfer);
+        if ended.len() > MOST_TRANSFERS {
+            ended.pop_front();
+        }
+        drop(ended);
+        self.begun.notify_waiters();
+    }
+
+    /// Returns a transfer. A client opens all connections at the same time, so a connection may have to wait until
+    /// connection 0 begins the transfer; returns `None` if that does not happen in time, or if the transfer has ended.
+    async fn begun(&self, transfer: Transfer) -> Option<Active> {
+        let mut permit = None;
+        let begun = async {
+            loop {
+                let mut begins = std::pin::pin!(self.begun.notified());
+                // From here on, the beginning of a transfer is not missed.
+                begins.as_mut().enable();
+                let active = locked(&self.transfers).get(&transfer).cloned();
+                if active.is_some() || locked(&self.ended).contains(&transfer) {
+                    return active;
+                }
+                if permit.is_none() {
+                    permit = Some(self.waiting.try_acquire().ok()?);
+                }
+                begins.await;
+            }
+        };
+        timeout(GREETING, begun).await.ok().flatten()
     }
 
     /// Ends an earlier attempt at the same transfer, whose connection 0 the client has lost.
@@ -345,10 +400,13 @@ impl Relay {
 
     /// Refuses a transfer, and sends the reason to the client.
     async fn refuse(
+        &self,
+        transfer: Transfer,
         mut tls: TlsStream<Bounded>,
         (message, hint): (String, &str),
         temporary: bool,
     ) -> io::Result<()> {
+        self.end(transfer);
         let reply = Reply::Failed { message: message.clone(), hint: hint.to_owned(), temporary };
         wire::write_message(&mut tls, &reply).await?;
         tls.shutdown().await?;
@@ -369,7 +427,8 @@ impl Relay {
         drop(readiness);
         if !self.allow.rights(transfer.0).is_some_and(Rights::may_write) {
             let message = "the key of this host may only read from the relay".to_owned();
-            return Self::refuse(tls, (message, "remove read-only in the allow file of the relay"), false)
+            return self
+                .refuse(transfer, tls, (message, "remove read-only in the allow file of the relay"), false)
                 .await;
         }
         let store = self
@@ -379,7 +438,7 @@ impl Relay {
         let (replies, outgoing) = mpsc::channel(MOST_REPLIES);
         let session = Arc::new(Session::new(store, replies));
         if !self.enter(transfer, Active::Receiving(Arc::clone(&session))) {
-            return Self::refuse(tls, Self::is_full(), true).await;
+            return self.refuse(transfer, tls, Self::is_full(), true).await;
         }
         let mut notes = Vec::new();
         notes.extend(lacking.map(|error| format!("{error}; only this host uses it")));
@@ -387,7 +446,7 @@ impl Relay {
         notes.extend(limit.as_ref().map(|limit| limit_note(limit)));
         session.reply(Reply::Welcome { version: VERSION, notes });
         let (served, sending) = session.receive(tokio::io::split(Paced::new(tls, limit)), outgoing).await;
-        locked(&self.transfers).remove(&transfer);
+        self.leave(transfer);
         let totals = session.totals();
         drop(session);
         let _ = timeout(FAREWELL, sending).await;
@@ -401,12 +460,13 @@ impl Relay {
     async fn send(&self, greeting: Greeting, fetch: Fetch, peer: SocketAddr) -> io::Result<()> {
         let Greeting { mut tls, readiness, transfer, lacking, .. } = greeting;
         if let Some(Error { message, hint, .. }) = lacking {
-            return Self::refuse(tls, (message, &hint), false).await;
+            return self.refuse(transfer, tls, (message, &hint), false).await;
         }
         let rights = self.allow.rights(transfer.0).filter(|rights| rights.may_read());
         let Some(rights) = rights else {
             let message = "the key of this host may only write to the relay".to_owned();
-            return Self::refuse(tls, (message, "remove write-only in the allow file of the relay"), false)
+            return self
+                .refuse(transfer, tls, (message, "remove write-only in the allow file of the relay"), false)
                 .await;
         };
         let tree = match self.is_open {
@@ -417,7 +477,7 @@ impl Relay {
         let (joins, joined) = mpsc::unbounded_channel();
         let end = Arc::new(Notify::new());
         if !self.enter(transfer, Active::Sending { joins, end: Arc::clone(&end) }) {
-            return Self::refuse(tls, Self::is_full(), true).await;
+            return self.refuse(transfer, tls, Self::is_full(), true).await;
         }
         let limit = self.limits.get(&transfer.0).cloned();
         let notes = limit.iter().map(|limit| limit_note(limit)).collect();
@@ -451,7 +511,7 @@ impl Relay {
                 sending.await.map_err(io::Error::other)
             }
         };
-        locked(&self.transfers).remove(&transfer);
+        self.leave(transfer);
         match delivered? {
             Ok((files, sent)) => {
                 let plural = if files == 1 { "" } else { "s" };
@@ -465,7 +525,7 @@ impl Relay {
     /// Serves another connection of a transfer.
     async fn join(&self, greeting: Greeting) -> io::Result<()> {
         let Greeting { mut tls, readiness, transfer, connection, .. } = greeting;
-        let active = locked(&self.transfers).get(&transfer).cloned();
+        let active = self.begun(transfer).await;
         let limit = self.limits.get(&transfer.0).cloned();
         let welcome = || Reply::Welcome { version: VERSION, notes: Vec::new() };
         let active =
@@ -520,6 +580,9 @@ mod tests {
             stores: BTreeMap::new(),
             pending: Mutex::default(),
             transfers: Mutex::default(),
+            ended: Mutex::default(),
+            begun: Notify::new(),
+            waiting: Semaphore::new(MOST_WAITING),
             limits: BTreeMap::new(),
             is_open: false,
             kernel: None,

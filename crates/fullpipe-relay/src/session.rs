@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use fullpipe_units::{Bytes, Duration, Instant};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::task::{JoinHandle, spawn_blocking};
@@ -17,6 +17,7 @@ use crate::frame::{DataHeader, HASH, Header, MOST_CONNECTIONS, PipeSource, Reply
 use crate::hex::Hex;
 use crate::incoming::{DIFFERS, Decision, Incoming};
 use crate::name::{LinkContent, RelativePath, StreamName};
+use crate::outlet::Outlet;
 use crate::store::{Announced, FileStore, Lease, Opened, Permission, Whole};
 use crate::{locked, span, wire};
 
@@ -59,6 +60,8 @@ pub(crate) struct Session {
     totals: Mutex<Totals>,
     /// Targets to which the relay may write, if this host is a client that asked for files.
     expected: Option<Vec<PathBuf>>,
+    /// Pipe that gets the content of the only file of the transfer, if the target is a pipe.
+    outlet: Option<Arc<Outlet>>,
     /// Passes on the connection numbers that the relay asks for, if this host is a client that asked for
     /// files.
     asked: Option<mpsc::UnboundedSender<u32>>,
@@ -111,6 +114,7 @@ impl Session {
             started: tokio::time::Instant::now(),
             totals: Mutex::default(),
             expected: None,
+            outlet: None,
             asked: None,
             limited: Mutex::default(),
             links: Mutex::default(),
@@ -124,6 +128,11 @@ impl Session {
     /// `asked` receives the numbers of the connections that the relay asks for.
     pub(crate) fn expecting(self, expected: Vec<PathBuf>, asked: mpsc::UnboundedSender<u32>) -> Self {
         Self { expected: Some(expected), asked: Some(asked), ..self }
+    }
+
+    /// Writes the content of the only file to a pipe.
+    pub(crate) fn with_outlet(self, outlet: Option<Arc<Outlet>>) -> Self {
+        Self { outlet, ..self }
     }
 
     /// Returns the main limit of the sending relay, and the percentage of the time in which it applied.
@@ -252,6 +261,8 @@ impl Session {
     ) -> io::Result<()> {
         let mut reader = BufReader::with_capacity(BUFFER, reader);
         let mut closed = self.closed.subscribe();
+        // One buffer for all blocks, because the allocator keeps the memory of large allocations of many threads.
+        let mut block = Vec::new();
         loop {
             if *closed.borrow() {
                 return Ok(());
@@ -263,9 +274,10 @@ impl Session {
             match header {
                 None => return Ok(()),
                 Some(Header::Data(data)) => {
-                    let bytes = wire::read_content(&mut reader, data.carried()).await?;
-                    self.count(connection, bytes.len());
-                    self.block(data, bytes).await?;
+                    block.resize(data.carried(), 0);
+                    reader.read_exact(&mut block).await?;
+                    self.count(connection, block.len());
+                    self.block(data, &mut block).await?;
                 }
                 Some(Header::Whole { stream, length, sparse }) => {
                     let bytes = wire::read_content(&mut reader, length).await?;
@@ -428,6 +440,14 @@ impl Session {
         let name = target.to_string();
         let size = pipe.is_none().then_some(source.size);
         let incoming = Arc::new(Incoming::new(stream, name, size, (permission, verify), file));
+        if let Some(outlet) = &self.outlet
+            && !outlet.begin(Arc::clone(&incoming), restarted)
+        {
+            return Err(Error::runtime(
+                "the source changed during the copy",
+                "run the same command again when no program writes to the file",
+            ));
+        }
         locked(&self.streams).insert(stream, Arc::clone(&incoming));
         // The sender retransmits blocks in ranges beyond this number, and the receiver drops them.
         let reported = durable.iter().take(MOST_RANGES).copied().collect();
@@ -537,6 +557,9 @@ impl Session {
             };
             match placed {
                 Ok(()) => {
+                    if let Some(outlet) = &session.outlet {
+                        outlet.whole(&bytes[HASH..]);
+                    }
                     let mut totals = locked(&session.totals);
                     totals.received += Bytes::new(file.size());
                     totals.hash = bytes.first_chunk().map(|hash| Hex(*hash));
@@ -600,7 +623,11 @@ impl Session {
     }
 
     async fn folder(&self, stream: u64, target: RelativePath) -> io::Result<()> {
-        if let Err(error) = self.check_target(&target) {
+        let checked = match self.outlet {
+            Some(_) => Err(not_a_file()),
+            None => self.check_target(&target),
+        };
+        if let Err(error) = checked {
             self.fail(error);
             return Ok(());
         }
@@ -622,7 +649,7 @@ impl Session {
         }
     }
 
-    async fn block(self: &Arc<Self>, data: DataHeader, bytes: Vec<u8>) -> io::Result<()> {
+    async fn block(self: &Arc<Self>, data: DataHeader, bytes: &mut Vec<u8>) -> io::Result<()> {
         // A second copy of a block may arrive after the file has been placed.
         let Some(incoming) = locked(&self.streams).get(&data.stream).cloned() else { return Ok(()) };
         if !incoming.has(data) {
@@ -632,10 +659,17 @@ impl Session {
             return Ok(());
         }
         let (store, file) = (Arc::clone(&self.store), Arc::clone(&incoming));
-        let written = spawn_blocking(move || file.write(&store, data, &bytes)).await;
-        if let Err(error) = flat(written) {
-            self.fail(Error::system(format_args!("write {}", incoming.name), &error));
-            return Ok(());
+        let content = std::mem::take(bytes);
+        let written = spawn_blocking(move || file.write(&store, data, &content).map(|()| content)).await;
+        match flat(written) {
+            Ok(content) => *bytes = content,
+            Err(error) => {
+                self.fail(Error::system(format_args!("write {}", incoming.name), &error));
+                return Ok(());
+            }
+        }
+        if let Some(outlet) = &self.outlet {
+            outlet.arrived();
         }
         let length = Bytes::new(data.carried() as u64);
         locked(&self.totals).received += length;
@@ -734,6 +768,14 @@ struct OpenedFile {
     verify: bool,
     replace: bool,
     pipe: Option<PipeSource>,
+}
+
+/// Returns the error for a source that cannot be copied to a pipe.
+fn not_a_file() -> Error {
+    Error::usage(
+        "the source is not a single file, so it cannot be copied to standard output",
+        "copy it to a folder, or name one file",
+    )
 }
 
 /// Merges the error of a blocking task with the error of the work that it did.

@@ -1,7 +1,8 @@
 //! Conversion between socket buffer sizes and windows, by kernel version.
 //!
 //! The receive window, the send buffer, the explainer and the advisor all use this module. The size of a
-//! socket buffer counts *memory*, whereas the window counts *payload*. The difference is the skb overhead:
+//! socket buffer is an amount of *memory*, whereas the window is an amount of *payload*. The difference is
+//! the skb overhead:
 //!
 //! ```text
 //!   tcp_rmem[2] ──(window rule)──► largest window the receiver can offer
@@ -164,9 +165,9 @@ impl WindowRule {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DrsRule {
     /// Until Linux 6.15: the buffer holds twice the data that the application read in a round trip, plus 16
-    /// segments. Data above a hole counts only once it is read. The RTT estimate adopts the smallest samples
-    /// at once, as in the stable releases since 2025 (for example 6.1.176 and 6.12.117; 6.1 itself averages
-    /// all samples).
+    /// segments. Data above a hole counts only once it is read. The RTT estimate adopts a smaller sample at
+    /// once, as in the stable releases since 2025 (for example 6.1.176 and 6.12.117). Linux 6.1 itself
+    /// averages all samples.
     Until615,
     /// Since Linux 6.16: the buffer holds twice the data that the application read in a round trip, without
     /// additional segments. Data that the application has left unread does not count, but data above a hole
@@ -184,7 +185,8 @@ impl DrsRule {
     /// Returns the memory that the receive buffer needs for a window of `window` bytes, with segments of `mss`
     /// bytes.
     ///
-    /// Before Linux 6.6, the kernel counts whole segments, and the memory of a segment in steps of 128 bytes.
+    /// Before Linux 6.6, the kernel sizes the buffer in whole segments and rounds the memory of a segment up
+    /// in steps of 128 bytes.
     pub(crate) const fn space(self, rule: WindowRule, window: Bytes, mss: u64) -> Bytes {
         match (self, rule) {
             (Self::Until615, WindowRule::AdvWinScale(_)) if mss > 0 => {
@@ -214,8 +216,8 @@ impl fmt::Display for WindowRule {
 }
 
 /// Payload-to-memory ratio of a 1448-byte segment in its own 2304-byte skb, in 256ths: 0.625, measured on
-/// Linux 6.18. With a network card that fills whole pages, the ratio is 219/256. The kernel measures it for
-/// each socket.
+/// Linux 6.18. With a network card that fills whole pages, the ratio is 219/256. The kernel measures the
+/// ratio for each socket.
 pub const MEASURED_RATIO: u16 = 160;
 
 /// Payload-to-memory ratio of a new connection before measurement, in 256ths (`TCP_DEFAULT_SCALING_RATIO`).
@@ -254,7 +256,7 @@ impl Buffer {
 }
 
 /// Memory that the kernel reserves per segment when it sizes an autotuned send buffer, in bytes: the skb of a
-/// full segment, rounded up to a power of two, plus its descriptor.
+/// full-sized segment, rounded up to a power of two, plus its descriptor.
 const AUTOTUNE_SEGMENT_MEMORY: u64 = 4_352;
 
 /// Returns the autotuned send buffer size for a congestion window of `cwnd` bytes: the skb memory of `factor`
@@ -287,7 +289,7 @@ pub const DEFAULT_WMEM: Bytes = Bytes::from_mib(4);
 /// Default `tcp_rmem[2]` of kernels from 2012 to Linux 6.15, on hosts with enough memory.
 pub const OLDER_DEFAULT_RMEM: Bytes = Bytes::from_mib(6);
 
-/// Returns the default `tcp_rmem[2]` of `kernel` on hosts with enough memory, which Linux 6.16 raised.
+/// Returns the default `tcp_rmem[2]` of `kernel` on hosts with enough memory. Linux 6.16 raised this default.
 pub fn default_rmem(kernel: KernelVersion) -> Bytes {
     if kernel >= KernelVersion::new(6, 16) { Bytes::from_mib(32) } else { OLDER_DEFAULT_RMEM }
 }

@@ -1,8 +1,8 @@
 //! TCP engine without I/O.
 //!
 //! The engine takes segments, times and offsets as input, and returns transmissions, timers and events. The
-//! crate reads no clock, opens no socket and does not access payload, so the code that a simulator runs in
-//! virtual time can also carry real traffic.
+//! crate reads no clock and opens no socket, and only [`stack`] and [`wire`] access payload. The code that a
+//! simulator runs in virtual time can therefore also carry real traffic.
 //!
 //! | folder | concept |
 //! |---|---|

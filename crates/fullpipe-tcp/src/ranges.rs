@@ -1,9 +1,9 @@
 //! Sorted set of disjoint ranges of offsets.
 //!
 //! The receiver uses the set for data that arrived out of order, and the sender uses it for data that the
-//! peer has SACKed. Most inserts extend the newest range, which is the fast path. Other inserts cost a binary
-//! search and a short move. The number of ranges grows with the number of holes, not with the number of
-//! packets.
+//! peer has SACKed. Most inserts extend the highest range; this case is the fast path. Other inserts cost a
+//! binary search and a short move. The number of ranges grows with the number of holes, not with the number
+//! of packets.
 
 use std::collections::VecDeque;
 

@@ -34,10 +34,10 @@ pub struct Tunables {
     pub probe_timeout: ProbeTimeout,
     /// Rule for the reordering window of RACK.
     pub reo_wnd: ReoWnd,
-    /// Time after which an unanswered SYN-ACK is retransmitted early, if no RTT of an earlier connection to the
-    /// client is known; otherwise 1.5 times this RTT, within 100 ms to 1 s. This happens once, in addition to
-    /// [`Retries::syn_ack`], and the timeout of one second starts after it. With `None`, that timeout starts
-    /// with the first SYN-ACK.
+    /// Time after which an unanswered SYN-ACK is retransmitted early, if no RTT of an earlier connection to the client
+    /// is known. If an RTT is known, the time is 1.5 times this RTT, but at least 100 ms and at most 1 s. The early
+    /// retransmission happens once, in addition to [`Retries::syn_ack`], and starts the timeout of one second. With
+    /// `None`, that timeout starts with the first SYN-ACK.
     pub syn_ack_early: Option<Duration>,
     /// Number of retransmissions before a connection gives up.
     pub retries: Retries,
@@ -48,7 +48,7 @@ pub struct Tunables {
     /// (draft-ietf-ccwg-bbr section 4.1.2.4). Linux checks only when the application writes.
     pub app_limited_without_write: bool,
     /// Whether a small transmission waits for an ACK that is about to make room for more (TSO deferral,
-    /// `tcp_tso_should_defer`). No RFC requires it.
+    /// `tcp_tso_should_defer`). No RFC requires TSO deferral.
     pub tso_deferral: bool,
     /// Rule for the bursts of a paced sender.
     pub bursts: Bursts,
@@ -63,7 +63,8 @@ pub enum Bursts {
     /// A transmission contains a limited amount of data. A sender that could not send on time sends the data
     /// that it has missed.
     Limited {
-        /// Time that a transmission takes at the pacing rate, at most, unless it contains at most two segments.
+        /// Maximum time that a transmission takes at the pacing rate. A transmission of one or two segments may take
+        /// longer.
         length: Duration,
         /// Maximum time for which a sender catches up.
         missed: Duration,
@@ -109,8 +110,8 @@ pub struct ProbeTimeout {
 pub struct ReoWnd {
     /// Initial reordering window as a share of the minimum RTT, in units of 1/[`ReoWnd::UNIT`].
     pub share: u32,
-    /// Whether the window stays zero until the sender has seen reordering or a D-SACK. Otherwise, without
-    /// reordering, it is zero only during recovery and after three segments have been delivered out of order.
+    /// Whether the window stays zero until the sender has seen reordering or a D-SACK. If false, and if no reordering
+    /// has been seen, the window is zero only during recovery and while at least three segments are SACKed.
     pub on_evidence: bool,
 }
 
@@ -122,8 +123,8 @@ impl ReoWnd {
 /// Numbers of retransmissions before a connection gives up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retries {
-    /// Number of retransmissions of a SYN, including four that are sent one second apart before the interval
-    /// doubles (`net.ipv4.tcp_syn_retries` + `net.ipv4.tcp_syn_linear_timeouts`).
+    /// Number of retransmissions of a SYN, including four that are sent one second apart before the interval starts to
+    /// double (`net.ipv4.tcp_syn_retries` + `net.ipv4.tcp_syn_linear_timeouts`).
     pub syn: u32,
     /// Number of retransmissions of a SYN-ACK (`net.ipv4.tcp_synack_retries`).
     pub syn_ack: u32,

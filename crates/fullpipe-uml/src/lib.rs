@@ -22,8 +22,9 @@
 //! system calls in addition to those of the guest's processes: one to raise the signal, one to return from the handler,
 //! and one `epoll_wait`.
 //!
-//! Without an order of its launcher, the library leaves the clock, the timer, the devices and the random numbers to the
-//! host, so a guest runs in real time. Its processes still end with the kernel, and have the host's processor state.
+//! If the launcher gives no order, the library leaves the clock, the timer, the devices and the random numbers to the
+//! host, so the guest runs in real time. The guest's processes are still killed when the kernel exits, and still use
+//! the host's processor state.
 //!
 //! A panic in one of these functions aborts the process, because it cannot unwind into C.
 #![cfg(target_os = "linux")]
@@ -54,7 +55,7 @@ unsafe impl Sync for Shared {}
 
 static MACHINE: Shared = Shared(UnsafeCell::new(None));
 
-/// ID of this process, to which the library sends signals.
+/// ID of this process. The library sends signals to this process.
 static PROCESS: AtomicI32 = AtomicI32::new(0);
 
 /// Runs `work` on the machine. `work` makes no system calls.
@@ -174,7 +175,7 @@ pub unsafe extern "C" fn gettimeofday(time: *mut timeval, zone: *mut c_void) -> 
     0
 }
 
-/// `timer_create(2)`: the machine has one timer, which exists already.
+/// `timer_create(2)`: the machine has only one timer, which already exists.
 ///
 /// # Safety
 /// `timer` points to a `timer_t`.
@@ -256,7 +257,7 @@ pub unsafe extern "C" fn sigsuspend(mask: *const sigset_t) -> c_int {
     -1
 }
 
-/// `sigprocmask(2)`. The kernel blocks `SIGALRM` alone while it decides whether to sleep.
+/// `sigprocmask(2)`: the kernel blocks only `SIGALRM` while it decides whether to sleep.
 ///
 /// # Safety
 /// `set` and `old` each point to a signal set, or are null.
@@ -332,10 +333,10 @@ pub unsafe extern "C" fn epoll_wait(
     unsafe { libc::syscall(libc::SYS_epoll_wait, epoll, events, most, timeout) as c_int }
 }
 
-/// Returns the pieces of memory that a caller of `readv` or `writev` passes.
+/// Returns the buffers that a caller of `readv` or `writev` passes.
 ///
 /// # Safety
-/// `pieces` points to `count` pieces.
+/// `pieces` points to `count` buffers.
 unsafe fn slice_of<'p>(pieces: *const iovec, count: usize) -> &'p [iovec] {
     if count == 0 {
         return &[];
@@ -347,7 +348,7 @@ unsafe fn slice_of<'p>(pieces: *const iovec, count: usize) -> &'p [iovec] {
 /// `readv(2)`: the kernel reads the frame that has arrived at a device.
 ///
 /// # Safety
-/// `pieces` points to `count` pieces of writable memory.
+/// `pieces` points to `count` buffers of writable memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn readv(fd: c_int, pieces: *const iovec, count: c_int) -> ssize_t {
     let Some(device) = device_of(fd) else {
@@ -379,7 +380,7 @@ pub unsafe extern "C" fn readv(fd: c_int, pieces: *const iovec, count: c_int) ->
 /// `writev(2)`: frames of the guest's devices enter the path.
 ///
 /// # Safety
-/// `pieces` points to `count` pieces of readable memory.
+/// `pieces` points to `count` buffers of readable memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn writev(fd: c_int, pieces: *const iovec, count: c_int) -> ssize_t {
     let Some(device) = device_of(fd) else {
@@ -459,7 +460,7 @@ pub unsafe extern "C" fn ptrace(
     address: *mut c_void,
     data: *mut c_void,
 ) -> c_long {
-    /// Number of `PTRACE_SETOPTIONS` before Linux 2.4.6, which User-Mode Linux uses.
+    /// Request number that `PTRACE_SETOPTIONS` had before Linux 2.4.6; User-Mode Linux still uses it.
     const OLD_SET_OPTIONS: c_uint = 21;
     static FUNCTION: Shared2 = Shared2(UnsafeCell::new(null_mut()));
     // SAFETY: one thread of the process traces others; the pointer is libc's function of this type, and the
@@ -492,7 +493,7 @@ const NT_X86_XSTATE: usize = 0x202;
 /// `real` is libc's `ptrace`, and `part` is readable memory.
 #[cfg(target_arch = "x86_64")]
 unsafe fn set_processor_state(real: Ptrace, pid: c_int, part: &iovec) -> c_long {
-    /// Upper bound of the size of the processor state on any host.
+    /// Upper bound on the size of the processor state, for any host.
     const MOST: usize = 1 << 16;
     struct Kept(UnsafeCell<Option<ProcessorState>>);
     // SAFETY: one thread of the process traces others.
@@ -538,7 +539,7 @@ struct Start {
     argument: *mut c_void,
 }
 
-/// Arranges that the calling process is killed when the process `kernel`, which has created it, exits.
+/// Arranges for the calling process to be killed when its parent, the process `kernel`, exits.
 fn end_with(kernel: libc::pid_t) {
     // SAFETY: prctl has the arguments that it requires; the other functions have no requirements.
     unsafe {
@@ -559,7 +560,7 @@ extern "C" fn ends_with_kernel(start: *mut c_void) -> c_int {
     (start.function)(start.argument)
 }
 
-/// `fork(2)`: the new process is killed when the kernel exits. The kernel forks at its start to check whether it may
+/// `fork(2)`: the new process is killed when the kernel exits. At startup, the kernel forks to check whether it may
 /// trace processes.
 #[unsafe(no_mangle)]
 pub extern "C" fn fork() -> libc::pid_t {

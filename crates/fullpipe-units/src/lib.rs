@@ -1,8 +1,8 @@
 //! Integer types with units.
 //!
-//! Every rate, time, size and probability in fullpipe has one of these types, so the compiler rejects a bit
-//! added to a byte, or a size compared with a time. All types are plain integers: results are the same on
-//! every machine, and no value can be NaN.
+//! Every rate, time, size and probability in fullpipe has one of these types, so the compiler rejects an
+//! addition of bits to bytes, or a comparison of a size with a time. All types are plain integers: results
+//! are the same on every machine, and no value can be NaN.
 //!
 //! | type | unit | range |
 //! |---|---|---|
@@ -16,8 +16,8 @@
 //! print with such units. Ambiguous spellings (`mbps`) are rejected with a hint. [`Ecn`] is in this crate
 //! because it is the only packet field that the path and TCP crates share.
 //!
-//! Functions that divide are marked `#[inline]`. Without the mark, the compiler inlines a function into other
-//! crates only if the function cannot panic, and each packet needs several such functions.
+//! Functions that divide are marked `#[inline]`. Without this attribute, the compiler inlines a function into
+//! other crates only if the function cannot panic. Several of these functions are called for each packet.
 #![forbid(unsafe_code)]
 
 mod draw;

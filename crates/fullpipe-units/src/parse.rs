@@ -156,9 +156,9 @@ struct Short {
 }
 
 impl Short {
-    /// Writes `value` with `decimals` decimal places, as `{:.N}` does. Returns false and writes nothing if
-    /// the value is negative or at least 1e8, or if the rounding could differ from that of the standard
-    /// formatter (near the midpoint of two decimals).
+    /// Writes `value` with `decimals` decimal places, as `{:.N}` does. Returns `false` and writes nothing if
+    /// the value is negative or at least 1e8, or if it is so close to the midpoint between two decimals that
+    /// the rounding could differ from that of the standard formatter.
     fn fixed(&mut self, value: f64, decimals: usize) -> bool {
         const LARGEST: f64 = 1e8;
         const TOO_NEAR: f64 = 1e-5;

@@ -55,8 +55,8 @@ impl Probability {
         if threshold <= Self::ONE.0 { Some(Self(threshold)) } else { None }
     }
 
-    /// Returns whether an event of this probability occurs for `draw`, which is uniform over all values of
-    /// `u64`.
+    /// Returns whether an event of this probability occurs for `draw`, a random number that is uniform over
+    /// all values of `u64`.
     pub const fn hits(self, draw: u64) -> bool {
         draw >> 1 < self.0
     }

@@ -72,8 +72,8 @@ impl fmt::Display for Instant {
 
 /// Span of time in nanoseconds; arithmetic saturates.
 ///
-/// A span takes half the memory of the standard library's type. A span also has no split into seconds and
-/// nanoseconds, which would cost a division at every use in the packet loop.
+/// The type takes half the memory of [`std::time::Duration`]. It also does not split the time into seconds
+/// and nanoseconds, which would cost a division at every use in the packet loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Duration(u64);
 
@@ -103,8 +103,8 @@ impl Duration {
         Self(secs.saturating_mul(1_000_000_000))
     }
 
-    /// Returns a duration from fractional seconds, for values read from reports. Negative values and NaN
-    /// become zero.
+    /// Returns a duration of `secs` seconds, which may have a fraction; for values read from reports.
+    /// Negative values and NaN become zero.
     pub fn from_secs_f64(secs: f64) -> Self {
         // `as` saturates and maps NaN to zero.
         Self((secs * 1e9).round() as u64)

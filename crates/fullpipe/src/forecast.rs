@@ -90,7 +90,7 @@ pub fn emulated_seconds(scenario: &Scenario) -> f64 {
 }
 
 /// Returns the speed of the simulator on this machine, in data packets per second of one core.
-fn speed() -> f64 {
+pub(crate) fn speed() -> f64 {
     let path = PathSpec::symmetric(
         Rate::from_bps(100_000_000),
         Duration::from_millis(50),

@@ -6,15 +6,14 @@
 //!                                                                                 └─► race.jsonl: pairs
 //! ```
 
+mod forecast;
 mod harm;
+mod store;
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::slice;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use fullpipe_lab::campaign::{self, Progress, RunResult, Watch};
 use fullpipe_lab::experiment::{self, Experiment};
@@ -22,12 +21,14 @@ use fullpipe_lab::profile::Profiles;
 use fullpipe_lab::race::{Cell, EMU, SIM};
 use fullpipe_lab::scenario::Scenario;
 
+pub use forecast::RaceForecast;
 pub use fullpipe_lab::arm::{Arm, LAUNCH_WINDOW, UnknownArm};
 pub use fullpipe_lab::race::{HarmPlan, HarmReport, HarmTable, Pair, RacePlan, RaceReport, RaceTable};
 pub use fullpipe_lab::victim::{UnknownVictim, Victim};
 pub use harm::{HARM_FULL, HARM_QUICK, harm};
 
-use crate::files::{cannot_write, write_atomically};
+use self::store::Store;
+use crate::files::write_atomically;
 use crate::{Datapath, Error, Observer, emu, json, run};
 
 /// Experiment file with the 24 cells of a quick race.
@@ -60,8 +61,8 @@ pub fn read_profiles(path: &Path) -> Result<Profiles, Error> {
     experiment::read_profiles(&text).map_err(|e| Error::from(e).about(file))
 }
 
-/// Runs all pairs of `plan` in the simulator, unless `observer` stops the race early. The observer's progress
-/// counts pairs.
+/// Runs all pairs of `plan` in the simulator, unless `observer` stops the race early. Before the first run, the
+/// observer receives the size of the race and the estimated time. Its progress counts pairs.
 ///
 /// If there is a folder `out`, each pair is appended to `race.jsonl` in this folder as soon as it is
 /// complete. Pairs of the same plan that the file already contains are not run again. The results are written
@@ -167,8 +168,11 @@ fn complete<O: Observer>(
     observer: &O,
     make: impl FnOnce(&[MissingPairs], &PairRelay<'_, O>) -> Result<Vec<(usize, Pair)>, Error>,
 ) -> Result<RaceReport, Error> {
-    let store = out.map(Store::open).transpose()?;
-    let stored = |cell: &Cell| store.as_ref().map_or_else(BTreeMap::new, |store| store.of(plan, world, cell));
+    let store = out.map(|dir| Store::open(dir, PAIRS)).transpose()?;
+    let stored = |cell: &Cell| -> BTreeMap<u64, Pair> {
+        let kept = store.iter().flat_map(Store::kept).filter(|pair| plan.accepts(world, cell, pair));
+        kept.map(|pair| (pair.seed, pair.clone())).collect()
+    };
     let mut pairs: Vec<BTreeMap<u64, Pair>> = plan.cells().iter().map(stored).collect();
     let missing = plan.cells().iter().zip(&pairs).enumerate().map(|(number, (cell, pairs))| {
         let seeds = cell.seeds.iter().copied().filter(|seed| !pairs.contains_key(seed));
@@ -176,6 +180,10 @@ fn complete<O: Observer>(
     });
     let missing: Vec<MissingPairs> = missing.filter(|missing| !missing.seeds.is_empty()).collect();
     let done = pairs.iter().map(BTreeMap::len).sum();
+    if world == SIM {
+        let forecast = RaceForecast::of_race(plan);
+        observer.status(&format!("{} cells, {} pairs; {forecast}", plan.cells().len(), plan.pairs()));
+    }
     observer.progress(Progress { done, total: plan.pairs() });
     let relay =
         PairRelay { observer, store: store.as_ref(), done: AtomicUsize::new(done), total: plan.pairs() };
@@ -199,7 +207,7 @@ fn complete<O: Observer>(
 /// Forwards the progress of a race to an [`Observer`], and stores its pairs.
 pub(crate) struct PairRelay<'a, O> {
     pub(crate) observer: &'a O,
-    store: Option<&'a Store>,
+    store: Option<&'a Store<Pair>>,
     /// Number of pairs that are complete.
     done: AtomicUsize,
     /// Number of pairs of the race.
@@ -235,71 +243,6 @@ impl<O: Observer> Watch<Pair> for &PairRelay<'_, O> {
     fn finished(&self, _: Progress, run: &RunResult<Pair>) {
         PairRelay::finished(self, &run.value);
     }
-}
-
-/// File with one JSON line per pair. If the process is killed, only pairs in progress are lost.
-struct Store {
-    path: PathBuf,
-    /// Pairs that the file contained when it was opened.
-    kept: Vec<Pair>,
-    /// The open file, or the first error that occurred.
-    file: Mutex<Result<File, Error>>,
-}
-
-impl Store {
-    fn open(dir: &Path) -> Result<Self, Error> {
-        let path = dir.join(PAIRS);
-        let refused = |e: &io::Error| cannot_write(&path, e, "choose a writable folder");
-        fs::create_dir_all(dir).map_err(|e| refused(&e))?;
-        let text = match fs::read_to_string(&path) {
-            Err(e) if e.kind() == ErrorKind::NotFound => String::new(),
-            text => text.map_err(|e| unreadable(&path, &e))?,
-        };
-        // If the process was killed, the last line may be incomplete.
-        let complete = text.rfind('\n').map_or(0, |end| end + 1);
-        let pair = |(number, line): (usize, &str)| {
-            serde_json::from_str::<Pair>(line)
-                .map_err(|e| unreadable(&path, &format_args!("line {}: {e}", number + 1)))
-        };
-        let kept: Vec<Pair> = text[..complete].lines().enumerate().map(pair).collect::<Result<_, Error>>()?;
-        let file = OpenOptions::new().append(true).create(true).open(&path).map_err(|e| refused(&e))?;
-        file.set_len(complete as u64).map_err(|e| refused(&e))?;
-        Ok(Self { path, kept, file: Mutex::new(Ok(file)) })
-    }
-
-    /// Returns the stored pairs of `cell` in the race `plan` in `world`, by seed.
-    fn of(&self, plan: &RacePlan, world: &str, cell: &Cell) -> BTreeMap<u64, Pair> {
-        let pairs = self.kept.iter().filter(|pair| plan.accepts(world, cell, pair));
-        pairs.map(|pair| (pair.seed, pair.clone())).collect()
-    }
-
-    fn add(&self, pair: &Pair) {
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        let Ok(open) = &mut *file else { return };
-        let written = json::line(pair).and_then(|line| {
-            let written = open.write_all(line.as_bytes());
-            written.map_err(|e| cannot_write(&self.path, &e, "choose a writable folder"))
-        });
-        if let Err(error) = written {
-            *file = Err(error);
-        }
-    }
-
-    fn is_writable(&self) -> bool {
-        self.file.lock().unwrap_or_else(PoisonError::into_inner).is_ok()
-    }
-
-    /// Returns the first error that occurred.
-    fn finish(self) -> Result<(), Error> {
-        self.file.into_inner().unwrap_or_else(PoisonError::into_inner).map(drop)
-    }
-}
-
-fn unreadable(path: &Path, problem: &dyn std::fmt::Display) -> Error {
-    Error::new(
-        format!("cannot read {}: {problem}", path.display()),
-        "remove this file, or choose another folder with --out",
-    )
 }
 
 #[cfg(test)]

@@ -157,7 +157,10 @@ impl Watch {
         // The requests of a download do not count as a transfer in the sending direction.
         let receiver = fastest(|report| report.received);
         sender.or(receiver).ok_or_else(|| {
-            let open = reports.len();
+            let open = match reports.len() {
+                1 => "the only connection".into(),
+                open => format!("any of {open} connections"),
+            };
             if let Some(stuck) =
                 reports.iter().filter(|report| report.unread_bytes > 0).max_by_key(|r| r.unread_bytes)
             {

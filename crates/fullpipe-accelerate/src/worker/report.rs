@@ -10,7 +10,7 @@ use fullpipe_tcp::stack::Stack;
 use fullpipe_units::{Bytes, Duration, Instant};
 use serde::{Deserialize, Serialize};
 
-use super::{PROBE_AHEAD, Worker};
+use super::{PROBE_AHEAD, Worker, for_payload};
 use crate::memory::Pressure;
 
 /// Number of reports between two checks of all connections by the kill switch.
@@ -41,7 +41,7 @@ pub struct Beat {
     pub bytes_up: u64,
     /// Bytes from the server that the stack has accepted for the clients.
     pub bytes_down: u64,
-    /// Bytes in the buffers of all connections.
+    /// Memory of the buffers of all connections, in bytes.
     pub held: u64,
     /// Number of packets from clients.
     pub packets_in: u64,
@@ -97,18 +97,27 @@ impl Worker {
                 // A connection that waits for its next request needs no buffer.
                 stack.free_idle_memory(relayed.id);
                 relayed.up.free_idle_memory();
+                self.pending -= relayed.down.memory() as u64;
                 relayed.down.free_idle_memory();
+                self.pending += relayed.down.memory() as u64;
             }
             relayed.reported = moved;
             let Some(connection) = stack.connection(relayed.id) else { continue };
-            let pending = relayed.up.pending() + relayed.down.pending();
-            self.held.push(connection.snapshot().queued + connection.readable() + pending as u64);
+            self.held.push(stack.memory_of(relayed.id) + relayed.down.memory() as u64);
             if sampled < SAMPLED {
                 let spent = connection.limit_times(now);
                 limits.iter_mut().zip(spent).for_each(|(total, spent)| *total += spent);
             }
         }
-        self.pressure = Pressure::of(Bytes::new(self.settings.memory), &mut self.held);
+        let of_relayed: u64 = self.held.iter().sum();
+        let other = (stack.memory() + self.pending).saturating_sub(of_relayed);
+        self.pressure = Pressure::of(Bytes::new(self.settings.memory), Bytes::new(other), &mut self.held);
+        if let Some(level) = self.pressure.level {
+            let large = self.relayed.values().filter(|relayed| stack.memory_of(relayed.id) > level.get());
+            let large: Vec<_> = large.map(|relayed| relayed.id).collect();
+            large.into_iter().for_each(|id| stack.fit_memory(id));
+        }
+        stack.set_memory_limit(for_payload(self.settings.memory, self.pending));
         // Connections that were held back are queued again, because the level may have risen.
         for (number, relayed) in &mut self.relayed {
             if relayed.held_back && !std::mem::replace(&mut relayed.queued, true) {

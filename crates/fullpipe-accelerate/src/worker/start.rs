@@ -58,10 +58,9 @@ pub fn work() -> Result<(), Error> {
     control.set_nonblocking(true).map_err(|error| system("prepare the socket to the keeper", error))?;
     let port = Port::from(Tun::inherited(tun, Datapath::Offload));
     let (clock, stop) = (Clock::starting_in(Duration::ZERO), Stop::new()?);
-    let limit = settings.limit.map(Rate::from_bps);
     let (stack, mut worker) = prepare(&port, settings, control, raw, &stop)?;
     sandbox::restrict()?;
-    serve(&port, &stack, clock, &mut worker, limit, &stop).map(drop)
+    serve(&port, &stack, clock, &mut worker, &stop).map(drop)
 }
 
 /// Creates the stack and the worker for a port, and opens all files that they need.

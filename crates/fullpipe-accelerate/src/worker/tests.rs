@@ -132,7 +132,7 @@ fn visit_until(
     thread::scope(|scope| {
         let worker = scope.spawn(|| {
             let (stack, mut worker) = prepare(&ours, settings, control, None, &stop_worker)?;
-            serve(&ours, &stack, clock, &mut worker, None, &stop_worker).map(drop)
+            serve(&ours, &stack, clock, &mut worker, &stop_worker).map(drop)
         });
         let shared = Arc::clone(&visitor);
         let visiting = scope.spawn(|| {

@@ -41,7 +41,8 @@ Exit codes:
   1  a file cannot be read or written; the relay keeps the data that is durable there
   2  wrong usage
   3  the relay is unreachable, or disconnects
-  4  one end rejects the key of the other";
+  4  one end rejects the key of the other
+  130  interrupted; the hint contains the command that continues the copy";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = COPY_EXAMPLE)]

@@ -12,6 +12,7 @@ Examples:
   fullpipe race --arms reno,cubic,cubic+iw --against cubic --pairs 20
   fullpipe race --full --out race --check
   fullpipe race --harm
+  fullpipe race --harm --full --out harm
   sudo fullpipe race --world emu
 
 An arm is a sender: a congestion control (NAME), optionally with an initial window of 44 segments
@@ -52,7 +53,7 @@ pub(crate) struct RaceArgs {
     pub(crate) world: World,
 
     /// Measure how much each arm harms other flows, instead of measuring download times
-    #[arg(long, conflicts_with_all = ["out", "html"])]
+    #[arg(long, conflicts_with = "html")]
     pub(crate) harm: bool,
 
     /// Victim flows, separated by commas [default: cubic,reno,bbr1,stream,web]
@@ -98,7 +99,8 @@ pub(crate) struct RaceArgs {
     pub(crate) check: bool,
 
     /// Append each pair to DIR/race.jsonl as soon as it is complete, and also write race.json; if
-    /// DIR/race.jsonl exists, make only the missing pairs
+    /// DIR/race.jsonl exists, make only the missing pairs. With --harm, the files are called harm.jsonl and
+    /// harm.json
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 

@@ -33,9 +33,16 @@ fn arguments<'a>(file: &'a Path, more: &[&'a str]) -> Vec<&'a str> {
     [&race[..], more].concat()
 }
 
+/// Checks that standard error contains only the size and the estimated time of the race.
+fn assert_cost(stderr: &str) {
+    assert!(stderr.contains(" cells, ") && stderr.contains("; takes about "), "{stderr}");
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+}
+
 fn document(arguments: &[&str]) -> Value {
     let (code, stdout, stderr) = fullpipe(&[arguments, &["--json"]].concat());
-    assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
+    assert_eq!(code, 0, "{stderr}");
+    assert_cost(&stderr);
     serde_json::from_str(&stdout).expect("JSON")
 }
 
@@ -44,7 +51,8 @@ fn a_race_prints_a_table_per_arm_with_a_line_per_cell() {
     let file = cells("race-table", CELLS);
     let arms = ["race", "--paths", file.to_str().expect("UTF-8"), "--arms", "cubic, bbr1,bbr1+iw"];
     let (code, stdout, stderr) = fullpipe(&[&arms[..], &["--pairs", "6"]].concat());
-    assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stderr.starts_with("2 cells, 12 pairs; takes about "), "{stderr}");
     let lines: Vec<&str> = stdout.lines().collect();
     assert!(lines.iter().all(|line| line.chars().count() <= 100), "{stdout}");
     assert!(lines[0].starts_with("race small, world sim"), "{stdout}");
@@ -123,13 +131,38 @@ fn a_race_continues_where_it_stopped() {
     assert!(error.contains("race.jsonl: line 1: ") && hint.contains("--out"), "{error}: {hint}");
 }
 
+/// A race that measures harm continues with the runs that are missing in its folder, and stored runs are equal
+/// to new ones.
+#[test]
+fn a_race_for_harm_continues_where_it_stopped() {
+    let text =
+        "name = 'small'\nduration = '4s'\n[path]\nrate = '5mbit'\nrtt = '20ms'\n[[flow]]\ncc = 'bbr1'\n";
+    let file = cells("race-harm-out", text);
+    let out = file.with_file_name("out");
+    let runs = || fs::read_to_string(out.join("harm.jsonl")).expect("runs");
+    let harm = |more: &[&str]| {
+        let options = ["--harm", "--paths", file.to_str().expect("UTF-8"), "--victims", "cubic,web"];
+        document(&[&["race", "--arms", "bbr1,surge"], &options[..], more].concat())
+    };
+    let stored = |pairs| harm(&["--pairs", pairs, "--out", out.to_str().expect("UTF-8")]);
+    stored("2");
+    assert_eq!(runs().lines().count(), 4, "two seeds for each victim");
+    fs::write(out.join("harm.jsonl"), runs() + "{\"cell\": \"sm").expect("a part of a line");
+    let continued = stored("3");
+    assert_eq!(runs().lines().count(), 6, "{}", runs());
+    assert_eq!(continued, harm(&["--pairs", "3"]), "as if made at once");
+    let written: Value = fs::read_to_string(out.join("harm.json")).expect("results").parse().expect("JSON");
+    assert_eq!(written, continued);
+}
+
 #[test]
 fn a_race_writes_a_page() {
     let file = cells("race-html", CELLS);
     let page = file.with_file_name("race.html");
     let html = ["--pairs", "2", "--html", page.to_str().expect("UTF-8")];
-    let (code, stdout, stderr) = fullpipe(&arguments(&file, &html));
-    assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
+    let (code, _, stderr) = fullpipe(&arguments(&file, &html));
+    assert_eq!(code, 0, "{stderr}");
+    assert_cost(&stderr);
     let text = fs::read_to_string(&page).expect("a page");
     assert!(text.contains("<h3>bbr1+iw compared with bbr1</h3>") && text.contains(r#"id="races""#));
     // If a page cannot be written, the command fails before the race.

@@ -372,6 +372,84 @@ fn a_copy_continues_over_its_last_connection() {
 }
 
 /// Linux does not pace the first ten segments of a connection, which have 64 KiB each over loopback.
+/// Runs a copy from the relay to standard output; returns its exit code, the content and standard error.
+fn to_pipe(ends: &Ends, source: &str, options: &[&str]) -> (Option<i32>, Vec<u8>, String) {
+    let output = Command::new(crate::PROGRAM)
+        .args(ends.between(ends.at_relay(source), "-".into()))
+        .args(options)
+        .env("TMPDIR", ends.path("temporary"))
+        .output()
+        .expect("it runs");
+    (output.status.code(), output.stdout, String::from_utf8(output.stderr).expect("UTF-8"))
+}
+
+/// A file of another host goes to standard output in its order, and its report to standard error.
+#[test]
+fn a_file_is_copied_to_standard_output() {
+    let ends = Ends::new("copy-to-pipe");
+    fs::create_dir(ends.path("temporary")).expect("a folder");
+    fs::create_dir(ends.path("in/folder")).expect("a folder");
+    let _relay = ends.serve();
+    for (number, size) in [0, 5000, 20 * MIB + 72].into_iter().enumerate() {
+        let content = content(number as u64, size);
+        fs::write(ends.path("in/file"), &content).expect("written");
+        let (code, stdout, stderr) = to_pipe(&ends, "file", &["--connections", "8"]);
+        assert_eq!((code, stdout == content), (Some(0), true), "{size} bytes: {stderr}");
+        assert!(stderr.starts_with("copied 1 file"), "{stderr}");
+    }
+    let (code, stdout, stderr) = to_pipe(&ends, "folder", &[]);
+    assert_eq!((code, stdout.len()), (Some(2), 0), "{stderr}");
+    assert!(stderr.starts_with("error: the source is not a single file"), "{stderr}");
+    // The reader ends after one byte.
+    let words = ends.between(ends.at_relay("file"), "-".into()).join(" ");
+    let script = format!("{{ {} {words}; echo $? >&2; }} | head -c 1", crate::PROGRAM);
+    let output = Command::new("sh").args(["-c", &script]).env("TMPDIR", ends.path("temporary")).output();
+    let stderr = String::from_utf8(output.expect("it runs").stderr).expect("UTF-8");
+    assert!(stderr.contains("error: cannot write to standard output: Broken pipe"), "{stderr}");
+    assert!(stderr.ends_with("\n1\n"), "{stderr}");
+    assert!(names(Path::new(&ends.path("temporary"))).is_empty(), "nothing is left");
+}
+
+/// Ctrl-C ends a copy with the command that continues it, and this command does not send again what was durable.
+#[test]
+fn ctrl_c_prints_the_command_that_continues_the_copy() {
+    let ends = Ends::new("copy-interrupted");
+    fs::write(ends.path("large file"), content(3, 12 * MIB)).expect("written");
+    let _relay = ends.serve();
+    let mut words = ends.arguments("large file", "large");
+    words.extend(["--limit", "40mbit", "--connections", "2"].map(String::from));
+    let client = Command::new(crate::PROGRAM)
+        .args(&words)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    pause(1800);
+    let interrupted = Command::new("kill").args(["-INT", &client.id().to_string()]).status();
+    assert!(interrupted.expect("it runs").success());
+    let output = client.wait_with_output().expect("it ends");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    let command: Vec<String> = words
+        .iter()
+        .map(|word| if word.contains(' ') { format!("'{word}'") } else { word.clone() })
+        .collect();
+    let expected = format!(
+        "interrupted; what is durable at the target is kept\nhint: to continue the copy, run fullpipe {}\n",
+        command.join(" ")
+    );
+    assert_eq!((output.status.code(), output.stdout.len(), stderr), (Some(130), 0, expected));
+    words.push("--json".into());
+    let copied = || {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let (code, stdout, stderr) = fullpipe(&words);
+        // The relay may not have noticed yet that the client has ended.
+        assert!(code == 0 || stderr.contains("another transfer is writing"), "{stderr}");
+        let report: Option<Value> = (code == 0).then(|| serde_json::from_str(&stdout).expect("JSON"));
+        report.is_some_and(|report| report["resumed_bytes"].as_u64() >= Some(MIB as u64))
+    };
+    assert!(becomes(copied));
+}
+
 #[test]
 fn a_limited_copy_has_the_rate_of_its_limit() {
     const SIZE: usize = 24 * MIB;

@@ -80,11 +80,22 @@ fn connection(file: &Path) -> Value {
     serde_json::from_str::<Value>(&stdout).expect("JSON")["capture"]["connections"][0].take()
 }
 
-/// Returns the first and the last sequence number of each data segment in a capture, as printed by tcpdump. A packet that
-/// the kernel did not cut yet counts as the segments it contains.
-fn segments(file: &Path) -> Vec<(u32, u32)> {
+/// Returns the packets of a capture as tcpdump prints them, one per line, with absolute sequence numbers.
+fn printed(file: &Path) -> String {
     let told = Command::new("tcpdump").args(["-nnS", "-r"]).arg(file).output().expect("it starts");
-    let text = String::from_utf8_lossy(&told.stdout).into_owned();
+    String::from_utf8_lossy(&told.stdout).into_owned()
+}
+
+/// Returns whether sequence number `a` is ahead of `b`. Sequence numbers wrap around: one number is ahead of another if
+/// it is less than half the number range away.
+fn is_ahead(a: u32, b: u32) -> bool {
+    a.wrapping_sub(b).cast_signed() > 0
+}
+
+/// Returns the first and the last sequence number of each data segment in a capture. A packet that the kernel did not cut
+/// yet counts as the segments it contains.
+fn segments(file: &Path) -> Vec<(u32, u32)> {
+    let text = printed(file);
     // tcpdump prints "seq 17:1465" for data, and a single number for a SYN or FIN without data.
     let ranges = text.split("seq ").skip(1).filter_map(|rest| rest.split(',').next()?.split_once(':'));
     let number = |text: &str| text.parse::<u32>().expect("a number");
@@ -111,11 +122,36 @@ fn late(sender: &Path, receiver: &Path) -> u64 {
     let mut top = arrived[0].0;
     let mut count = 0;
     for (from, to) in arrived {
-        // Sequence numbers wrap around: one number is ahead of another if it is less than half the number
-        // range away.
-        let behind = top.wrapping_sub(from).cast_signed() > 0;
-        count += u64::from(seen.insert(from) && behind && times[&from] > 1);
-        top = if to.wrapping_sub(top).cast_signed() > 0 { to } else { top };
+        count += u64::from(seen.insert(from) && is_ahead(top, from) && times[&from] > 1);
+        top = if is_ahead(to, top) { to } else { top };
+    }
+    count
+}
+
+/// Returns the number of duplicate ACKs in a capture (RFC 5681 section 2): the server's segments without data, SYN and
+/// FIN that repeat the highest acknowledgment number and the window of its previous segment, while data above this
+/// number was captured.
+fn duplicate_acks(file: &Path) -> u64 {
+    let after = |line: &str, name: &str| -> Option<u32> {
+        let number = line.split_once(name)?.1;
+        number.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+    };
+    let (mut top, mut highest, mut window) = (None, None, None);
+    let mut count = 0;
+    for line in printed(file).lines() {
+        if !line.contains(&format!(".{PORT} > ")) {
+            let data = line.split_once("seq ").and_then(|(_, rest)| rest.split_once(',')?.0.split_once(':'));
+            if let Some(to) = data.map(|(_, to)| to.parse::<u32>().expect("a number")) {
+                top = Some(top.map_or(to, |top| if is_ahead(to, top) { to } else { top }));
+            }
+            continue;
+        }
+        let (ack, win) = (after(line, " ack ").expect("an ACK"), after(line, " win "));
+        let bare = line.ends_with("length 0") && line.contains("Flags [.]");
+        let outstanding = top.is_some_and(|top| is_ahead(top, ack));
+        count += u64::from(bare && highest == Some(ack) && window == win && outstanding);
+        highest = Some(highest.map_or(ack, |highest| if is_ahead(ack, highest) { ack } else { highest }));
+        window = win;
     }
     count
 }
@@ -165,7 +201,12 @@ fn counts_agree(test: &str, device: &str, datapath: &str) {
     let arrived_late = count(&receiver, "retransmits");
     agree("late, at the receiver", arrived_late, late(&files[0], &files[1]));
     assert!(arrived_late <= drops, "{arrived_late} of {drops}");
-    assert!(count(&sender, "duplicate_acks") > drops && count(&receiver, "duplicate_acks") > drops);
+    // The number of ACKs depends on how many segments the receiver gets at once, and thus on the load of the machine.
+    let [left, came] = [&files[1], &files[0]].map(|file| duplicate_acks(file));
+    println!("duplicate ACKs: {left} left the receiver, {came} reached the sender");
+    assert_eq!(count(&receiver, "duplicate_acks"), left, "{receiver}");
+    assert_eq!(count(&sender, "duplicate_acks"), came, "{sender}");
+    assert!(came > 0 && came <= left, "{came} of {left}");
     let super_segments = datapath == "offload";
     assert_eq!(sender["super_segments"], super_segments, "{sender}");
 }

@@ -4,9 +4,9 @@
 //!   [[point]] tables x rows of a table of points x combinations of lists and ranges ─► points ─► x seeds ─► runs
 //! ```
 //!
-//! [`Experiment`] keeps all of its points in memory. A design computes them, so its memory use does not grow
-//! with the number of runs. Points are numbered from zero: `[[point]]` tables first, then rows, then
-//! combinations, in which the last field varies fastest. Runs are numbered by point, then by seed.
+//! [`Experiment`] keeps all of its points in memory. A design computes each point on demand, so its memory
+//! use does not grow with the number of runs. Points are numbered from zero: `[[point]]` tables first, then
+//! rows, then combinations, in which the last field varies fastest. Runs are numbered by point, then by seed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -77,7 +77,7 @@ pub(super) struct Settings<'d> {
     pub(super) sample_every: Duration,
 }
 
-/// The points and the seeds of an experiment, without the points themselves.
+/// A description of the points and the seeds of an experiment, from which any point can be computed.
 ///
 /// ```
 /// use fullpipe_lab::experiment::{Design, PointTable};
@@ -319,7 +319,8 @@ impl Design {
         Ok(Self { sample_every, ..self })
     }
 
-    /// Returns the names of the files to which the experiment refers, in order and without duplicates.
+    /// Returns the names of the files to which the experiment refers, in alphabetical order and without
+    /// duplicates.
     pub fn files(&self) -> impl Iterator<Item = &str> {
         self.traces.names()
     }
@@ -470,7 +471,7 @@ pub struct FieldColumns {
 pub struct FieldColumn {
     /// Name of the field, such as `flow2.cc`.
     pub key: String,
-    /// Unit of the numbers, as the end of the column's name; empty for strings and plain numbers.
+    /// Unit of the numbers, as written at the end of the column's name; empty for strings and plain numbers.
     pub unit: &'static str,
     /// Type of the values.
     pub kind: Kind,

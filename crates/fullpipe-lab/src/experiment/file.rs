@@ -1,9 +1,9 @@
 //! Types for deserializing an experiment file: one field per key.
 //!
 //! A test (`tests/it/reference.rs`) writes the tables of `docs/reference/experiment-file.md` from the comments
-//! of these fields. The lines of a field that begin with `Type:` and `Range:` replace those of its type, which
-//! are above `impl Value for`. A value in backticks after `Default:` is checked: an experiment with this value
-//! has the same scenarios as one without it.
+//! of these fields. If the comment of a field has a line that begins with `Type:` or `Range:`, this line replaces that
+//! of the field's type, in the comment above `impl Value for`. A value in backticks after `Default:` is checked: an
+//! experiment with this value has the same scenarios as one without it.
 
 use std::collections::BTreeMap;
 
@@ -50,7 +50,7 @@ pub(super) struct ExperimentFile {
     /// Default: `1`
     #[serde(default = "one")]
     pub(super) repeat: u64,
-    /// First seed. The other runs of a point use the numbers that follow it.
+    /// First seed. The other runs of a point use the consecutive numbers after it.
     /// Type: whole number
     /// Default: `1`
     #[serde(default = "one")]
@@ -144,7 +144,7 @@ swept_table! {
         /// Rate of the link in both directions, or a [trace file](#notes-on-keys-of-a-path).
         /// Default: required
         rate: LinkRate,
-        /// Propagation delay of both directions together.
+        /// Round-trip propagation delay: the sum of the delays of both directions.
         /// Range: `1us` to `100s`
         /// Default: required, unless both directions have `delay`
         rtt: Delay,
@@ -157,7 +157,7 @@ swept_table! {
         /// Probability that a packet is duplicated.
         /// Default: `"0%"`
         duplicate: Share,
-        /// Additional delay from one time to another, such as after a route change.
+        /// Additional delay for a limited time, such as after a route change.
         /// Default: none
         detour: Detour,
         /// Random additional delay of each packet.
@@ -176,11 +176,11 @@ swept_table! {
         /// Type: table
         /// Default: the rate of `[path]`; an unlimited queue, no loss
         backward: DirectionFile,
-        /// Token bucket that drops packets above its rate: [limiter](#policer-and-shaper).
+        /// Token bucket that drops packets that exceed its rate: [limiter](#policer-and-shaper).
         /// Type: table
         /// Default: none
         policer: LimiterFile,
-        /// Token bucket that delays packets above its rate: [limiter](#policer-and-shaper).
+        /// Token bucket that delays packets that exceed its rate: [limiter](#policer-and-shaper).
         /// Type: table
         /// Default: none
         shaper: LimiterFile,
@@ -199,7 +199,7 @@ swept_table! {
         /// Default: forward that of `[path]`, backward unlimited
         queue: Queue,
         /// One-way propagation delay. The delays of both directions add up to `rtt`.
-        /// Default: half of `rtt`, or the rest of it
+        /// Default: half of `rtt`; if the other direction has `delay`, the rest of `rtt`
         delay: Delay,
         /// Duplication in this direction.
         /// Default: forward that of `[path]`, backward none
@@ -238,11 +238,11 @@ swept_table! {
         /// Size of the bucket. A smaller value than the default has no effect.
         /// Default: `"3000B"`
         burst: Amount,
-        /// Size of the shaper's queue. A multiple of the BDP uses the smaller of the shaper's rate and the
-        /// link's rate. A policer has no queue.
+        /// Size of the shaper's queue. For a multiple of the BDP, the rate is the smaller of the shaper's
+        /// rate and the link's rate. A policer has no queue.
         /// Default: one BDP, for a shaper
         queue: Amount,
-        /// Whether each flow has a bucket, instead of one bucket for all flows.
+        /// Whether each flow has its own bucket; otherwise, all flows share one bucket.
         /// Default: `false`
         per_flow: bool,
     }
@@ -253,11 +253,11 @@ swept_table! {
         /// Linux release whose behaviour is modelled: windows, autotuning and defaults.
         /// Default: `"6.18"`
         kernel: KernelVersion,
-        /// `tcp_adv_win_scale`, which sets the share of the receive buffer that is advertised as window. Only
-        /// for kernels before 6.6.
+        /// Value of `tcp_adv_win_scale`, which determines the share of the receive buffer that is advertised
+        /// as window; only for kernels before 6.6.
         /// Default: 1
         adv_win_scale: WinScale,
-        /// Share of the receive buffer that is advertised as window. Only for kernels since 6.6.
+        /// Share of the receive buffer that is advertised as window; only for kernels since 6.6.
         /// Default: 0.625 for segments of 1448 bytes
         window_ratio: Ratio,
         /// Send buffer: the limit of autotuning (`tcp_wmem[2]`), or a fixed size (`SO_SNDBUF`).
@@ -266,13 +266,13 @@ swept_table! {
         /// Receive buffer: the limit of autotuning (`tcp_rmem[2]`), or a fixed size (`SO_RCVBUF`).
         /// Default: `"32MiB"`; 6 MiB for kernels before 6.16
         rcvbuf: BufferSize,
-        /// Upper bound of the advertised window (`TCP_WINDOW_CLAMP`).
+        /// Upper bound on the advertised window (`TCP_WINDOW_CLAMP`).
         /// Default: none
         window: Positive,
         /// Whether the sender paces every flow (`fq`). BBR always paces.
         /// Default: `false`
         fair_queue: bool,
-        /// Packets of a flow that arrive within this time are received as one segment (GRO).
+        /// Time within which arriving packets of a flow are merged into one segment (GRO).
         /// Default: `"0s"`
         rx_merge: Duration,
         /// Whether senders request ECN.
@@ -284,14 +284,15 @@ swept_table! {
         /// Initial congestion window.
         /// Default: 10
         initcwnd: Segments,
-        /// Whether the congestion window shrinks while a flow is idle.
+        /// Whether an idle period reduces the congestion window.
         /// Default: `true`
         slow_start_after_idle: bool,
         /// Amount of unsent data above which a socket is not writable (`TCP_NOTSENT_LOWAT`).
         /// Default: none
         notsent_lowat: Positive,
-        /// Whether a sending host remembers the path from one connection to the next, if its congestion control
-        /// has a launch. All flows of a host go to the same client. Only in the simulator.
+        /// Whether a sending host remembers the path from one connection to the next. Only congestion controls with a
+        /// launch use this memory. All flows of a host go to the same client. The setting applies only in the
+        /// simulator.
         /// Default: `false`
         path_memory: bool,
     }
@@ -305,7 +306,7 @@ swept_table! {
 
 swept_table! {
     TunablesFile {
-        /// Minimum of four times the RTT variation in the retransmission timeout (`tcp_rto_min_us`).
+        /// Minimum value of the term `4 RTTVAR` in the retransmission timeout (`tcp_rto_min_us`).
         /// Range: `10ms` to `1s`
         /// Default: `"200ms"`
         rto_min: Duration,
@@ -317,7 +318,8 @@ swept_table! {
         /// Range: 0 to 2
         /// Default: `0`
         rto_linear: Tries,
-        /// Congestion window in segments after the first timeout. A repeated timeout leaves one segment.
+        /// Congestion window in segments after the first timeout. After a repeated timeout, it is one
+        /// segment.
         /// Range: 1 to 10
         /// Default: `1`
         loss_window: Tries,
@@ -328,19 +330,21 @@ swept_table! {
         /// Timeout of the tail loss probe, as a multiple of SRTT.
         /// Default: `2`
         tlp_factor: Factor,
-        /// Time that is added to SRTT and four times the mean deviation of the RTT. This sum, or 2 SRTT if the sum
-        /// is larger, is the minimum timeout of the tail loss probe.
+        /// Margin of the tail loss probe: its timeout is at least the sum of SRTT, four times the mean deviation of the
+        /// RTT and this margin, but this minimum never exceeds 2 SRTT.
         /// Range: up to `200ms`
         /// Default: none
         tlp_floor: Duration,
-        /// ACK delay of the peer, which the tail loss probe of a single segment allows for.
+        /// ACK delay of the peer that the timeout of the tail loss probe allows for if only one segment is in
+        /// flight.
         /// Range: `5ms` to `200ms`
         /// Default: `"200ms"`
         tlp_ack_delay: Duration,
         /// Initial reordering window of RACK, as a share of the minimum RTT.
         /// Default: `0.25`
         reo_wnd: RttShare,
-        /// Whether the reordering window is zero until the sender has seen reordering or a D-SACK.
+        /// Whether the reordering window is zero until the sender has detected reordering or received a
+        /// D-SACK.
         /// Default: `false`
         reo_wnd_on_evidence: bool,
         /// Time after which an unanswered SYN-ACK is retransmitted early, once. If path memory knows the RTT of the client,
@@ -348,11 +352,12 @@ swept_table! {
         /// Range: `100ms` to `1s`
         /// Default: none
         syn_ack_early: Duration,
-        /// Number of retransmissions of a SYN, including four that are sent one second apart.
+        /// Maximum number of retransmissions of a SYN, including the first four, which are sent one second
+        /// apart.
         /// Range: 1 to 10
         /// Default: `10`
         syn_retries: Tries,
-        /// Number of retransmissions of a SYN-ACK (`tcp_synack_retries`).
+        /// Maximum number of retransmissions of a SYN-ACK (`tcp_synack_retries`).
         /// Range: 1 to 10
         /// Default: `5`
         syn_ack_retries: Tries,
@@ -398,7 +403,8 @@ swept_table! {
         /// Behaviour of the [applications](#applications) at both ends.
         /// Default: `"greedy"`
         app: App,
-        /// TCP implementations of sender and receiver. The last two need `--world emu`.
+        /// TCP implementations of sender and receiver. `kernel` requires `--world emu` or `uml`, and
+        /// `kernel-to-fullpipe` requires `--world emu`.
         /// Default: fullpipe in `sim`, the kernel in `emu` and `uml`
         stack: Stack,
         /// Name of a [profile](profiles.md), whose settings replace those of the sending host.
@@ -426,7 +432,7 @@ pub(super) struct PointFile {
     /// Type: text
     /// Default: made of the values that differ
     pub(super) name: Option<String>,
-    /// The limit that the point is designed to have.
+    /// Limit that the point is designed to reach.
     /// Type: text
     /// Default: none
     pub(super) limit: Option<String>,
@@ -481,7 +487,7 @@ pub(super) struct ExpectFile {
     /// Default: `mean`
     #[serde(default)]
     pub(super) over: Keyword<Over>,
-    /// Value measured with a kernel; reports show it next to the result.
+    /// Value measured with a real kernel; reports show it next to the result.
     /// Type: number or text
     /// Default: none
     pub(super) kernel: Option<Scalar>,
@@ -491,7 +497,7 @@ pub(super) struct ExpectFile {
     pub(super) published: Option<Scalar>,
 }
 
-/// A `[[ratio]]` table: a bound of a ratio between two arms of a race.
+/// A `[[ratio]]` table: a bound on the ratio between two arms of a race.
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RatioFile {
@@ -513,7 +519,7 @@ pub(super) struct RatioFile {
     pub(super) min: Scalar,
 }
 
-/// A `[[harm]]` table: a bound of the harm of an arm, compared with that of another arm.
+/// A `[[harm]]` table: a bound on the difference between the harm that two arms cause.
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct HarmFile {

@@ -100,9 +100,9 @@ const OPPORTUNITY: Bytes = Bytes::new(1_500);
 /// Latest time accepted in a trace file, in milliseconds: one day.
 const LONGEST_TRACE: u64 = 86_400_000;
 
-/// Parses a trace file in Mahimahi's format. Each line is a time in whole milliseconds, in ascending order,
-/// at which one packet may be sent. If several packets may be sent at the same time, the line is repeated.
-/// After the last line, the trace restarts.
+/// Parses a trace file in Mahimahi's format. Each line contains a time, in whole milliseconds, at which one
+/// packet may be sent; the times are in ascending order. If several packets may be sent at the same time, the
+/// line is repeated. After the last line, the trace restarts.
 fn opportunities(text: &str) -> Result<Opportunities, ExperimentError> {
     const FORM: &str =
         "write one whole number of milliseconds per line, in ascending order, the last above zero";
@@ -142,7 +142,7 @@ impl Value for Share {
     }
 }
 
-/// Jitter, written as its maximum or as a table.
+/// Jitter, written as the maximum additional delay or as a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct JitterSpec(pub(super) JitterConfig);
 

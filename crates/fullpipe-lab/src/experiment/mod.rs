@@ -12,7 +12,7 @@
 //! ```toml
 //! [[point]]
 //! name = "4 MiB"                                 # optional; appears in the label and in `where`
-//! limit = "rwnd"                                 # optional; the limit that the point is designed to have
+//! limit = "rwnd"                                 # optional; the limit that the point is designed to reach
 //! host = { sndbuf = "4MiB", rcvbuf = "4MiB" }
 //! ```
 //!
@@ -62,12 +62,12 @@
 //! file is relative to the experiment file.
 //!
 //! `stack` in a `[[flow]]` selects the TCP implementation at both ends. The default is fullpipe's TCP in the
-//! simulator, and the kernel TCP stack in the emulator:
+//! simulator, and the kernel TCP stack in the emulator and in guests:
 //!
 //! | `stack` | meaning |
 //! |---|---|
 //! | `"fullpipe"` | fullpipe's TCP sends; in the emulator the kernel TCP stack receives |
-//! | `"kernel"` | the kernel TCP stack at both ends; emulator only |
+//! | `"kernel"` | the kernel TCP stack at both ends; emulator or guest only |
 //! | `"kernel-to-fullpipe"` | the kernel TCP stack sends and fullpipe's TCP receives; emulator only |
 //!
 //! An experiment has at most 100 000 points, 10 000 seeds per point and 10 000 flows per point, and at most
@@ -132,7 +132,7 @@ pub struct Point {
     /// `point`. Fields of a direction have the prefix `forward.` or `backward.`, and fields of the second
     /// `[[flow]]` have the prefix `flow2.`.
     pub parameters: BTreeMap<String, String>,
-    /// Limit that the point is designed to have, such as `rwnd`; `None` if the file states none.
+    /// Limit that the point is designed to reach, such as `rwnd`; `None` if the file states none.
     pub limit: Option<String>,
     /// Scenario of the point; its seed is zero, and each run sets its own seed.
     pub scenario: Scenario,
@@ -191,7 +191,7 @@ pub struct Expectation {
     pub points: Vec<usize>,
 }
 
-/// Bound of the ratio between the times of two arms at some of the points, for a
+/// Bound on the ratio between the times of two arms at some of the points, for a
 /// [race](crate::race::RacePlan).
 #[derive(Clone, Debug, PartialEq)]
 pub struct RatioBound {
@@ -207,7 +207,7 @@ pub struct RatioBound {
     pub points: Vec<usize>,
 }
 
-/// Bound of the difference between the harm of an arm and that of another arm, at some of the points
+/// Bound on the difference between the harm that two arms cause at some of the points
 /// ([`HarmPlan`](crate::race::HarmPlan)).
 #[derive(Clone, Debug, PartialEq)]
 pub struct HarmBound {
@@ -298,8 +298,8 @@ impl Experiment {
     /// Parses an experiment that refers to no other file.
     ///
     /// # Errors
-    /// Returns an error with a one-line message, the position in the file and a hint if the experiment is
-    /// invalid.
+    /// If the experiment is invalid, returns an error with a one-line message, the position in the file and a
+    /// hint.
     pub fn from_toml(text: &str) -> Result<Self, ExperimentError> {
         Self::from_toml_with(text, &|name| {
             Err(format!("cannot read the trace '{name}', because the folder of the experiment is not known"))
@@ -310,8 +310,8 @@ impl Experiment {
     /// its path relative to the experiment file, or a one-line error.
     ///
     /// # Errors
-    /// Returns an error with a one-line message, the position in the file and a hint if the experiment is
-    /// invalid.
+    /// If the experiment is invalid, returns an error with a one-line message, the position in the file and a
+    /// hint.
     pub fn from_toml_with(
         text: &str,
         load: &dyn Fn(&str) -> Result<String, String>,
@@ -383,12 +383,12 @@ impl Experiment {
         &self.expectations
     }
 
-    /// Returns the bounds of ratios, which apply to races.
+    /// Returns the bounds on ratios, which apply to races.
     pub fn ratios(&self) -> &[RatioBound] {
         &self.ratios
     }
 
-    /// Returns the bounds of harm, which apply to races with victims.
+    /// Returns the bounds on harm, which apply to races with victims.
     pub fn harms(&self) -> &[HarmBound] {
         &self.harms
     }
@@ -437,7 +437,7 @@ fn expectation(file: ExpectFile, points: &[Point]) -> Result<Expectation, Experi
     Ok(Expectation { conditions, metric, min, max, over: file.over.0, kernel, published, points })
 }
 
-/// Checks that a bound in a table of this name compares two arms.
+/// Checks that a bound in the table `[[table]]` compares two different arms.
 fn different(table: &str, arm: Arm, against: Arm) -> Result<(), ExperimentError> {
     if arm == against {
         return Err(ExperimentError::new(

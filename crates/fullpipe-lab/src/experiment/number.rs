@@ -49,8 +49,8 @@ impl Number {
         Self { unit: "bdp", value: NumberValue::F64(millionths as f64 / 1e6) }
     }
 
-    /// Creates a number in percent. Ten decimals are kept, so that 0.1 % is the number 0.1 although its
-    /// threshold is rounded.
+    /// Creates a number in percent, rounded to ten decimals. A probability is stored as a rounded threshold;
+    /// with this rounding, 0.1 % becomes exactly the number 0.1.
     pub(super) fn probability(probability: Probability) -> Self {
         let percent = (probability.as_f64() * 1e12).round() / 1e10;
         Self { unit: "percent", value: NumberValue::F64(percent) }

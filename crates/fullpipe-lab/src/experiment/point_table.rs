@@ -24,7 +24,7 @@ pub(super) const MOST_POINTS: u64 = 100_000;
 pub struct PointTable {
     /// Names of the fields, such as `rtt` or `flow2.cc`.
     names: Vec<String>,
-    /// Units that complete the cells of each column; `None` for a column whose cells have units.
+    /// Unit to append to the cells of each column; `None` if the name of the column contains no unit.
     units: Vec<Option<&'static str>>,
     /// Values of all rows, one after another.
     values: Vec<String>,
@@ -65,8 +65,8 @@ impl PointTable {
     /// Adds a row.
     ///
     /// # Errors
-    /// Returns an error if the number of cells differs from that of the header, if a cell is empty or, in a
-    /// column with a unit, not a finite number, or if the table has too many rows.
+    /// Returns an error if the number of cells differs from that of the header, if a cell is empty, if a cell
+    /// of a column with a unit is not a finite number, or if the table has too many rows.
     pub fn push<'c>(&mut self, cells: impl Iterator<Item = &'c str>) -> Result<(), ExperimentError> {
         let row = self.rows() + 1;
         if row > MOST_POINTS {
@@ -89,7 +89,8 @@ impl PointTable {
     /// Reads a table from CSV text with a header line.
     ///
     /// # Errors
-    /// Returns an error if the text is not CSV, or the errors of [`new`](Self::new) and [`push`](Self::push).
+    /// Returns an error if the text is not CSV, if it has no row, or if [`new`](Self::new) or
+    /// [`push`](Self::push) returns an error.
     pub fn from_csv(text: impl Read) -> Result<Self, ExperimentError> {
         let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(text);
         let unreadable = |error: csv::Error| {

@@ -19,7 +19,7 @@ struct ProfilesFile {
 /// Parses a file that contains only tables `[profile.NAME]`.
 ///
 /// # Errors
-/// Returns an error with a one-line message and a hint if a profile is invalid, or if there is none.
+/// If a profile is invalid, or if there is none, returns an error with a one-line message and a hint.
 pub fn read_profiles(text: &str) -> Result<Profiles, ExperimentError> {
     let source = Source(text);
     let file: ProfilesFile = toml::from_str(text).map_err(|error| source.explain(&error))?;

@@ -20,7 +20,7 @@ use crate::scenario::{DirectionSpec, FlowSpec, HostSpec, LimiterSpec, PathSpec, 
 /// Maximum number of flows per point. The number of flows is limited because each flow needs memory for its
 /// window.
 const MOST_FLOWS: usize = 10_000;
-/// Returns the scenario of the fields that `picker` picks.
+/// Returns the scenario for the field values that `picker` picks.
 pub(super) fn scenario(
     tables: &Tables,
     Settings { traces, profiles, duration, sample_every }: Settings<'_>,
@@ -99,7 +99,7 @@ fn path(file: &PathFile, traces: &Traces, picker: &mut Picker<'_>) -> Result<Pat
     })
 }
 
-/// Fields of one direction, which `[path.forward]` or `[path.backward]` sets.
+/// Fields of one direction, as set by `[path.forward]` or `[path.backward]`.
 struct Direction {
     rate: Option<LinkRate>,
     loss: Option<Loss>,
@@ -186,8 +186,8 @@ impl Limiter {
     }
 }
 
-/// Minimum and default burst size of a token bucket: two full-size packets. A packet larger than the bucket
-/// would never pass.
+/// Minimum and default burst size of a token bucket: two packets of the default MTU of 1500 bytes. A policer
+/// drops every packet that is larger than its bucket.
 const DEFAULT_BURST: Bytes = Bytes::new(3_000);
 
 fn limiter(prefix: &str, file: &LimiterFile, picker: &mut Picker<'_>) -> Option<Limiter> {

@@ -22,7 +22,7 @@ pub(super) fn refuse<E: de::Error>(problem: &ExperimentError) -> E {
 #[derive(Clone, Debug)]
 pub(super) struct Sweep<T> {
     values: Vec<(String, T)>,
-    /// Whether the value differs between points. A value that differs appears in the labels.
+    /// Whether the value differs between points. The labels of the points contain such values.
     varied: bool,
 }
 

@@ -1,7 +1,7 @@
 //! The types of the fields of an experiment file, each with its allowed range.
 //!
-//! Implausible values are rejected during parsing, while their line in the file is still known. A value that
-//! makes a run take a year or divide by zero must not cause an error in the middle of a campaign.
+//! Implausible values are rejected during parsing, while their line in the file is still known. Otherwise, a
+//! value could make a run take a year, or end a campaign in the middle with a division by zero.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -457,7 +457,7 @@ impl App {
     }
 }
 
-/// Shortest interval between two writes of an application. Real applications have no finer timer. With a
+/// Shortest interval between two writes of an application. Real applications do not use finer timers. With a
 /// shorter interval, simulating one second would take an hour.
 const FINEST_APP_TIMER: Duration = Duration::from_micros(1);
 
@@ -658,7 +658,7 @@ impl Value for Ratio {
     }
 }
 
-/// Number of attempts or of segments, whose range depends on the key.
+/// Number of attempts or segments, with a range that depends on the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tries(pub(super) u32);
 

@@ -17,11 +17,15 @@
 //! because flows that start in a fixed order would always meet in the same phase. All arms of a cell run with
 //! the same seeds.
 
+use std::collections::BTreeMap;
+
 use fullpipe_units::draw;
+use serde::{Deserialize, Serialize};
 
 use super::report::segments;
-use super::{RacePlan, profiles_of, raced};
+use super::{RacePlan, identity, profiles_of, raced};
 use crate::arm::Arm;
+use crate::cost::RunCost;
 use crate::experiment::{Experiment, ExperimentError, HarmBound, Point};
 use crate::outcome::Outcome;
 use crate::profile::Profiles;
@@ -29,7 +33,7 @@ use crate::scenario::{FlowSpec, Scenario};
 use crate::sim;
 use crate::victim::{STARTS_SHARE, Victim, scaled, spread};
 
-/// Stream of the random numbers for the start times of the senders.
+/// Number of the random stream for the start times of the senders.
 const SENDER_STARTS: u64 = 0x7365_6e64;
 
 /// Plan of a race that measures harm: cells, arms and seeds, all of which are fixed before the first run.
@@ -51,23 +55,59 @@ pub struct HarmCell {
     pub point: Point,
     /// Number of the point in the experiment.
     pub(super) number: usize,
-    /// Flow that is harmed.
+    /// Flow whose harm is measured.
     pub victim: Victim,
+    /// Hash of the scenario, which identifies stored runs.
+    identity: String,
 }
 
 /// Runs of a cell with one seed: the victim alone, and beside each arm.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HarmRuns {
-    /// Metric of the victim alone; `None` if it could not be computed.
+    /// Metric of the victim without the senders under test; `None` if it could not be computed.
     pub alone: Option<f64>,
     /// Runs of the victim beside each arm, in the order of the plan.
     pub arms: Vec<HarmRun>,
 }
 
+/// Runs of a cell with one seed, as they are stored.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StoredHarm {
+    /// Label of the cell.
+    pub cell: String,
+    /// Name of the victim.
+    pub victim: String,
+    /// Random seed of the runs.
+    pub seed: u64,
+    /// Hash of the scenario, as a hexadecimal string.
+    pub scenario: String,
+    /// Metric of the victim alone; `None` if it could not be computed.
+    #[serde(with = "exact")]
+    pub alone: Option<f64>,
+    /// Run of the victim beside each arm, by the name of the arm.
+    pub runs: BTreeMap<String, HarmRun>,
+}
+
+/// Stores a number as a string, because `serde_json` does not restore every floating-point number exactly.
+mod exact {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+    #[expect(clippy::ref_option, reason = "serde passes the field by reference")]
+    pub(super) fn serialize<S: Serializer>(value: &Option<f64>, to: S) -> Result<S::Ok, S::Error> {
+        value.map(|value| value.to_string()).serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
+        let text = Option::<String>::deserialize(from)?;
+        text.map(|text| text.parse().map_err(de::Error::custom)).transpose()
+    }
+}
+
 /// Run of the victim beside one arm.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HarmRun {
     /// Metric of the victim beside the arm; `None` if it could not be computed.
+    #[serde(with = "exact")]
     pub beside: Option<f64>,
     /// Number of data segments that the senders under test sent, including retransmissions.
     pub sent: u64,
@@ -104,13 +144,15 @@ impl HarmPlan {
         }
         let points = || experiment.points().iter().enumerate();
         let cells = points().flat_map(|(number, point)| {
-            victims.iter().map(move |victim| HarmCell::new(experiment, number, point, *victim))
+            let new = |victim: &Victim| HarmCell::new(experiment, &profiles, number, point, *victim);
+            victims.iter().map(new).collect::<Vec<_>>()
         });
+        let cells = cells.collect();
         let bounds = experiment.harms().iter();
         let bounds = bounds.filter(|bound| bound.against == against && arms.contains(&bound.arm));
         Ok(Self {
             name: experiment.name().into(),
-            cells: cells.collect(),
+            cells,
             seeds: experiment.seeds(),
             arms: arms.into(),
             profiles,
@@ -167,10 +209,50 @@ impl HarmPlan {
             arms: self.arms.iter().map(beside).collect(),
         }
     }
+
+    /// Returns the estimated work of all runs: each victim alone and beside each arm, with each seed.
+    pub fn cost(&self) -> RunCost {
+        let packets = self.cells.iter().map(|cell| {
+            let scenario = &cell.point.scenario;
+            let victims = cell.victim.flows(scenario.duration, scenario.seed);
+            let beside = victims.iter().chain(&scenario.flows).cloned().collect();
+            let of = |flows| RunCost::of(&Scenario { flows, ..scenario.clone() }, false).packets();
+            of(victims) + self.arms.len() as f64 * of(beside)
+        });
+        RunCost::sum(packets.map(|packets| packets * self.seeds.len() as f64))
+    }
+
+    /// Returns the number of seeds over all cells.
+    pub fn runs(&self) -> usize {
+        self.cells.len() * self.seeds.len()
+    }
+
+    /// Returns the runs of `cell` with the seed `seed` in the form in which they are stored.
+    pub fn stored(&self, cell: &HarmCell, seed: u64, runs: &HarmRuns) -> StoredHarm {
+        StoredHarm {
+            cell: cell.point.label.clone(),
+            victim: cell.victim.name().into(),
+            seed,
+            scenario: cell.identity.clone(),
+            alone: runs.alone,
+            runs: self.arms.iter().map(Arm::to_string).zip(runs.arms.iter().copied()).collect(),
+        }
+    }
+
+    /// Returns stored runs if they belong to `cell` of this race: they have one of the seeds, the same
+    /// scenario, and a run of each arm.
+    pub fn restored(&self, cell: &HarmCell, stored: &StoredHarm) -> Option<HarmRuns> {
+        let same = stored.cell == cell.point.label
+            && stored.victim == cell.victim.name()
+            && stored.scenario == cell.identity
+            && self.seeds.contains(&stored.seed);
+        let arms = self.arms.iter().map(|arm| stored.runs.get(&arm.to_string()).copied());
+        Some(HarmRuns { alone: stored.alone, arms: arms.collect::<Option<_>>()? }).filter(|_| same)
+    }
 }
 
-/// Returns the senders under test with their start times: long flows start in the first part of the run, and
-/// flows of limited size start one after the other.
+/// Returns the senders under test with their start times: flows of unlimited size start in the first eighth
+/// of the run, and flows of limited size start one after another over the whole run.
 fn started(scenario: &Scenario) -> impl Iterator<Item = FlowSpec> {
     let Scenario { flows, duration, seed, .. } = scenario;
     let short = spread(flows.len(), *duration, *seed, SENDER_STARTS);
@@ -197,8 +279,15 @@ impl HarmRun {
 }
 
 impl HarmCell {
-    fn new(experiment: &Experiment, number: usize, point: &Point, victim: Victim) -> Self {
-        Self { point: raced(experiment, point), number, victim }
+    fn new(
+        experiment: &Experiment,
+        profiles: &Profiles,
+        number: usize,
+        point: &Point,
+        victim: Victim,
+    ) -> Self {
+        let point = raced(experiment, point);
+        Self { identity: identity(&point, profiles), point, number, victim }
     }
 }
 

@@ -9,13 +9,13 @@ use crate::experiment::HarmBound;
 use crate::stats::mean;
 use crate::victim::Victim;
 
-/// Name and version of the format of the JSON document.
+/// Name and version of the JSON document's format.
 pub const HARM_SCHEMA: &str = "fullpipe.harm/1";
 
 /// Results of a race that measures harm.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HarmReport {
-    /// Name and version of the format of this JSON document.
+    /// Name and version of this JSON document's format.
     #[schemars(extend("const" = HARM_SCHEMA))]
     pub schema: String,
     /// Name of the race.
@@ -45,7 +45,7 @@ pub struct HarmCellReport {
     pub rate_bps: u64,
     /// Two-way propagation delay, in milliseconds.
     pub rtt_ms: f64,
-    /// Number of flows of the sender under test.
+    /// Number of senders under test, each of which is one flow.
     pub senders: u64,
     /// Mean of the victim's metric without the senders under test; null if no run is complete.
     pub alone: Option<f64>,
@@ -59,7 +59,7 @@ pub struct HarmCellReport {
 pub enum VictimMetric {
     /// Goodput in bit/s; higher is better.
     Goodput,
-    /// 99th percentile of the time from the production of data until the client's application has read it, in
+    /// 99th percentile of the time from when data is produced until the client's application has read it, in
     /// seconds; lower is better.
     DelayP99,
     /// Mean time of the downloads from the SYN, in seconds; lower is better.
@@ -107,7 +107,7 @@ pub struct HarmBoundReport {
     pub victim: String,
     /// Arm whose harm is bounded.
     pub arm: String,
-    /// Upper end of the interval of the excess; null if the arm has no excess in this cell.
+    /// Upper end of the excess's confidence interval; null if the arm has no excess in this cell.
     pub high: Option<f64>,
     /// Maximum for the upper end of the interval.
     pub max: f64,

@@ -5,12 +5,12 @@ use std::fmt;
 use super::Cell;
 use super::harm_report::{HarmArmReport, HarmCellReport, HarmInterval, HarmReport, VictimMetric};
 
-/// Maximum mean and maximum upper end of the excess for an arm that causes no more harm.
+/// Largest mean and largest upper end of the excess with which an arm counts as no more harmful than
+/// `against`.
 const NO_MORE: (f64, f64) = (0.02, 0.05);
 
-/// The results of a race that measures harm as tables, at most 100 columns wide if the labels of the cells are
-/// short. There is one table for each arm that is compared, in which the cell with the highest upper end of the
-/// excess comes first.
+/// Text tables of the results of a race that measures harm, at most 100 columns wide if the labels of the cells are
+/// short. Each compared arm has one table, in which the cell with the highest upper end of the excess comes first.
 #[derive(Clone, Copy, Debug)]
 pub struct HarmTable<'a> {
     /// Results that the tables contain.

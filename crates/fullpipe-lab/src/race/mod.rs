@@ -1,4 +1,4 @@
-//! Races: several senders make the same downloads, and their times are compared in pairs.
+//! Races: the same downloads are run with several senders, and the download times are compared in pairs.
 //!
 //! ```text
 //!   experiment ─► cells ─┬─ pair 1 (seed 1): arm, arm, arm ─┐
@@ -7,9 +7,9 @@
 //! ```
 //!
 //! A cell is one point of an experiment: a path, the hosts and the size of a download. If a point has several
-//! connections, one after the other, only the last one is timed, as if it were a client's tenth connection. All arms of
-//! a cell run with the same seeds. They therefore have identical random losses, so their times are paired samples. The
-//! number of pairs is fixed before the first run.
+//! connections, one after another, only the last one is timed: for example, the tenth connection of a client. All arms
+//! of a cell run with the same seeds. They therefore have identical random losses, so their times are paired samples.
+//! The number of pairs is fixed before the first run.
 //!
 //! [`RacePlan::run_pair`] runs one pair in the simulator, and [`RacePlan::run_pair_in`] in another world. The
 //! caller runs the pairs, for example with [`campaign::run`](crate::campaign::run), and may store them:
@@ -31,6 +31,7 @@ use fullpipe_units::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::arm::Arm;
+use crate::cost::RunCost;
 use crate::experiment::{Experiment, ExperimentError, Point, RatioBound, missing_profile};
 use crate::outcome::Outcome;
 use crate::profile::{Profile, Profiles};
@@ -38,7 +39,7 @@ use crate::scenario::{FlowSpec, Scenario};
 use crate::sim;
 use crate::trace::Digest;
 
-pub use harm::{HarmCell, HarmPlan, HarmRun, HarmRuns};
+pub use harm::{HarmCell, HarmPlan, HarmRun, HarmRuns, StoredHarm};
 pub use harm_report::{
     HARM_SCHEMA, HarmArmReport, HarmBoundReport, HarmCellReport, HarmInterval, HarmReport, VictimMetric,
 };
@@ -56,14 +57,15 @@ pub const EMU: &str = "emu";
 /// Number of pairs of a cell without random loss. In such a cell, the seed changes only the random numbers of the
 /// senders, so the times hardly differ.
 pub const PAIRS_WITHOUT_LOSS: u64 = 10;
-/// Download size up to which a cell with random loss has 1000 pairs if the experiment states 60 (50/3 times as many).
-/// In only a few percent of such small downloads, the last segments are lost and a timeout follows, which takes several
-/// times as long as the rest of the download. With 60 pairs, the interval therefore misses the true ratio too often:
-/// for a sender compared with itself, it contains 1 in 80 to 88 % of the races instead of 95 %
+/// Download size up to which a cell with random loss has 50/3 times as many pairs as the experiment states: 1000
+/// instead of 60. In only a few percent of such small downloads, the last segments are lost, and the timeout that
+/// follows takes several times as long as the rest of the download. With 60 pairs, the interval therefore misses the
+/// true ratio too often: for a sender compared with itself, it contains 1 in 80 to 88 % of the races instead of 95 %
 /// (`tests/it/null_races.rs`).
 const TINY: Bytes = Bytes::new(100_000);
-/// Download size up to which a cell with random loss has 400 pairs if the experiment states 60 (20/3 times as many).
-/// Loss-based senders do not make larger downloads with random loss, which would take minutes.
+/// Download size up to which a cell with random loss has 20/3 times as many pairs as the experiment states: 400 instead
+/// of 60. In cells with random loss, loss-based senders are left out of larger downloads, because such a download would
+/// take them minutes.
 const SMALL: Bytes = Bytes::new(640_000);
 
 /// Plan of a race: cells, arms and seeds, all of which are fixed before the first run.
@@ -108,12 +110,12 @@ pub struct Pair {
     pub runs: BTreeMap<String, ArmRun>,
 }
 
-/// Returns the world of stored pairs without the field `world`, which are older than this field.
+/// Returns the default of the field `world`, for pairs that were stored before this field existed.
 fn simulator() -> String {
     SIM.into()
 }
 
-/// Result of one download. Times are integers, so that stored runs equal the original runs exactly.
+/// Result of one download. Times are integers, so that a stored run is exactly equal to the original run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArmRun {
     /// Time from the SYN to the last byte in nanoseconds; `None` if the download did not complete.
@@ -125,7 +127,7 @@ pub struct ArmRun {
     /// Number of times that the download was repeated because the machine did not keep up with the emulated path.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub repeated: u32,
-    /// Whether the machine did not keep up in the last attempt, either. The download then has no times.
+    /// Whether the machine failed to keep up even in the last attempt. If so, the download has no times.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub late: bool,
 }
@@ -257,6 +259,16 @@ impl RacePlan {
         self.cells.iter().map(|cell| cell.seeds.len()).sum()
     }
 
+    /// Returns the estimated work of all downloads in the simulator.
+    pub fn cost(&self) -> RunCost {
+        let packets = self.cells.iter().map(|cell| {
+            let arms = self.arms.iter().filter(|arm| cell.includes(**arm)).count();
+            let downloads = (arms * cell.seeds.len()) as f64;
+            downloads * RunCost::of(&cell.point.scenario, false).packets()
+        });
+        RunCost::sum(packets)
+    }
+
     /// Runs all arms of `cell` in turn with one seed in the simulator. `scenario` is the scenario of the cell
     /// with that seed.
     pub fn run_pair(&self, cell: &Cell, scenario: &Scenario) -> Pair {
@@ -314,6 +326,17 @@ fn raced(experiment: &Experiment, point: &Point) -> Point {
     point
 }
 
+/// Returns the hash that identifies stored runs of a point. Stored runs are valid only if the scenario and the
+/// settings of the profiles have not changed.
+fn identity(point: &Point, profiles: &Profiles) -> String {
+    let mut hash = Digest::default();
+    point.scenario.identity().bytes().for_each(|byte| hash.add(byte.into()));
+    for profile in profiles {
+        format!("{profile:?}").bytes().for_each(|byte| hash.add(byte.into()));
+    }
+    format!("{:016x}", hash.value())
+}
+
 /// Returns the profiles of `experiment`, and the built-in profiles that `arms` name.
 fn profiles_of(experiment: &Experiment, arms: &[Arm]) -> Result<Profiles, ExperimentError> {
     let mut profiles = experiment.profiles().clone();
@@ -361,14 +384,8 @@ impl Cell {
         };
         let first = wanted.first().copied().unwrap_or_default();
         let point = raced(experiment, point);
-        let mut hash = Digest::default();
-        point.scenario.identity().bytes().for_each(|byte| hash.add(byte.into()));
-        // A stored pair is valid only if the settings of the profiles have not changed.
-        for profile in profiles {
-            format!("{profile:?}").bytes().for_each(|byte| hash.add(byte.into()));
-        }
         Ok(Self {
-            identity: format!("{:016x}", hash.value()),
+            identity: identity(&point, profiles),
             point,
             size,
             random,
@@ -376,7 +393,8 @@ impl Cell {
         })
     }
 
-    /// Returns whether `arm` runs in this cell. With random loss, loss-based senders make only small downloads.
+    /// Returns whether `arm` runs in this cell. With random loss, loss-based arms run only in cells with small
+    /// downloads.
     fn includes(&self, arm: Arm) -> bool {
         !self.random || arm.cc.is_rate_based() || self.size <= SMALL
     }

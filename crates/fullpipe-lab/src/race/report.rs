@@ -12,16 +12,17 @@ use crate::metric::HEADERS;
 use crate::scenario::Scenario;
 use crate::stats::{mean, median, nearest_rank};
 
-/// Name and version of the format of the JSON document.
+/// Name and version of the JSON document's format.
 pub const SCHEMA: &str = "fullpipe.race/1";
 
-/// First window of a Linux client in bytes: 65 160 bytes, rounded up by the unit of a scaled window.
+/// Initial receive window of a Linux client, in bytes: 65 160 bytes, rounded up to a multiple of the unit of
+/// a scaled window.
 const FIRST_WINDOW: u64 = 65_536;
 
 /// Results of a race. Times are in seconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RaceReport {
-    /// Name and version of the format of this JSON document.
+    /// Name and version of this JSON document's format.
     #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
     /// Name of the race.
@@ -51,10 +52,10 @@ pub struct CellReport {
     pub loss: f64,
     /// Size of the download, in bytes.
     pub size_bytes: u64,
-    /// Lower bound in seconds, set by the link, of the time from the SYN: two round trips, for the handshake
-    /// and the request, plus the transmission time of the download at the link rate.
+    /// Minimum time from the SYN that the link allows, in seconds: two round trips, for the handshake and the
+    /// request, plus the transmission time of the download at the link rate.
     pub link_floor_s: f64,
-    /// Lower bound in seconds, set by the window of a Linux client, of the time from the SYN: the window
+    /// Minimum time from the SYN that the receive window of a Linux client allows, in seconds. The window
     /// starts at 64 KiB and grows by at most two bytes per received byte, so the amount of data per round
     /// trip at most triples.
     pub window_floor_s: f64,
@@ -67,21 +68,23 @@ pub struct CellReport {
 pub struct ArmReport {
     /// Name of the arm.
     pub arm: String,
-    /// Number of completed and incomplete downloads of the arm, excluding late downloads.
+    /// Number of completed and incomplete downloads of the arm, excluding those that `late` counts.
     pub runs: u64,
     /// Number of downloads that did not complete within the duration of the experiment; their times are not
     /// included.
     pub unfinished: u64,
-    /// Number of repetitions of downloads because the machine did not keep up with the emulated path.
+    /// Number of times that a download was repeated because the machine did not keep up with the emulated
+    /// path.
     pub repeated: u64,
-    /// Number of downloads that are not included because the machine did not keep up in the last repetition,
-    /// either.
+    /// Number of downloads that are not included because the machine failed to keep up even in the last
+    /// repetition.
     pub late: u64,
     /// Times from the SYN to the last byte; null if no download completed.
     pub from_syn: Option<TimesReport>,
     /// Times from the request to the last byte; null if no download completed.
     pub from_request: Option<TimesReport>,
-    /// Number of data segments sent divided by the number of segments of the download; null without a run.
+    /// Number of data segments sent divided by the number of segments that the download needs; null if there
+    /// is no run.
     pub sent_per_needed: Option<f64>,
     /// Comparison with the arm `against`; null for that arm itself, and if fewer than two pairs are complete.
     pub ratio: Option<RatioReport>,

@@ -4,8 +4,8 @@ use std::fmt;
 
 use super::{ArmReport, Cell, CellReport, IntervalKind, RaceReport};
 
-/// The results of a race as tables, at most 100 columns wide if the labels of the cells are short. There is
-/// one table for each arm that is compared, in which the cell with the lowest ratio comes first.
+/// Text tables of the results of a race, at most 100 columns wide if the labels of the cells are short. Each
+/// compared arm has one table, in which the cell with the lowest ratio comes first.
 #[derive(Clone, Copy, Debug)]
 pub struct RaceTable<'a> {
     /// Results that the tables contain.

@@ -32,7 +32,7 @@ pub struct TraceRows<'a> {
     pub seed: u64,
     /// Text from [`Csv::into_text`](crate::trace::Csv::into_text).
     pub text: &'a str,
-    /// Whether the header has been written before.
+    /// Whether the header has already been written, so that these rows need none.
     pub has_header: bool,
 }
 
@@ -40,7 +40,8 @@ impl TraceRows<'_> {
     /// A table without any row.
     pub const NO_COLUMNS: &'static str = "point,seed,\n";
 
-    /// Returns whether the text names its columns; an empty text does not.
+    /// Returns whether the text has a header line with the names of the columns, that is, whether it is not
+    /// empty.
     pub const fn has_columns(&self) -> bool {
         !self.text.is_empty()
     }
@@ -151,7 +152,7 @@ fn row(run: &Run, number: usize, flow: &Flow) -> Vec<String> {
 /// character.
 ///
 /// # Errors
-/// Returns an error if the records differ in their number of cells; writing to memory does not fail.
+/// Returns an error if the records have different numbers of cells; writing to memory does not fail.
 fn csv_lines<R: IntoIterator<Item = String>>(
     records: impl IntoIterator<Item = R>,
 ) -> Result<String, fmt::Error> {

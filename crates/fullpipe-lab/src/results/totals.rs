@@ -22,12 +22,12 @@ pub struct Totals<'e> {
 }
 
 impl<'e> Totals<'e> {
-    /// Begins the totals of a campaign of `experiment`.
+    /// Creates empty totals for a campaign of `experiment`.
     pub fn new(experiment: &'e Experiment) -> Self {
         Self { experiment, point: 0, figures: Vec::new(), summaries: Vec::new(), expect: Vec::new(), runs: 0 }
     }
 
-    /// Adds a run, and returns its entry of the document. Runs must be added in the order of their points.
+    /// Adds a run, and returns its entry in the document. Runs must be added in the order of their points.
     pub fn add(&mut self, run: &RunResult<TimedOutcome>) -> Run {
         if run.point != self.point {
             self.end_point();

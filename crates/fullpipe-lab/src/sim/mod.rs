@@ -40,8 +40,9 @@ pub fn run(scenario: &Scenario) -> Outcome {
     run_while(scenario, &|| true)
 }
 
-/// Runs a scenario like [`run`] while `goes_on` returns true, which the event loop calls every few
-/// milliseconds of real time. The outcome of a run that was ended early covers only the time before.
+/// Runs a scenario like [`run`], but ends the run early once `goes_on` returns `false`. The event loop calls
+/// `goes_on` every few milliseconds of real time. The outcome of a run that was ended early covers only the
+/// time until then.
 pub fn run_while(scenario: &Scenario, goes_on: &dyn Fn() -> bool) -> Outcome {
     run_traced(scenario, &mut UntracedWhile(goes_on))
 }
@@ -68,8 +69,8 @@ pub fn run_tapped(scenario: &Scenario, sink: &mut impl Sink, tap: &mut impl Tap)
     World::new(scenario).run(sink, tap)
 }
 
-/// Number of event-loop iterations between two checks whether the run should continue; they take a few
-/// milliseconds.
+/// Number of event-loop iterations between two checks of whether the run should continue; this many
+/// iterations take a few milliseconds.
 const ASK_EVERY: u32 = 1 << 14;
 
 /// Rate of the sending host's device, which is not the bottleneck.
@@ -86,14 +87,14 @@ struct HostMemory {
 }
 
 impl HostMemory {
-    /// Creates the memories of all sending hosts; returns none if hosts have no memory.
+    /// Creates the path memories of all sending hosts; returns an empty vector if hosts have no path memory.
     fn all(scenario: &Scenario, pairs: &[usize]) -> Vec<Self> {
         let hosts = pairs.iter().max().filter(|_| scenario.host.path_memory).map_or(0, |last| last + 1);
         let memory = |host| Memory::new(draw(scenario.seed, MEMORY_STREAM, host as u64), DEVICE_RATE);
         (0..hosts).map(|host| Self { memory: memory(host), observed_at: Instant::ZERO }).collect()
     }
 
-    /// Lets the kill switch observe the connections of the host if its interval has passed.
+    /// Lets the kill switch observe the connections of the host if the observation interval has passed.
     fn observe<'f>(&mut self, now: Instant, flows: impl Iterator<Item = &'f Flow>) {
         if now >= self.observed_at + OBSERVE_EVERY {
             self.observed_at = now;
@@ -117,7 +118,7 @@ struct World<'s> {
     memories: Vec<HostMemory>,
     digest: Digest,
     events: u64,
-    /// Allocation of the last trace row's `truth`, which is reused for the next row.
+    /// Allocation of the last trace row's `truth`, to be reused for the next row.
     room: Option<Box<SenderTruth>>,
 }
 
@@ -354,7 +355,8 @@ fn send(
 }
 
 /// Builds one direction of the path of `flows`, in the same way for the simulator, the emulator and guests.
-/// `number` is 0 for the data direction and 1 for the ACK direction; it also separates their random numbers.
+/// `number` is 0 for the data direction and 1 for the ACK direction; it also selects the random streams, so
+/// that the two directions have different random numbers.
 pub fn direction<T: Clone>(spec: &DirectionSpec, flows: &[FlowSpec], seed: u64, number: u64) -> Path<T> {
     let mut elements = Vec::new();
     // Random streams are numbered 2 x element + direction. The number of the loss element is 0, so its
@@ -406,8 +408,8 @@ pub fn direction<T: Clone>(spec: &DirectionSpec, flows: &[FlowSpec], seed: u64, 
     Path::new(elements)
 }
 
-/// Returns the faster kind of hop, which computes a packet's departure when the packet enters, if the
-/// parameters allow it.
+/// If the parameters allow it, returns the faster kind of hop, which computes the departure of a packet as
+/// soon as the packet enters.
 fn hop<T>(spec: &DirectionSpec, seed: u64, element: u64) -> Element<T> {
     let DirectionSpec { rate, delay, queue, discipline, .. } = *spec;
     let service = match &spec.trace {

@@ -6,7 +6,8 @@
 //!
 //! Most timers are postponed repeatedly and never fire: every ACK postpones the retransmission timeout, and
 //! every second segment postpones the delayed ACK. The schedule therefore postpones lazily. The tree keeps
-//! the earlier time, which is a lower bound of the true time, and is updated only when that bound is reached.
+//! the earlier time, which is a lower bound on the true time, and is updated only when this earlier time is
+//! reached.
 
 use fullpipe_units::Instant;
 
@@ -16,14 +17,15 @@ pub(crate) struct Schedule {
     /// Timer number of the winner at each node: `winner[1]` is the root, and leaf `i` is node `leaves + i`.
     winner: Vec<u32>,
     leaves: usize,
-    /// Lower bound of the winner at the root, cached because the event loop reads it before each event.
+    /// Lower bound on the due time of the winner at the root, cached because the event loop reads it before
+    /// each event.
     bound: Instant,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Timer {
     due: Instant,
-    /// Lower bound that the tree uses for this timer; never later than `due`.
+    /// Lower bound on `due`, by which the tree orders this timer.
     bound: Instant,
 }
 
@@ -42,7 +44,7 @@ impl Schedule {
         schedule
     }
 
-    /// Returns a time before which no timer of the schedule is due.
+    /// Returns a time before which no timer is due.
     #[inline]
     pub(crate) fn bound(&self) -> Instant {
         self.bound

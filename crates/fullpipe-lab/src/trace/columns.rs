@@ -40,7 +40,7 @@ columns! {
     "the sending socket" {
         /// Congestion control of the sender.
         cc: Option<Text>, "", sender.cc.map(|cc| cc.name().into());
-        /// Payload of a full segment (MSS), in bytes.
+        /// Payload length of a full-sized segment (MSS), in bytes.
         mss_bytes: u64, "bytes" <= LARGEST_SEGMENT, sender.mss.get();
         /// Congestion window, in bytes.
         cwnd_bytes: u64, "bytes" <= LARGEST_BUFFER, sender.cwnd.get();
@@ -60,17 +60,18 @@ columns! {
         sndbuf_used_bytes: u64, "bytes" <= LARGEST_BUFFER, sender.sndbuf_used.get();
         /// Pacing rate of the sender.
         pacing_bps: Option<u64>, "bit/s", bps(sender.pacing_rate);
-        /// Upper bound of the pacing rate; empty if the application set none.
+        /// Upper bound on the pacing rate; empty if the application set none.
         max_pacing_bps: Option<u64>, "bit/s", bps(sender.max_pacing_rate);
-        /// Most recent delivery-rate sample.
+        /// Most recent delivery-rate sample, except for application-limited samples with a lower rate than
+        /// the sample before.
         delivery_bps: Option<u64>, "bit/s", bps(sender.delivery_rate);
-        /// Whether the most recent delivery-rate sample was limited by the application.
+        /// Whether the delivery-rate sample was limited by the application.
         app_limited: bool, "", sender.app_limited;
         /// Smoothed RTT.
         srtt_ms: Option<f64>, "ms", millis(sender.srtt);
-        /// Smallest RTT measured so far.
+        /// Minimum RTT of the last five minutes.
         min_rtt_ms: Option<f64>, "ms", millis(sender.min_rtt);
-        /// Bytes that the sender knows to be delivered so far.
+        /// Bytes that the sender knows to have been delivered so far.
         delivered_bytes: u64, "bytes", sender.delivered.get();
         /// Number of segments retransmitted so far.
         retransmits: u64, "segments", sender.retransmits;
@@ -128,7 +129,7 @@ columns! {
         bbr_bw_bps: Option<u64>, "bit/s", sender.bbr.map(|it| it.bw.as_bps());
         /// Smallest RTT of the last ten seconds, as measured by BBR.
         bbr_min_rtt_ms: Option<f64>, "ms", millis(sender.bbr.and_then(|it| it.min_rtt));
-        /// BBR's pacing gain: pacing rate divided by bottleneck bandwidth, in percent.
+        /// BBR's pacing gain: pacing rate divided by the estimated bottleneck bandwidth, in percent.
         bbr_pacing_gain_percent: Option<u32>, "%", sender.bbr.map(|it| it.pacing_gain_percent);
         /// BBR's cwnd gain: congestion window divided by the estimated BDP, in percent.
         bbr_cwnd_gain_percent: Option<u32>, "%", sender.bbr.map(|it| it.cwnd_gain_percent);

@@ -50,7 +50,7 @@ pub struct Row {
 pub struct TcpInfo {
     /// Congestion control (`TCP_CONGESTION`); `None` if fullpipe did not read it or does not implement it.
     pub cc: Option<Algorithm>,
-    /// Payload of a full segment (MSS).
+    /// Payload length of a full-sized segment (MSS).
     pub mss: Bytes,
     /// Current congestion window of the sender, in bytes.
     pub cwnd: Bytes,
@@ -64,17 +64,18 @@ pub struct TcpInfo {
     pub rwnd: Bytes,
     /// Current pacing rate of the sender; `None` if it does not pace.
     pub pacing_rate: Option<Rate>,
-    /// Upper bound of the pacing rate that the application has set (`SO_MAX_PACING_RATE`).
+    /// Upper bound on the pacing rate, if the application has set one (`SO_MAX_PACING_RATE`).
     pub max_pacing_rate: Option<Rate>,
-    /// Most recent delivery-rate sample that was not limited by the application.
+    /// Most recent delivery-rate sample (`tcpi_delivery_rate`). An application-limited sample replaces the
+    /// previous one only if its rate is at least as high.
     pub delivery_rate: Option<Rate>,
-    /// Whether the delivery-rate sample was taken while the application left the window unused.
+    /// Whether the delivery-rate sample was limited by the application.
     pub app_limited: bool,
     /// Smoothed RTT of the sender.
     pub srtt: Option<Duration>,
-    /// Smallest RTT measured so far.
+    /// Minimum RTT of the last five minutes.
     pub min_rtt: Option<Duration>,
-    /// Bytes that the sender knows to be delivered so far.
+    /// Bytes that the sender knows to have been delivered so far.
     pub delivered: Bytes,
     /// Number of segments retransmitted so far.
     pub retransmits: u64,
@@ -103,7 +104,7 @@ pub struct BbrInfo {
     /// Pacing gain: pacing rate divided by bandwidth, in percent. The pacing gain is 288 in Startup, 34 in
     /// Drain, and 125, 75 or 100 in ProbeBW.
     pub pacing_gain_percent: u32,
-    /// Window gain: congestion window divided by the product of bandwidth and smallest RTT, in percent.
+    /// cwnd gain: congestion window divided by the estimated BDP (bandwidth x smallest RTT), in percent.
     pub cwnd_gain_percent: u32,
 }
 
@@ -135,7 +136,7 @@ pub struct ReceiverSample {
     pub rtt: Option<Duration>,
     /// Number of segments received out of order so far, that is, while an earlier segment was missing.
     pub out_of_order: u64,
-    /// Payload of a full received segment.
+    /// Payload length of a full-sized received segment.
     pub mss: Bytes,
 }
 
@@ -146,7 +147,8 @@ pub struct PathState {
     pub queue: Bytes,
     /// Total time for which the link has been transmitting so far.
     pub link_busy: Duration,
-    /// Total time for which the shaper has delayed packets of this flow so far.
+    /// Total time for which the shaper has delayed packets of this flow so far; of all flows, if they share a
+    /// bucket.
     pub shaper_busy: Duration,
     /// Number of packets that a policer has dropped so far, over all flows.
     pub policed: u64,
@@ -243,8 +245,8 @@ impl Row {
         self.receiver.map(|receiver| receiver.received)
     }
 
-    /// Returns this row as a sending host with a kernel TCP stack would observe it, without the state of the
-    /// path and the internal state of the sender.
+    /// Returns this row as a sending host with a kernel TCP stack would observe it: without the state of the
+    /// path, and without the internal state of the sender.
     #[must_use]
     pub fn observed(&self) -> Self {
         Self { path: None, truth: None, ..self.clone() }
@@ -258,7 +260,7 @@ pub trait Sink {
     fn row(&mut self, row: &Row);
 
     /// Returns whether the run should continue. The event loop calls this function every few milliseconds of
-    /// real time. If it returns `false`, the run ends early, and its outcome covers only the time before.
+    /// real time. If it returns `false`, the run ends early, and its outcome covers only the time until then.
     fn goes_on(&self) -> bool {
         true
     }

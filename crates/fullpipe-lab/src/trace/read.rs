@@ -71,7 +71,8 @@ pub fn is_header(line: &str) -> bool {
 /// [`optional`](crate::columns::Column::optional) may be missing. Lines before the header line are skipped.
 ///
 /// # Errors
-/// Returns an error if a required column is missing, or if a line does not match the header line.
+/// Returns an error if a required column is missing, if a line other than the last one does not match the
+/// header line, or if a value is invalid.
 pub fn read(text: &str) -> Result<Recording, ReadError> {
     let skipped = text.lines().take_while(|line| !is_header(line)).count();
     let begin = text.split_inclusive('\n').take(skipped).map(str::len).sum::<usize>();

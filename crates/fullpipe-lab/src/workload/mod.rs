@@ -37,7 +37,7 @@ pub struct Workload {
     pub request: Option<Bytes>,
 }
 
-/// Behaviour of a sending application: greedy or paced.
+/// Behaviour of a sending application: greedy, paced, or controlled by its program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Writing {
     /// The application always has more data: it writes as much as the send buffer accepts.
@@ -68,15 +68,15 @@ pub struct Grants {
     pub reads: Option<Bytes>,
 }
 
-/// Behaviour of a receiving application: greedy, paced, like curl, or a loop.
+/// Behaviour of a receiving application: greedy, paced, like curl, a loop, or controlled by its program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reading {
     /// The application reads all available data at once.
     #[default]
     Greedy,
-    /// The application processes data at a fixed rate: after a read of n bytes it is busy for n / `rate`,
-    /// then it reads again, at most `chunk` bytes. The application does not catch up after it has waited for
-    /// data.
+    /// The application processes data at a fixed rate: after a read of n bytes, it is busy for n / `rate`;
+    /// then it reads again. It reads at most `chunk` bytes at once. The application does not catch up after
+    /// it has waited for data.
     Paced {
         /// Rate at which the application processes payload; above zero.
         rate: Rate,
@@ -84,11 +84,11 @@ pub enum Reading {
         chunk: Bytes,
     },
     /// The application reads like `curl --limit-rate`: up to [`curl_buffer`] bytes at once, followed by a
-    /// sleep while the average rate is above the limit. The average is computed from a reference point, which
-    /// moves to the current time at intervals of at least [`CURL_PERIOD`]. After a shorter stall, curl
-    /// therefore catches up without limit.
+    /// sleep while the average rate is above the limit. The average is computed from a reference point. At
+    /// intervals of at least [`CURL_PERIOD`], the reference point moves to the current time. After a shorter
+    /// stall, curl therefore catches up without limit.
     CurlLimit {
-        /// Limit of the average rate at which the application reads; above zero.
+        /// Limit on the average rate at which the application reads; above zero.
         rate: Rate,
     },
     /// The application fills a small buffer, sleeps, and repeats: it reads at most `buffer` bytes every
@@ -103,8 +103,7 @@ pub enum Reading {
     Granted,
 }
 
-/// Interval between the writes or reads of a smooth application, which is the resolution of a millisecond
-/// timer.
+/// Interval between the writes or reads of a smooth application: the resolution of a millisecond timer.
 const SMOOTH_TICK: Duration = Duration::from_millis(1);
 /// Minimum chunk of a smooth application: the payload of one full segment on Ethernet.
 const SMOOTH_LEAST: Bytes = Bytes::new(1_448);

@@ -39,8 +39,8 @@ impl Reader {
         self.reading == Reading::Greedy
     }
 
-    /// Returns the maximum number of bytes to read at `now`, which is zero while the reader is busy. The
-    /// driver calls this function when data is available, and at [`Self::wakes_at`].
+    /// Returns the maximum number of bytes to read at `now`; zero while the reader is busy. The driver calls
+    /// this function when data is available, and at [`Self::wakes_at`].
     pub fn takes(&mut self, now: Instant) -> u64 {
         if let Some(until) = self.until {
             if until > now {
@@ -63,7 +63,7 @@ impl Reader {
         self.granted = self.granted.saturating_add(bytes);
     }
 
-    /// Records that the application has read `len` bytes, which must not exceed the result of
+    /// Records that the application has read `len` bytes. `len` must not exceed the result of
     /// [`Self::takes`].
     pub fn took(&mut self, now: Instant, len: u64) {
         self.total += len;

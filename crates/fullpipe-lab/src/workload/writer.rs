@@ -10,9 +10,9 @@ pub const WRITE_BLOCK: u64 = 128 << 10;
 /// Number of bytes that a greedy writer writes each time its socket becomes writable: ten blocks, as in
 /// iperf3.
 ///
-/// After ten blocks, the writer polls its socket, which is writable only when a third of the send buffer is
-/// free. The wait for the socket matters if the send buffer is the limit: with a buffer of 4 MiB, thirty
-/// blocks are in flight; with a large buffer, two thirds of the buffer are in flight.
+/// After ten blocks, the writer waits until its socket is writable, that is, until a third of the send buffer
+/// is free. This wait matters if the send buffer is the limit: with a buffer of 4 MiB, thirty blocks are in
+/// flight; with a large buffer, two thirds of the buffer are in flight.
 const GREEDY_WRITE: u64 = 10 * WRITE_BLOCK;
 
 /// Time that the write of a whole block takes: the host copies, segments and sends the block at 8 Gbit/s. The
@@ -61,8 +61,8 @@ impl Writer {
         }
     }
 
-    /// Returns whether the writer has more data than it offers at once. If the writer has more data, the
-    /// driver polls the socket again.
+    /// Returns whether the writer has data left that it can write at once, so that the driver must poll the
+    /// socket again; always `false` for a paced writer, which waits for its timer.
     pub fn has_more(&self) -> bool {
         match self.writing {
             Writing::Greedy => !self.is_done(),

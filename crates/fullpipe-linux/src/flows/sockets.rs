@@ -147,9 +147,9 @@ fn sender_settings(flow: &FlowSpec) -> (FlowAlgorithm, Option<SlowStart>, Option
 
 /// Applies the settings of the sending end of `flow` to a socket.
 fn set_sender(socket: &Socket, host: &HostSpec, flow: &FlowSpec) -> Result<(), Error> {
-    if flow.slow_start.is_some() && flow.slow_start != flow.cc.slow_start() {
+    if let Some(wanted) = flow.slow_start.filter(|wanted| Some(*wanted) != flow.cc.slow_start()) {
         return Err(Error::settings(
-            format!("the kernel's {} does not support the setting slow_start", flow.cc),
+            format!("the kernel's {} does not support slow_start = \"{}\"", flow.cc, wanted.name()),
             "remove slow_start, or use the simulator: --world sim",
         ));
     }

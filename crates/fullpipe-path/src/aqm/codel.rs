@@ -8,8 +8,8 @@
 //!      └────────────── sojourn < target ◄────────────────────┘
 //! ```
 //!
-//! CoDel makes its decision when a packet is dequeued, based on the packet's sojourn time. ECN-capable
-//! packets are marked instead of dropped (RFC 8290 section 5.2.6).
+//! CoDel makes its decision when a packet is dequeued, based on the packet's sojourn time. With ECN enabled,
+//! CoDel marks ECN-capable packets instead of dropping them (RFC 8290 section 5.2.6).
 
 use fullpipe_units::{Duration, Instant};
 
@@ -45,7 +45,7 @@ const SOON: u64 = 16;
 pub(super) struct Codel {
     config: CodelConfig,
     /// Time at which the queue delay will have exceeded the target for a full interval, or `None` while the
-    /// delay is below the target.
+    /// delay is below the target or at most `maxpacket` bytes are queued.
     first_above_time: Option<Instant>,
     dropping: bool,
     drop_next: Instant,

@@ -5,8 +5,8 @@
 //!   arrival:     dropped with probability p, except in an allowed burst or with a nearly empty queue
 //! ```
 //!
-//! The delay is the sojourn time of the most recently dequeued packet, which RFC 8033 section 4.3 allows
-//! instead of an estimate from the departure rate. Linux does the same.
+//! The delay is the sojourn time of the most recently dequeued packet, as in Linux. RFC 8033 section 4.3
+//! allows this measurement instead of an estimate from the departure rate.
 
 use fullpipe_units::{Duration, Instant, Probability};
 

@@ -106,8 +106,8 @@ impl Red {
         if self.config.ecn && packet.ecn.is_capable() { Decision::Mark } else { Decision::Drop }
     }
 
-    /// Returns the drop probability for the average queue size, in units of 1/[`ONE`], without the correction
-    /// that spaces drops evenly.
+    /// Returns the drop probability for the average queue size, in units of 1/[`ONE`]. The correction that
+    /// spaces drops evenly is not included.
     fn probability(&self) -> u64 {
         let (average, min, max) = (self.average >> FRACTION, self.config.min.get(), self.config.max.get());
         let slope = |above: u64, over: u64, rise: u64| {

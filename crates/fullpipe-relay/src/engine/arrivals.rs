@@ -83,6 +83,13 @@ impl Arrivals {
         self.replace(State::Syncing, State::Durable);
     }
 
+    /// Returns the number of the first block from `from` on that has not been written.
+    pub(crate) fn first_missing(&self, from: u64) -> u64 {
+        let later = self.blocks.iter().skip(usize::try_from(from).unwrap_or(usize::MAX));
+        let is_written = |state: &&State| !matches!(state, State::Missing | State::Claimed);
+        from + later.take_while(is_written).count() as u64
+    }
+
     /// Returns whether every block has been written.
     pub(crate) fn is_complete(&self) -> bool {
         self.written == self.blocks.len() as u64
@@ -113,7 +120,9 @@ mod tests {
         }
         assert!(file.claim(2), "claimed, and not yet written");
         assert_eq!(file.begin_sync(), [(0, 2)]);
+        assert_eq!([0, 1, 2, 3, 4, 9].map(|from| file.first_missing(from)), [2, 2, 2, 3, 5, 9]);
         file.written(2);
+        assert_eq!(file.first_missing(0), 3);
         assert_eq!(file.after_sync(), [(0, 2), (4, 5)], "block 2 belongs to the next sync");
         file.synced();
         assert_eq!(file.begin_sync(), [(2, 3)]);

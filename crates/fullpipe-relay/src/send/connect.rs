@@ -9,7 +9,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 use rustls::ClientConfig;
 use tokio::io::{AsyncRead, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, lookup_host};
-use tokio::sync::{OnceCell, Semaphore};
+use tokio::sync::{OnceCell, Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -56,7 +56,7 @@ pub(crate) struct Relay {
     /// Files that the relay is to send.
     fetch: Option<Fetch>,
     /// Shortest duration of a TCP handshake so far.
-    handshake: Mutex<Option<Duration>>,
+    handshake: watch::Sender<Option<Duration>>,
     /// Permits for handshakes of further connections.
     opening: Semaphore,
     /// Options of the sockets.
@@ -96,7 +96,7 @@ impl Relay {
             seen,
             advice,
             fetch: None,
-            handshake: Mutex::default(),
+            handshake: watch::Sender::default(),
             opening: Semaphore::new(OPENING),
             sockets: SocketOptions::default(),
             cc: None,
@@ -108,7 +108,19 @@ impl Relay {
 
     /// Returns the RTT of the path, as measured by the TCP handshake; `None` before the first handshake.
     pub(crate) fn rtt(&self) -> Option<fullpipe_units::Duration> {
-        locked(&self.handshake).map(span)
+        self.handshake.borrow().map(span)
+    }
+
+    /// Waits for the first handshake, and returns the RTT of the path.
+    pub(super) async fn first_rtt(&self) -> fullpipe_units::Duration {
+        let mut handshake = self.handshake.subscribe();
+        loop {
+            if let Some(rtt) = self.rtt() {
+                return rtt;
+            }
+            // The sender is in this value, so the channel cannot close.
+            let _ = handshake.changed().await;
+        }
     }
 
     /// Opens connection 0, ends the transfer without sending a file, and returns the RTT of the path.
@@ -154,14 +166,29 @@ impl Relay {
         Ok(opened)
     }
 
-    /// Opens a further connection of a transfer, as soon as fewer than [`OPENING`] others are in their
-    /// handshakes.
+    /// Opens a further connection of a transfer, and waits until the relay has accepted it.
     pub(crate) async fn join(&self, connection: u32) -> Result<Opened, Error> {
+        self.attempts(connection, true).await
+    }
+
+    /// Opens a further connection of a transfer, and sends its first message. Blocks may follow without waiting for a
+    /// reply.
+    pub(super) async fn join_early(&self, connection: u32) -> Result<Opened, Error> {
+        self.attempts(connection, false).await
+    }
+
+    /// Opens a connection as soon as few enough others are in their handshakes, and repeats this after an error of the
+    /// network; `waits` decides whether to wait until the relay has accepted the connection.
+    async fn attempts(&self, connection: u32, waits: bool) -> Result<Opened, Error> {
         // The semaphore is never closed.
         let _permit = self.opening.acquire().await;
         let mut attempt = 1;
         loop {
-            match self.connect(connection).await {
+            let opened = match waits {
+                true => self.connect(connection).await,
+                false => self.open(connection).await,
+            };
+            match opened {
                 Err(error) if error.kind == Kind::Network && attempt < ATTEMPTS => {
                     sleep(PAUSE * attempt).await;
                 }
@@ -197,7 +224,7 @@ impl Relay {
     }
 
     async fn greet(&self, connection: u32) -> Result<Opened, Error> {
-        let tcp = self.tcp().await?;
+        let tcp = self.tcp(connection).await?;
         let failed = |error| self.failed(&error);
         wire::prepare(&tcp).map_err(failed)?;
         let (tcp, readiness) = Readiness::of(tcp).map_err(failed)?;
@@ -228,7 +255,11 @@ impl Relay {
 
     /// Opens a TCP connection. If the first one fails and ssh has started the relay, the relay connects to this host
     /// from then on.
-    async fn tcp(&self) -> Result<TcpStream, Error> {
+    async fn tcp(&self, connection: u32) -> Result<TcpStream, Error> {
+        if self.dial.is_some() && connection != 0 {
+            // Connection 0 finds out which of the two hosts can connect to the other.
+            self.first_rtt().await;
+        }
         if let (Some(dial), true) = (&self.dial, self.listener.initialized()) {
             return self.dialled(dial).await.map_err(|error| self.unreachable(&error));
         }
@@ -282,8 +313,9 @@ impl Relay {
 
     /// Records the duration of a handshake.
     fn timed(&self, handshake: Duration) {
-        let mut least = locked(&self.handshake);
-        *least = Some(least.map_or(handshake, |least| least.min(handshake)));
+        self.handshake.send_modify(|least| {
+            *least = Some(least.map_or(handshake, |least| least.min(handshake)));
+        });
     }
 
     async fn answer(&self, reader: &mut (impl AsyncRead + Unpin)) -> Result<(), Error> {

@@ -71,6 +71,8 @@ impl Shared {
 pub(super) enum Event {
     /// The relay has accepted connection 0, with notes for the user, or refused it.
     Accepted(Result<Vec<String>, Error>),
+    /// The relay has accepted another connection.
+    Joined(u32),
     Reply(Reply),
     /// A block of the stream, or all of its durable blocks, have been added to the hash.
     Hashed(u64),
@@ -97,6 +99,23 @@ pub(super) async fn receive_first(relay: Arc<Relay>, reader: impl AsyncRead + Un
     let is_accepted = accepted.is_ok();
     if events.send(Event::Accepted(accepted)).is_ok() && is_accepted {
         receive(0, reader, events).await;
+    }
+}
+
+/// Waits until the relay has accepted a connection other than connection 0, and then reads its messages.
+pub(super) async fn receive_joined(
+    relay: Arc<Relay>,
+    number: u32,
+    mut reader: impl AsyncRead + Unpin,
+    events: Events,
+) {
+    let event = match relay.accepted(&mut reader).await {
+        Ok(()) => Event::Joined(number),
+        Err(error) => Event::Lost(number, io::Error::other(error.message)),
+    };
+    let is_joined = matches!(event, Event::Joined(_));
+    if events.send(event).is_ok() && is_joined {
+        receive(number, reader, events).await;
     }
 }
 
@@ -168,6 +187,8 @@ impl Sender {
     ) -> io::Result<()> {
         let mut work = self.shared.work.subscribe();
         let mut first = None;
+        // One buffer for all blocks, because the allocator keeps the memory of large allocations of many threads.
+        let mut buffer = Vec::new();
         tokio::select! {
             () = tokio::time::sleep_until(self.start) => {}
             // The copy has ended during the wait.
@@ -184,7 +205,7 @@ impl Sender {
             self.readiness.writable().await?;
             let next = locked(&self.shared.dispatcher).next(self.number);
             match (next, &mut *requests) {
-                (Some(Next::Block(block)), _) => self.block(writer, block).await?,
+                (Some(Next::Block(block)), _) => self.block(writer, block, &mut buffer).await?,
                 (Some(Next::Files(streams)), _) => self.files(writer, &streams).await?,
                 (None, None) => {
                     let _ = work.changed().await;
@@ -199,21 +220,28 @@ impl Sender {
         }
     }
 
-    async fn block(&self, writer: &mut (impl AsyncWrite + Unpin), block: Block) -> io::Result<()> {
+    async fn block(
+        &self,
+        writer: &mut (impl AsyncWrite + Unpin),
+        block: Block,
+        buffer: &mut Vec<u8>,
+    ) -> io::Result<()> {
         let stream = block.stream;
         let Some(file) = locked(&self.shared.files).get(&stream).cloned() else { return Ok(()) };
-        let buffer = match spawn_blocking(move || file.frame(block)).await? {
-            Ok(buffer) => buffer,
+        let mut frame = std::mem::take(buffer);
+        let framed = spawn_blocking(move || file.frame(block, &mut frame).map(|()| frame));
+        match framed.await? {
+            Ok(frame) => *buffer = frame,
             Err(error) => {
                 let _ = self.events.send(Event::Unreadable(stream, error));
                 return Ok(());
             }
-        };
+        }
         // The hash of the file may be complete with this block; the request with the hash may then overtake
         // the block on another connection.
         let _ = self.events.send(Event::Hashed(stream));
         let carried = buffer.len().saturating_sub(HEADER) as u64;
-        self.write(writer, &buffer, carried).await
+        self.write(writer, buffer, carried).await
     }
 
     /// Sends whole files.

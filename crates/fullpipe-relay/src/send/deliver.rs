@@ -72,8 +72,7 @@ impl Delivery {
                 Some(_) => Err(Error::usage("the relay does not support rate limits", "remove --limit")),
             };
         };
-        let limit = limit.map(|rate| RateLimit::new(rate, Arc::clone(&pacer))).transpose()?;
-        Ok(Some(Pacing::new(&pacer, limit.as_ref())))
+        Ok(Some(Pacing::new(&pacer, limit.map(RateLimit::new).transpose()?)))
     }
 }
 
@@ -117,6 +116,9 @@ pub(crate) async fn deliver<S: AsyncRead + AsyncWrite + Send + 'static>(
         tasks.receive(number, reader);
         Ok::<(), Error>(())
     };
+    if let Some(Ok(rtt)) = delivery.kernel.as_ref().map(|kernel| kernel.pacer().rtt(readiness.socket())) {
+        driver.forecast(rtt);
+    }
     begin(&mut tasks, &mut driver, Joined { number: 0, stream, readiness }, Some(outgoing))?;
     let (found, mut sources) = mpsc::channel(AHEAD);
     let ended: Result<(), Error> = async {

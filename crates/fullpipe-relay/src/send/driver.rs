@@ -48,6 +48,8 @@ pub(super) struct Driver<'a> {
     events: Events,
     /// Whether the relay has accepted connection 0.
     is_accepted: bool,
+    /// Whether the other connections open before that.
+    opens_early: bool,
     /// Whether every file has been found.
     is_listed: bool,
     /// A file that must wait because it would exceed the limits.
@@ -145,6 +147,7 @@ impl<'a> Driver<'a> {
             requests,
             events,
             is_accepted: false,
+            opens_early: false,
             is_listed: false,
             waiting: None,
             differing: Vec::new(),
@@ -397,6 +400,7 @@ impl<'a> Driver<'a> {
                 accepted?.iter().for_each(|note| self.observer.note(note));
                 self.is_accepted = true;
             }
+            Event::Joined(connection) => self.links.joined(connection),
             Event::Reply(reply) => self.reply(reply)?,
             Event::Hashed(stream) => self.finish(stream)?,
             Event::Whole(hash) => self.last_hash = Some(hash),
@@ -409,6 +413,9 @@ impl<'a> Driver<'a> {
             }
             // The connection may have been closed by this end in the meantime.
             Event::Lost(connection, _) if !self.links.is_open(connection) => {}
+            Event::Lost(connection, _) if connection != 0 && self.links.is_tried_again(connection) => {
+                self.reopen(connection);
+            }
             Event::Lost(connection, error) => self.lose(connection, &error)?,
         }
         Ok(())
@@ -453,6 +460,25 @@ impl<'a> Driver<'a> {
         drop(dispatcher);
         self.shared.wake();
         returned
+    }
+
+    /// Records that a connection could not be opened. Before the relay has accepted connection 0, this may have a reason
+    /// that connection 0 reports, and the connection is opened again after that.
+    pub(super) fn not_opened(&mut self, connection: u32, error: &io::Error) -> Result<(), Error> {
+        if self.is_accepted {
+            return self.lose(connection, error);
+        }
+        self.opens_early = false;
+        self.links.close(connection);
+        Ok(())
+    }
+
+    /// Closes a connection that is to be opened anew.
+    fn reopen(&mut self, connection: u32) {
+        self.opens_early &= self.is_accepted;
+        self.links.close(connection);
+        self.give_back(connection);
+        self.closing.push(connection);
     }
 
     /// Returns the connections that must be closed before they are opened anew; a second call returns none.
@@ -509,10 +535,23 @@ impl<'a> Driver<'a> {
         fullpipe_units::Instant::ZERO + span(self.started.elapsed())
     }
 
-    /// Returns the number of a connection to open, if more connections are needed. The relay must know the
-    /// transfer before another connection can join it.
+    /// Returns the number of a connection to open, if more connections are needed.
     pub(super) fn next_to_open(&mut self) -> Option<u32> {
-        if self.is_accepted { self.links.next_to_open() } else { None }
+        if self.is_accepted || self.opens_early { self.links.next_to_open() } else { None }
+    }
+
+    /// Lets the other connections open before the relay has accepted connection 0.
+    pub(super) fn open_early(self) -> Self {
+        Self { opens_early: true, ..self }
+    }
+
+    /// Starts with as many connections as fill the link at an RTT of `rtt`, if the copy chooses their number and knows
+    /// the rate of the link.
+    pub(super) fn forecast(&mut self, rtt: Duration) {
+        let kernel = || memory::kernel_limit("/proc/sys/net/ipv4/tcp_wmem", 2);
+        if let Some(buffer) = self.fixed_buffer.or_else(kernel) {
+            self.links.forecast(rtt, buffer);
+        }
     }
 
     /// Asks the client to open more connections if they are needed, when a relay sends.
@@ -548,9 +587,7 @@ impl<'a> Driver<'a> {
             self.observer.note(&format!(
                 "connection {laggard} was far slower than the others for 5 s, so it is opened anew from another port"
             ));
-            self.links.close(laggard);
-            self.give_back(laggard);
-            self.closing.push(laggard);
+            self.reopen(laggard);
         }
         if let Some(count) = self.links.sampled(at, &samples) {
             locked(&self.shared.dispatcher).rest(self.links.resting());

@@ -87,6 +87,9 @@ pub struct SocketSample {
     pub memory: Bytes,
 }
 
+/// Number of times that a connection is opened until the peer accepts it. The handshakes of other copies may displace its
+/// own at the relay.
+const ATTEMPTS: u32 = 3;
 /// Name of the limit of a socket without data to send.
 const APP: &str = "app";
 
@@ -118,6 +121,9 @@ struct Link {
     /// Rate in the last interval.
     rate: Option<Rate>,
     retransmits: u64,
+    /// Number of times that the connection was opened, and whether the peer has accepted it since.
+    attempts: u32,
+    has_joined: bool,
 }
 
 /// All connections of a copy, by number.
@@ -155,6 +161,14 @@ impl Links {
         self.wanted.min(self.budget.most_connections().unwrap_or(u32::MAX)) as usize
     }
 
+    /// Starts with as many connections as fill the link at an RTT of `rtt` with send buffers of `buffer`, if the copy
+    /// chooses their number and knows the rate of the link.
+    pub(super) fn forecast(&mut self, rtt: Duration, buffer: Bytes) {
+        if let Some(choice) = &mut self.choice {
+            self.wanted = choice.forecast(rtt, buffer);
+        }
+    }
+
     fn count(&self, is_counted: impl Fn(State) -> bool) -> usize {
         self.links.iter().filter(|link| is_counted(link.state)).count()
     }
@@ -180,9 +194,23 @@ impl Links {
     /// Records an open connection; `socket` contains its local port and the address of the peer.
     pub(super) fn opened(&mut self, number: u32, socket: Option<(u16, SocketAddr)>) {
         if let Some(link) = self.links.get_mut(number as usize) {
-            (link.state, link.socket) = (State::Open, socket);
+            (link.state, link.socket, link.has_joined) = (State::Open, socket, false);
+            link.attempts += 1;
         }
         self.most_open = self.most_open.max(self.count(|state| state == State::Open) as u64);
+    }
+
+    /// Records that the peer has accepted a connection.
+    pub(super) fn joined(&mut self, number: u32) {
+        if let Some(link) = self.links.get_mut(number as usize) {
+            (link.has_joined, link.attempts) = (true, 0);
+        }
+    }
+
+    /// Returns whether to open a lost connection anew, because the peer has not accepted it.
+    pub(super) fn is_tried_again(&self, number: u32) -> bool {
+        let link = self.links.get(number as usize);
+        link.is_some_and(|link| !link.has_joined && link.attempts < ATTEMPTS)
     }
 
     /// Records the loss of a connection; returns whether the loss was not yet known.

@@ -29,7 +29,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 use self::connect::{Opened, Relay};
-use self::connection::{SharedSampler, receive_first, sample};
+use self::connection::{SharedSampler, receive_first, receive_joined, sample};
 pub(crate) use self::deliver::{Delivery, Joined, deliver};
 use self::driver::Driver;
 use self::links::Links;
@@ -104,8 +104,8 @@ pub struct CopyOptions {
     /// Whether to compare the hashes of files whose size and modification time are the same, and to read
     /// written files back from the disk.
     pub verify: bool,
-    /// Highest rate of the payload over all connections. For a copy from another host, that host applies the
-    /// limit.
+    /// Highest rate of the payload over all connections, which `pacer` enforces. For a copy from another host, that
+    /// host enforces the limit.
     pub limit: Option<RateLimit>,
     /// Maximum memory of this process and of its sockets for a copy of files. [`PipeOptions::memory`] limits
     /// the memory of a pipe.
@@ -163,9 +163,14 @@ impl CopyOptions {
         })
     }
 
-    fn pacing(&self) -> Option<Pacing> {
-        let pacer = self.pacer.as_ref().or(self.limit.as_ref().map(RateLimit::pacer))?;
-        Some(Pacing::new(pacer, self.limit.as_ref()))
+    fn pacing(&self) -> Result<Option<Pacing>, Error> {
+        match &self.pacer {
+            Some(pacer) => Ok(Some(Pacing::new(pacer, self.limit))),
+            None if self.limit.is_some() => {
+                Err(Error::usage("a rate limit needs a pacer", "set CopyOptions::pacer"))
+            }
+            None => Ok(None),
+        }
     }
 }
 
@@ -256,7 +261,7 @@ pub fn probe(options: &CopyOptions) -> Result<fullpipe_units::Duration, Error> {
 fn nowhere(target: &End) -> Error {
     match target {
         End::Pipe => Error::usage(
-            "fullpipe copy cannot write to a pipe",
+            "the target is standard output, but the source is on this host",
             "write the target as HOST:PATH or relay://HOST/PATH",
         ),
         _ => Error::usage(
@@ -441,7 +446,10 @@ impl<'a> Copy<'a> {
             let reader = tasks.send(driver, number, opened, requests)?;
             match number {
                 0 => tasks.spawn(receive_first(Arc::clone(relay), reader, tasks.events.clone())),
-                _ => tasks.receive(number, reader),
+                _ => tasks.spawn_for(
+                    number,
+                    receive_joined(Arc::clone(relay), number, reader, tasks.events.clone()),
+                ),
             }
             Ok::<(), Error>(())
         };
@@ -454,11 +462,15 @@ impl<'a> Copy<'a> {
             Arc::clone(&tasks.shared),
             requests,
             events.clone(),
-            (started, links, options.pacing()),
+            (started, links, options.pacing()?),
             options.verify,
             self.observer,
         )
         .with_memory(true, self.sockets.sndbuf);
+        // After a loss, the relay may still have the earlier attempt, which an early connection would join.
+        if !carried.was_accepted {
+            driver = driver.open_early();
+        }
         let (found, mut sources) = mpsc::channel(AHEAD);
         let mut piped = None;
         match announced {
@@ -470,9 +482,13 @@ impl<'a> Copy<'a> {
                 drop(found);
             }
         }
-        // The other connections are opened while the first one carries messages and blocks, so a connection
-        // that cannot be opened delays nothing.
+        // The connections are opened at the same time, so a connection that cannot be opened delays nothing. Connection
+        // 0 carries the messages; announcing the files before the relay has accepted it saves a round trip.
         let mut opening = JoinSet::new();
+        let (first, mut outgoing) = (Arc::clone(relay), Some(outgoing));
+        opening.spawn(async move { (0, first.open(0).await) });
+        let mut measuring = std::pin::pin!(relay.first_rtt());
+        let mut is_measured = false;
         // When the attempt ends, this set is dropped, and its task ends.
         let mut sampling = JoinSet::new();
         if let Some(sampler) = &self.sampler {
@@ -480,13 +496,6 @@ impl<'a> Copy<'a> {
         }
         let mut batch = Vec::new();
         let ended: Result<(), Error> = async {
-            // Connection 0 carries the messages. Announcing the files before the relay has accepted the
-            // connection saves a round trip.
-            let first = self.meanwhile(relay.open(0)).await?;
-            if let Some(rtt) = relay.rtt() {
-                self.observer.connected(rtt);
-            }
-            begin(&mut tasks, &mut driver, 0, first, Some(outgoing))?;
             while !driver.is_complete() {
                 let mut closing: BTreeMap<u32, _> =
                     driver.take_closing().into_iter().map(|number| (number, tasks.close(number))).collect();
@@ -494,8 +503,11 @@ impl<'a> Copy<'a> {
                     let relay = Arc::clone(relay);
                     let closed = closing.remove(&number).unwrap_or_default();
                     opening.spawn(async move {
-                        ended(closed).await;
-                        (number, relay.join(number).await)
+                        if !closed.is_empty() {
+                            ended(closed).await;
+                            tokio::time::sleep(FIRST_PAUSE).await;
+                        }
+                        (number, relay.join_early(number).await)
                     });
                 }
                 tokio::select! {
@@ -503,9 +515,18 @@ impl<'a> Copy<'a> {
                     _ = reported.recv_many(&mut batch, EVENTS) => driver.handle(batch.drain(..))?,
                     found = sources.recv(), if driver.has_room() => driver.found(found)?,
                     () = changed(&mut piped) => driver.piped()?,
+                    rtt = &mut measuring, if !is_measured => {
+                        is_measured = true;
+                        self.observer.connected(rtt);
+                        driver.forecast(rtt);
+                    }
                     Some(Ok((number, opened))) = opening.join_next() => match opened {
-                        Ok(opened) => begin(&mut tasks, &mut driver, number, opened, None)?,
-                        Err(error) => driver.lose(number, &io::Error::other(error.message))?,
+                        Ok(opened) => {
+                            let requests = outgoing.take_if(|_| number == 0);
+                            begin(&mut tasks, &mut driver, number, opened, requests)?;
+                        }
+                        Err(error) if number == 0 => return Err(error),
+                        Err(error) => driver.not_opened(number, &io::Error::other(error.message))?,
                     },
                 }
             }

@@ -45,15 +45,16 @@ impl Outgoing {
         Self { file: memory, source, values, has_holes: false, is_pipe: true, base }
     }
 
-    /// Returns the frame of a block, and adds the block to the hash.
-    pub(super) fn frame(&self, block: Block) -> io::Result<Vec<u8>> {
+    /// Replaces the content of `buffer` with the frame of a block, and adds the block to the hash.
+    pub(super) fn frame(&self, block: Block, buffer: &mut Vec<u8>) -> io::Result<()> {
         let Block { stream, index, offset, length } = block;
         let storage = match self.has_holes {
             true => storage(&self.file, offset, length)?,
             false => Storage::Full,
         };
         let header = DataHeader { stream, offset, length, storage };
-        let mut buffer = Vec::with_capacity(HEADER + length);
+        buffer.clear();
+        buffer.reserve_exact(HEADER + length);
         buffer.extend_from_slice(&Header::Data(header).encode());
         buffer.resize(HEADER + length, 0);
         let content = &mut buffer[HEADER..];
@@ -63,7 +64,7 @@ impl Outgoing {
             Storage::Full | Storage::Sparse => self.read(index, offset, content)?,
         }
         buffer.truncate(HEADER + header.carried());
-        Ok(buffer)
+        Ok(())
     }
 
     /// Reads a block, and adds it to the hash.

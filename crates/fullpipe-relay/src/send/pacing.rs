@@ -53,34 +53,28 @@ pub trait Kernel: fmt::Debug + Send + Sync {
 }
 
 /// Maximum rate of a copy, over all its connections.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateLimit {
     rate: Rate,
-    pacer: Arc<dyn Pacer>,
 }
 
 impl RateLimit {
-    /// Creates a limit of `rate`, which `pacer` enforces.
+    /// Creates a limit of `rate`.
     ///
     /// # Errors
     /// Returns an error for a rate below 100 kbit/s.
-    pub fn new(rate: Rate, pacer: Arc<dyn Pacer>) -> Result<Self, Error> {
+    pub fn new(rate: Rate) -> Result<Self, Error> {
         if rate < LEAST_LIMIT {
             return Err(Error::usage(
                 format!("a limit of {rate} is too low for a copy"),
                 format!("choose a limit of at least {LEAST_LIMIT}"),
             ));
         }
-        Ok(Self { rate, pacer })
-    }
-
-    /// Returns the pacer that enforces the limit.
-    pub(super) fn pacer(&self) -> &Arc<dyn Pacer> {
-        &self.pacer
+        Ok(Self { rate })
     }
 
     /// Returns the rate.
-    pub(crate) fn rate(&self) -> Rate {
+    pub(crate) fn rate(self) -> Rate {
         self.rate
     }
 }
@@ -94,7 +88,7 @@ pub(super) struct Pacing {
 }
 
 impl Pacing {
-    pub(super) fn new(pacer: &Arc<dyn Pacer>, limit: Option<&RateLimit>) -> Self {
+    pub(super) fn new(pacer: &Arc<dyn Pacer>, limit: Option<RateLimit>) -> Self {
         let limiter = limit.map(|limit| Limiter::new(limit.rate));
         Self { limiter, pacer: Arc::clone(pacer), sockets: BTreeMap::new() }
     }

@@ -101,6 +101,11 @@ impl Pipe {
         Ok(Self { file: Arc::new(file), memory, stream: stream.transpose()?, spool })
     }
 
+    /// Returns whether a later copy can continue the stream.
+    pub fn is_named(&self) -> bool {
+        self.stream.is_some()
+    }
+
     /// Returns the number of bytes that the relay makes durable together.
     fn group(&self) -> u64 {
         self.memory.mul_div(1, 4).get()

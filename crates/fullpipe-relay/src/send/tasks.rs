@@ -58,8 +58,13 @@ impl Tasks {
 
     /// Starts to read the replies of a connection.
     pub(super) fn receive(&mut self, number: u32, reader: impl AsyncRead + Unpin + Send + 'static) {
-        let receiving = self.running.spawn(receive(number, reader, self.events.clone()));
-        self.handles.entry(number).or_default().push(receiving);
+        self.spawn_for(number, receive(number, reader, self.events.clone()));
+    }
+
+    /// Starts a task that ends when its connection is closed.
+    pub(super) fn spawn_for(&mut self, number: u32, task: impl Future<Output = ()> + Send + 'static) {
+        let handle = self.running.spawn(task);
+        self.handles.entry(number).or_default().push(handle);
     }
 
     /// Closes a connection. Returns its tasks, which end at their next wait.

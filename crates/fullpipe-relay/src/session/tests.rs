@@ -90,12 +90,12 @@ fn only_the_last_block_of_a_pipe_is_short() {
             session.open(vec![pipe]).await.expect("opened");
             let block =
                 |index, length, storage| DataHeader { stream, offset: index * BLOCK, length, storage };
-            assert!(session.block(block(0, 5, Storage::Hole), Vec::new()).await.is_err(), "a hole");
+            assert!(session.block(block(0, 5, Storage::Hole), &mut Vec::new()).await.is_err(), "a hole");
             let mut values = BlockValues::new(OPEN_END);
             for (index, length) in (0..).zip(lengths) {
-                let bytes = vec![7; length];
+                let mut bytes = vec![7; length];
                 values.set(index, block_value(OPEN_END, index * BLOCK, &bytes));
-                session.block(block(index, length, Storage::Full), bytes).await.expect("written");
+                session.block(block(index, length, Storage::Full), &mut bytes).await.expect("written");
             }
             assert!(values.end(BLOCK + 5));
             let blake3 = values.root().expect("complete");

@@ -9,7 +9,7 @@ use std::thread;
 
 use fullpipe_relay::{Connections, Error, Kind, copy};
 
-use crate::proxy::{Cut, Proxy};
+use crate::proxy::{Cut, Proxy, delaying};
 use crate::{Fixture, Notes, copy_again, wait};
 
 const MIB: usize = 1 << 20;
@@ -236,6 +236,40 @@ fn two_copies_from_one_address_open_all_their_connections() {
         let lost = report.connections.iter().filter(|connection| connection.lost).count();
         assert_eq!((report.connections.len(), lost), (16, 0), "{report:?}");
     }
+}
+
+/// All connections are opened at the same time, so with a delay of 100 ms in each direction, all of them have carried
+/// blocks and the files are placed before a connection that waits for the first one could send: three round trips for
+/// the first block, two until the copy has ended, and the data.
+#[test]
+fn all_connections_send_from_the_third_round_trip_on() {
+    let fixture = Fixture::new();
+    let source = fixture.source("large", 8 * MIB);
+    let address = delaying(fixture.address, 100);
+    let mut options = fixture.options(&source, "large", address);
+    options.connections = Connections::new(7, 7).expect("a range");
+    let report = copy(&options, None, &Notes).expect("copied");
+    let first_byte = report.first_byte_s.expect("sent");
+    println!("first byte after {first_byte:.2} s, all after {:.2} s", report.wall_s);
+    // The proxy delays no TCP handshake, so the first byte leaves after two round trips.
+    assert!(first_byte >= 0.4, "{report:?}");
+    let carried = report.connections.iter().filter(|connection| connection.bytes > 0).count();
+    assert_eq!(carried, 7, "{report:?}");
+}
+
+/// A connection may reach the relay before connection 0, for example because a packet of connection 0 was lost.
+#[test]
+fn a_connection_waits_for_connection_0_of_its_transfer() {
+    let fixture = Fixture::new();
+    let source = fixture.source("large", 24 * MIB);
+    let proxy = Proxy::pausing(fixture.address, Cut { connection: 0, after: 300, stall_ms: 700 });
+    let report = copy(&fixture.options(&source, "large", proxy.address), None, &Notes).expect("copied");
+    assert_eq!((report.connections.len(), report.reconnects), (3, 0));
+    assert!(
+        report.connections.iter().all(|connection| !connection.lost && connection.bytes > 0),
+        "{report:?}"
+    );
+    assert!(fs::read(fixture.placed("large")).expect("placed") == fs::read(&source).expect("a file"));
 }
 
 #[test]

@@ -155,8 +155,7 @@ fn the_relay_asks_for_more_connections_if_each_has_a_limit() {
 fn a_relay_that_cannot_limit_its_rate_refuses_to_send() {
     let fixture = Fixture::new();
     fixture.stored("file", 1000);
-    let limit = RateLimit::new(Rate::from_bps(1_000_000), Arc::new(CountingPacer::new(Duration::ZERO)))
-        .expect("a limit");
+    let limit = RateLimit::new(Rate::from_bps(1_000_000)).expect("a limit");
     let options = CopyOptions { limit: Some(limit), ..fixture.fetching(&["file"], "file", fixture.address) };
     let error = copy(&options, None, &Notes).expect_err("no limit");
     assert_eq!(

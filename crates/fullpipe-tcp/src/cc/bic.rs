@@ -21,18 +21,18 @@
 //! CUBIC. Up to 14 segments, BIC behaves like Reno. The growth per round trip does not depend on the RTT, so
 //! flows with a short RTT get a larger share.
 //!
-//! As in Linux, a reduction applies to the window, not to the bytes in flight. Linux also divides `count` by
-//! the segments per ACK, a rule from the time when windows grew per ACK. Windows now grow per segment, so the
-//! division doubles the growth wherever an ACK covers two segments. This engine keeps the rule, because real
-//! hosts have it.
+//! As in Linux, a reduction is computed from the congestion window, not from the bytes in flight. Linux also
+//! divides `count` by the segments per ACK, a rule from the time when windows grew per ACK. Windows now grow
+//! per segment, so the division doubles the growth wherever an ACK covers two segments. This engine keeps the
+//! rule, because real hosts have it.
 
 use fullpipe_units::Instant;
 
 use super::window::{KEEP_ONE, RECOMPUTE, Window, plateau};
 use super::{AckSample, CongestionControl, Context, Control, Hints, Signal, Status};
 
-/// Share of the window that remains after a reduction, in 1/1024: 0.79980 for 0.8 (Linux `beta`; the paper
-/// removes an eighth).
+/// Share of the window that remains after a reduction, in units of 1/1024: 0.79980, which approximates 0.8
+/// (Linux `beta`; in the paper, 7/8 remain).
 const BETA: u64 = 819;
 
 /// Largest window, in segments, at which BIC grows and halves like Reno (`low_window`).
@@ -44,14 +44,15 @@ const MAX_INCREMENT: u64 = 16;
 /// Divisor of the distance to `last_max` that one round trip covers: a quarter (the `B` of the search).
 const SEARCH_DIVISOR: u64 = 4;
 
-/// Growth at the plateau: one segment per 20 quarter windows, or five windows (`smooth_part`).
+/// Number of quarter windows that must be ACKed at the plateau for one segment of growth (`smooth_part`).
+/// Twenty quarters are five windows.
 const SMOOTH_PART: u64 = 20;
 
 /// Largest `count` before the first loss. Growth is then at least 5 % per round trip, because nothing
 /// indicates that the plateau is near.
 const MAX_COUNT_WITHOUT_LOSS: u64 = 20;
 
-/// Fractional bits of the estimate of segments per ACK; its gain is 1/16.
+/// Number of fractional bits in the estimate of segments per ACK, a moving average with a gain of 1/16.
 const PER_ACK_SHIFT: u32 = 4;
 
 /// Estimate of segments per ACK before the first ACK: two.
@@ -122,7 +123,7 @@ struct Search {
     count: u64,
     count_cwnd: u64,
     count_time: Instant,
-    /// Estimated number of segments per ACK, in 1/16.
+    /// Estimated number of segments per ACK, in units of 1/16.
     per_ack: u64,
 }
 

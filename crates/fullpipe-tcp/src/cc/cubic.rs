@@ -18,9 +18,9 @@
 //! set below the window, so that this flow releases capacity sooner (fast convergence).
 //!
 //! As in Linux, time is in ticks of 1/1024 s, and the cubic function is evaluated one minimum RTT ahead.
-//! Growth is expressed as `count`, the number of ACKed segments per segment of growth. A reduction applies to
-//! the window rather than to the bytes in flight, and is the same for loss and ECN. An undo restores the
-//! window but not the curve.
+//! Growth is expressed as `count`, the number of ACKed segments per segment of growth. A reduction is
+//! computed from the congestion window rather than from the bytes in flight, and is the same for a loss and
+//! an ECN mark. An undo restores the window, but not the cubic function.
 
 use fullpipe_units::{Duration, Instant};
 
@@ -28,17 +28,17 @@ use super::slow_start::Watch;
 use super::window::{KEEP_ONE, RECOMPUTE, Window, plateau};
 use super::{AckSample, CongestionControl, Context, Control, Hints, Sent, Signal, SlowStart, Status};
 
-/// Multiplicative decrease factor, in 1/1024: 0.70020 for RFC 9438's 0.7.
+/// Multiplicative decrease factor, in units of 1/1024: 0.70020, which approximates RFC 9438's 0.7.
 const BETA: u64 = 717;
 
-/// RFC 9438's constant C in 1/1024 segments per second cubed: 0.40039 for 0.4.
+/// RFC 9438's constant C, in units of 1/1024 segments per second cubed: 0.40039, which approximates 0.4.
 const C: u64 = 410;
 
-/// Fractional bits of `C` plus three times those of a tick. A cube of ticks, multiplied by `C` and shifted
-/// right by this number, is in segments.
+/// Number of fractional bits in `C`, plus three times the number of fractional bits in a time in ticks. A
+/// cube of ticks, multiplied by `C` and shifted right by this number, is in segments.
 const CUBE_SHIFT: u32 = 10 + 3 * TICK_SHIFT;
 
-/// Fractional bits of a tick, which is 2^-10 s.
+/// Number of fractional bits in a time in ticks; a tick is 2^-10 s.
 const TICK_SHIFT: u32 = 10;
 
 /// Number of ACKed segments per segment of growth of the Reno estimate, in eighths of the window: 15. The
@@ -56,7 +56,8 @@ const MAX_COUNT_WITHOUT_LOSS: u64 = 20;
 /// slowly there.
 const PLATEAU_WINDOWS: u64 = 100;
 
-/// Time after a window reduction during which RTT samples still include the queue that caused the reduction.
+/// Time after the start of an epoch during which RTT samples still include the queue that caused the window
+/// reduction.
 const RTT_HOLD_OFF: Duration = Duration::from_secs(1);
 
 /// CUBIC state of one connection.
@@ -146,13 +147,13 @@ struct Curve {
     count: u64,
     count_cwnd: u64,
     count_time: Instant,
-    /// Minimum RTT, excluding samples within [`RTT_HOLD_OFF`] after a window reduction.
+    /// Minimum RTT, excluding samples within [`RTT_HOLD_OFF`] after the start of an epoch.
     min_rtt: Option<Duration>,
 }
 
 impl Curve {
-    /// Records an RTT sample and returns the minimum RTT, or `None` if the sample comes too soon after a
-    /// window reduction.
+    /// Records an RTT sample and returns the minimum RTT, or `None` within [`RTT_HOLD_OFF`] after the start
+    /// of an epoch.
     fn note_rtt(&mut self, now: Instant, rtt: Duration) -> Option<Duration> {
         if self.epoch.is_some_and(|epoch| now.saturating_since(epoch) < RTT_HOLD_OFF) {
             return None;
@@ -170,15 +171,16 @@ impl Curve {
         cwnd * BETA / KEEP_ONE
     }
 
-    /// Excludes `idle` from the time of the cubic function. Nothing was sent during that time, so the window
-    /// must not jump by the growth of that time.
+    /// Excludes the idle time `idle` from the time of the cubic function. Nothing was sent during the idle
+    /// time, so the window must not jump by the growth of the function in that time.
     fn skip(&mut self, idle: Duration, now: Instant) {
         if let Some(epoch) = &mut self.epoch {
             *epoch = (*epoch + idle).min(now);
         }
     }
 
-    /// Returns the number of ACKed segments per segment of window growth, after `acked` more segments.
+    /// Returns the number of ACKed segments per segment of window growth, after `acked` more segments have
+    /// been ACKed.
     fn count(&mut self, now: Instant, cwnd: u64, acked: u64) -> u64 {
         self.w_est_credit += acked;
         if self.count_cwnd == cwnd && now.saturating_since(self.count_time) <= RECOMPUTE {

@@ -1,8 +1,8 @@
 //! Integer arithmetic for both versions of BBR: gains, and products of rates and times.
 //!
-//! Results are exact to a byte over the whole range of 8 kbit/s to 1 Tbit/s and 10 us to 10 s. Nearly all
-//! products fit into 64 bits, where a division is ten times cheaper than in 128 bits. All other products use
-//! 128 bits.
+//! Results are accurate to one byte for all rates from 8 kbit/s to 1 Tbit/s and all times from 10 us to 10 s.
+//! Nearly all products fit into 64 bits, where a division is ten times cheaper than in 128 bits. All other
+//! products use 128 bits.
 
 use fullpipe_units::{Bytes, Duration, Rate};
 

@@ -16,13 +16,13 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// Launch of surge, and source of the window or the rate that a profile omits: 44 segments at up to 20
+    /// Launch of surge, and default for a window or rate that a profile omits: 44 segments at up to 20
     /// Mbit/s.
     ///
     /// In 2017, several content delivery networks used an initial window of 44 to 46 segments (cdnplanet,
-    /// "Initcwnd settings of major CDN providers"). 44 is the largest number of full segments (1448 bytes)
-    /// below 64 000 bytes. A Linux client first offers a window of 65 160 bytes, so a larger window would
-    /// gain little. At 20 Mbit/s, a segment of 1500 bytes leaves every 0.6 ms.
+    /// "Initcwnd settings of major CDN providers"). 44 is the largest number of full-sized segments (1448
+    /// bytes) below 64 000 bytes. A Linux client first offers a window of 65 160 bytes, so a larger window
+    /// would gain little. At 20 Mbit/s, a segment of 1500 bytes leaves every 0.6 ms.
     pub const DEFAULT: Self = Self { window: 44, rate: Rate::from_bps(20_000_000) };
 
     /// Divisor of the RTT: the first flight takes at least a quarter of the RTT. If it took a full round

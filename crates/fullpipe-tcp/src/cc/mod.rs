@@ -53,7 +53,7 @@ pub trait CongestionControl: fmt::Debug + Send {
     }
 
     /// Returns whether [`CongestionControl::on_send`] must be called for every transmission. No controller in
-    /// this crate needs every call, which would cost as much as sending itself.
+    /// this crate needs these calls, which together would cost as much as sending itself.
     fn follows_sends(&self) -> bool {
         false
     }
@@ -80,8 +80,8 @@ pub trait CongestionControl: fmt::Debug + Send {
     /// Returns the controller's phase and internal values, for traces only.
     fn status(&self) -> Status;
 
-    /// Returns the controller's conclusions about the path. By default, the assessment is empty, for
-    /// controllers that do not distinguish congestive from random loss.
+    /// Returns the controller's conclusions about the path. The default implementation returns an empty
+    /// assessment, for controllers that do not distinguish congestive from random loss.
     fn assessment(&self) -> Assessment {
         Assessment::default()
     }
@@ -92,7 +92,7 @@ pub trait CongestionControl: fmt::Debug + Send {
 pub struct Context {
     /// Time of the event that is being handled.
     pub now: Instant,
-    /// Payload of a full segment, in bytes.
+    /// Payload length of a full-sized segment, in bytes.
     pub mss: u64,
     /// Stream offset of the first unacknowledged byte.
     pub snd_una: u64,
@@ -189,14 +189,14 @@ pub struct Hints {
     pub rttvar: Duration,
     /// Delivery rate that an earlier connection has reached on this path.
     pub rate: Option<Rate>,
-    /// Data in flight at that rate when the queue is empty.
+    /// Data in flight at `rate` when the queue is empty.
     pub cwnd: Option<Bytes>,
     /// Rate of the bottleneck, as measured by an earlier connection.
     pub bottleneck: Option<Rate>,
     /// Initial congestion window in bytes; `None` means RFC 6928's ten segments.
     pub initial_cwnd: Option<u64>,
-    /// Window and pacing rate of the first flight, whose window is also `initial_cwnd`; `None` selects the
-    /// controller's own rate.
+    /// Window and pacing rate of the first flight; `initial_cwnd` then contains the same window. `None`
+    /// selects the controller's own rate.
     pub launch: Option<Launch>,
     /// Congestion window in segments after a retransmission timeout
     /// ([`Tunables::loss_window`](crate::Tunables::loss_window)); `None` means one segment.
@@ -214,7 +214,7 @@ impl Hints {
     }
 }
 
-/// Conclusions of a controller about its path, which path memory stores.
+/// Conclusions that a controller has drawn about its path, for path memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Assessment {
     /// Rate of the bottleneck, if the controller has seen that the path limits the connection. A rate that
@@ -439,11 +439,11 @@ pub struct Control {
     pub send_quantum: SendQuantum,
     /// Algorithm that sets the window during fast recovery.
     pub recovery: Recovery,
-    /// Whether rate samples are marked application-limited, although the application does not limit the
-    /// sender, until all data in flight has been delivered. A controller sets this flag while its
+    /// Whether rate samples are marked application-limited until all data in flight has been delivered,
+    /// although the application does not limit the sender. A controller sets this flag while its
     /// transmissions do not reflect the bandwidth of the path.
     pub mark_app_limited: bool,
-    /// Copies of segments that may be sent although they are not marked lost.
+    /// Permitted copies of segments that are not marked lost.
     pub repair: Repair,
 }
 
@@ -475,8 +475,8 @@ impl Repair {
 pub enum Pacing {
     /// Transmissions leave as soon as the congestion window allows.
     Unpaced,
-    /// Hosts that pace (the kernel's `fq` queueing discipline) use a percentage of `cwnd / srtt`; other hosts
-    /// do not pace.
+    /// Hosts that pace (for example, with the `fq` queueing discipline) use a percentage of `cwnd / srtt`;
+    /// other hosts do not pace.
     SrttRatio {
         /// Percentage used while `cwnd < ssthresh / 2`.
         slow_start: u64,
@@ -511,11 +511,11 @@ pub enum Recovery {
 /// Maximum amount of data that the kernel passes to a network card in one piece, in bytes.
 pub(crate) const MAX_QUANTUM: u64 = 65_536;
 
-/// Returns the amount that the kernel sends at once at `rate` (TSO autosizing), in bytes of whole segments.
+/// Returns the number of bytes that the kernel sends at once at `rate` (TSO autosizing): a multiple of `mss`.
 ///
 /// The amount is about 1 ms of data at `rate`, so that a burst delays other flows by no more than 1 ms. On a
 /// short path, the kernel adds 64 KiB, halved for every 512 us of the minimum RTT, because bursts there do
-/// little harm and save CPU time. The result is at least `min_segments` and at most 64 KiB.
+/// little harm and save CPU time. The result is at most 64 KiB, but never less than `min_segments` segments.
 pub fn linux_send_quantum(rate: Rate, min_rtt: Option<Duration>, mss: u64, min_segments: u64) -> u64 {
     let of_rate = rate.as_bytes_per_sec() >> 10;
     let halvings = min_rtt.map_or(63, |rtt| (rtt.as_micros() >> 9).min(63));
@@ -591,8 +591,8 @@ impl Algorithm {
         }
     }
 
-    /// Returns the algorithm to use while larger launches are forbidden. Surge then starts like BBRv1, which
-    /// has no loss limit that a lossy path would exceed.
+    /// Returns the algorithm to use while larger launches are forbidden. BBRv1 replaces surge, because BBRv1
+    /// has no loss threshold that random loss could exceed.
     pub const fn fallback(self) -> Self {
         match self {
             Self::Surge => Self::Bbr1,
@@ -601,14 +601,14 @@ impl Algorithm {
     }
 
     /// Returns whether the algorithm is rate-based: BBR and surge pace at a measured rate, and their window
-    /// only limits the data in flight, to a multiple of the BDP. The other algorithms are window-based.
+    /// only limits the data in flight to a multiple of the BDP. The other algorithms are window-based.
     pub const fn is_rate_based(self) -> bool {
         matches!(self, Self::Bbr1 | Self::Bbr3 | Self::Surge)
     }
 
-    /// Returns the number of congestion windows for which an autotuned send buffer reserves memory. A
-    /// rate-based algorithm needs memory for one more window, because its window is a target rather than a
-    /// limit.
+    /// Returns the number of congestion windows for which an autotuned send buffer reserves memory. As in
+    /// Linux, a rate-based algorithm gets memory for one more window, because it may double its window even
+    /// during recovery (`bbr_sndbuf_expand`).
     pub const fn sndbuf_windows(self) -> u64 {
         if self.is_rate_based() { 3 } else { 2 }
     }

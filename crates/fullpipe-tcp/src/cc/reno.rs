@@ -7,7 +7,7 @@
 //! nearly empty. At 1 Gbit/s and an RTT of 210 ms, the window takes half an hour to recover from a single
 //! halving.
 //!
-//! Linux halves the window, rounded down, where RFC 5681 halves the amount in flight.
+//! Linux halves the congestion window and rounds down, whereas RFC 5681 halves the amount in flight.
 
 use super::slow_start::Watch;
 use super::window::Window;

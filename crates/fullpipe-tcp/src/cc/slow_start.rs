@@ -1,9 +1,9 @@
 //! Early exit from slow start: HyStart (Ha and Rhee, 2011) as in Linux. The module [`plus_plus`] contains
 //! HyStart++.
 //!
-//! Without an early exit, slow start ends when it overflows the queue, by up to a full window. Two signs show
-//! earlier that the window has reached the capacity of the path, and HyStart looks for both once per round
-//! trip:
+//! Without an early exit, slow start ends only after it has overflowed the queue by up to a full window. Two
+//! signs show earlier that the window has reached the capacity of the path, and HyStart looks for both once
+//! per round trip:
 //!
 //! ```text
 //!   delay   after 8 samples of the round its minimum RTT still exceeds
@@ -13,10 +13,10 @@
 //! ```
 //!
 //! Either sign sets `ssthresh = cwnd` at once. If the host does not pace, HyStart compares the length of a
-//! train with *half* the minimum RTT, because the forward and the return path each hold half a round trip. A
-//! paced sender itself spreads a round over up to half a round trip, so in this case the threshold is the
-//! whole RTT. The host is considered to pace after its pacer has held back a segment, or if it paces the
-//! first flight ([`super::Launch`]).
+//! train with *half* the minimum RTT, because the forward path and the return path each account for half of
+//! the RTT. A paced sender itself spreads a round over up to half a round trip, so in this case the threshold
+//! is the whole RTT. The host is considered to pace after its pacer has held back a segment, or if it paces
+//! the first flight ([`super::Launch`]).
 
 use fullpipe_units::{Duration, Instant};
 
@@ -26,7 +26,8 @@ use super::{AckSample, Context, SlowStart};
 
 mod plus_plus;
 
-/// Smallest window in segments that HyStart evaluates; below it, a round has too few ACKs.
+/// Smallest window, in segments, at which HyStart looks for a sign. With a smaller window, a round has too
+/// few ACKs.
 const LOW_WINDOW: u64 = 16;
 
 /// Number of RTT samples in a round that HyStart requires before it uses their minimum.
@@ -36,12 +37,14 @@ const MIN_SAMPLES: u32 = 8;
 const ACK_SPACING: Duration = Duration::from_millis(2);
 
 /// Bounds of the RTT growth that HyStart takes as a sign. Growth below the lower bound is timer and
-/// scheduling noise. With a larger upper bound, the queue of a long path would be full for too long.
+/// scheduling noise. With a larger upper bound, HyStart would leave the queue of a long path full for too
+/// long.
 const DELAY_MIN: Duration = Duration::from_millis(4);
 const DELAY_MAX: Duration = Duration::from_millis(16);
 
 /// Upper limit of the time by which super-segments delay ACKs, and the number of bytes from which that delay
-/// is computed. Segments leave the host in bursts of up to 64 KiB, and a few bursts wait in its queue.
+/// is computed. Segments leave the host in bursts of up to 64 KiB, and a few bursts wait in the queue of the
+/// host.
 const LUMP_DELAY_MAX: Duration = Duration::from_millis(1);
 const LUMP_BYTES: u64 = 4 * 65_536;
 
@@ -68,7 +71,7 @@ impl Watch {
     }
 
     /// Handles an ACK before the window grows, and returns the number of segments by which slow start may
-    /// grow it. `min_rtt` is the minimum RTT, or `None` if this ACK's sample is not used.
+    /// grow the window. `min_rtt` is the minimum RTT, or `None` if this ACK's sample is not used.
     pub(super) fn on_ack(
         &mut self,
         cx: &Context,
@@ -112,7 +115,7 @@ pub(super) struct HyStart {
     /// Whether HyStart has found a sign, which ends the search.
     found: bool,
     round_start: Instant,
-    /// Offset whose acknowledgement ends the round.
+    /// Offset beyond which an acknowledgement ends the round.
     round_end: u64,
     last_ack: Instant,
     lowest_rtt: Duration,

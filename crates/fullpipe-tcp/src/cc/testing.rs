@@ -5,9 +5,8 @@
 //!   controller ──► pacer, window ──► loss, policer ──► queue + link ──► delay ──► ACK ──► controller
 //! ```
 //!
-//! Segments are delivered in order, with one ACK each. Segments that a later ACK skips were lost. Lost
-//! segments are not retransmitted. The next segment takes their place, which makes no difference to a
-//! controller.
+//! Segments are delivered in order, with one ACK each. A segment that a later ACK skips counts as lost. The
+//! next new segment is sent instead of a retransmission, which makes no difference to a controller.
 
 use std::collections::VecDeque;
 
@@ -32,7 +31,7 @@ pub(super) fn context() -> Context {
     Context { cwnd_limited: true, rwnd: u64::MAX, ..Context::fresh(MSS, Draws::new(1, 1)) }
 }
 
-/// Returns the sample of an ACK for `segments` new segments, without any other information.
+/// Returns the sample of an ACK for `segments` new segments, without other measurements.
 pub(super) fn sample(segments: u64) -> AckSample {
     AckSample {
         cum_acked: segments * MSS,

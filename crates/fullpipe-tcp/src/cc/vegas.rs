@@ -1,5 +1,4 @@
-//! Vegas congestion control (Brakmo and Peterson, 1995), as in Linux, which keeps a few segments in the
-//! queue.
+//! Vegas congestion control (Brakmo and Peterson, 1995), as in Linux: keeps a few segments in the queue.
 //!
 //! A queue raises the RTT before anything is lost. If the smallest RTT ever measured is the RTT of the empty
 //! path, the number of queued segments is
@@ -18,14 +17,15 @@
 //! Two to four segments stay in the queue, regardless of the length of the path. Such a queue is long enough
 //! to use capacity that becomes free, and too short to overflow. Vegas assumes that `base_rtt` is the RTT of
 //! the empty path and that all flows use Vegas. A flow that joins others never measures the empty path. Such
-//! a flow mistakes the others' queue for part of the path and gets more than its share. Against Reno, which
-//! fills the queue, Vegas reduces its window until little is left. Both effects follow from the use of delay
-//! as the congestion signal.
+//! a flow mistakes the others' queue for part of the path and gets more than its share. When Vegas competes
+//! with Reno, which fills the queue, Vegas reduces its window until little is left. Both effects follow from
+//! the use of delay as the congestion signal.
 //!
 //! As in Linux, slow start doubles the window every round trip (in the paper, every second round trip). Vegas
 //! uses the minimum RTT of a round, which excludes delayed ACKs. In a round with fewer than three samples,
 //! the window grows as in Reno. Because `diff` is relative to `base_rtt` instead of the RTT, it exceeds the
-//! true queue by the factor RTT / base_rtt. Unlike in Linux, an unused window does not grow (INV-2).
+//! true queue by the factor RTT / base_rtt. Unlike in Linux, a window that the sender does not use does not
+//! grow (INV-2).
 
 use fullpipe_units::Duration;
 

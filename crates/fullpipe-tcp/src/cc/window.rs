@@ -26,8 +26,8 @@ pub const INITIAL_SEGMENTS: u64 = 10;
 /// could not cause the duplicate ACKs that its repair needs.
 const MIN_SSTHRESH: u64 = 2;
 
-/// Pacing rate in percent of `cwnd / srtt` while the window may still double. The rate is twice the current
-/// one, so that pacing does not limit slow start.
+/// Pacing rate in percent of `cwnd / srtt` while the window may still double. Slow start doubles the rate in
+/// a round trip, so pacing at twice the current rate does not limit slow start.
 const PACING_SLOW_START: u64 = 200;
 
 /// Pacing rate in percent of `cwnd / srtt` outside slow start. This rate leaves a margin for growth and for
@@ -67,10 +67,11 @@ pub(super) struct Window {
     ssthresh: u64,
     /// ACKed segments credited towards the next increase in congestion avoidance.
     credit: u64,
-    /// Lower limit of the decay after an idle period. The limit is the initial window, or ten segments after
-    /// a launch, because nothing paces the flight after an idle period.
+    /// Smallest window to which an idle period can reduce the congestion window: the initial window, but at
+    /// most ten segments if the connection began with a launch, because nothing paces the flight after an
+    /// idle period.
     restart: u64,
-    /// Congestion window after the first timeout for the outstanding data.
+    /// Congestion window, in segments, after the first timeout for the outstanding data.
     loss_window: u64,
     /// Pacing of the first flight, until the flight has left or a segment is lost.
     first_flight: Option<FirstFlight>,
@@ -133,8 +134,8 @@ impl Window {
     }
 
     /// Records the phase, and returns whether this ACK may change the window. A duplicate ACK may be the
-    /// first sign of a loss, so it may change the window only on a path that reorders far. During fast
-    /// recovery no ACK may change the window, because recovery sets it.
+    /// first sign of a loss, so it may change the window only on a path that reorders by more than three
+    /// segments. During fast recovery no ACK may change the window, because recovery sets it.
     pub(super) fn progresses(&mut self, cx: &Context, sample: &AckSample) -> bool {
         self.in_recovery = cx.in_recovery;
         if self.first_flight.is_some() {
@@ -190,8 +191,8 @@ impl Window {
         }
     }
 
-    /// Sets the window without a loss. If the window shrinks, the threshold follows it. If the window grows,
-    /// the threshold becomes at least three quarters of the new window.
+    /// Sets the window without a loss. The threshold is then at most the new window, and at least three
+    /// quarters of it.
     pub(super) fn set(&mut self, segments: u64) {
         self.cwnd = segments.max(MIN_SSTHRESH);
         self.ssthresh = self.ssthresh.min(self.cwnd);

@@ -27,7 +27,7 @@ struct TimedValue<V> {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct WindowedMax<V> {
     window: u64,
-    /// The largest, second-largest and third-largest samples, oldest first.
+    /// The largest sample, the largest one after it, and the largest one after the second, oldest first.
     best: [TimedValue<V>; 3],
 }
 

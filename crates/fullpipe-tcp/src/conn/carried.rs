@@ -67,6 +67,11 @@ impl Connection {
         segment.seq.offset_near(self.sender.iss.plus(1).plus(self.sender.snd_una), self.sender.snd_una)
     }
 
+    /// Returns the stream offset of the first payload byte of a segment that has arrived.
+    pub fn arrived_at(&self, segment: &Segment) -> Option<u64> {
+        segment.seq.offset_near(self.receiver.rcv_nxt_on_wire(), self.receiver.rcv_nxt())
+    }
+
     /// Returns the initial sequence number (ISS) of this side.
     pub fn iss(&self) -> SeqNum {
         self.sender.iss

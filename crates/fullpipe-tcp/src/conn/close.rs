@@ -29,7 +29,7 @@ pub(super) struct Lifecycle {
     pub(super) over: bool,
     /// Whether the peer has acknowledged our FIN and [`Event::Finished`] was emitted.
     pub(super) finished: bool,
-    /// Reset to be sent, if any. Few connections send one, so it is not part of their memory.
+    /// Reset to be sent, if any. Few connections send a reset, so it is allocated separately.
     pub(super) reset_due: Option<Box<Segment>>,
     pub(super) time_wait: Option<TimeWait>,
 }

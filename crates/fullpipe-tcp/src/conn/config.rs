@@ -107,7 +107,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// Returns the window and pacing rate of the first flight, or `None` for the initial congestion window.
+    /// Returns the window and pacing rate of the first flight, or `None` if only the initial congestion
+    /// window limits it.
     pub(super) fn launch(&self) -> Option<Launch> {
         let default = if self.initcwnd.is_none() { self.cc.launch() } else { None };
         self.launch.or(default)

@@ -20,7 +20,8 @@ use super::{Connection, Event, State};
 use crate::tunables::SYN_ACK_EARLY;
 use crate::wire::{Flags, SackBlocks, Segment, SynOptions, Timestamps};
 
-/// Number of retransmissions of a SYN that are sent one second apart before the interval doubles (TCP-9).
+/// Number of retransmissions of a SYN that are sent one second apart before the interval starts to double
+/// (TCP-9).
 const SYN_LINEAR_TIMEOUTS: u32 = 4;
 
 /// TCP options that both ends have offered.
@@ -85,8 +86,9 @@ impl Handshake {
         config.user_timeout.map_or(due, |most| due.min(self.opened_at + most))
     }
 
-    /// Returns the time after which an early retransmission of the SYN-ACK is due; `None` if there is none. If the RTT
-    /// of an earlier connection is known, the reply is expected within this RTT.
+    /// Returns the time after which an early retransmission of the SYN-ACK is due; `None` if there is none.
+    /// If the RTT of an earlier connection is known, the time is 1.5 times this RTT, within the limits of
+    /// [`SYN_ACK_EARLY`].
     fn early(&self, config: &Config) -> Option<Duration> {
         let unknown = config.tunables.syn_ack_early.filter(|_| self.passive)?;
         let known = self.known_rtt.map(|rtt| (rtt + rtt / 2).clamp(SYN_ACK_EARLY.0, SYN_ACK_EARLY.1));
@@ -118,9 +120,9 @@ impl Handshake {
         false
     }
 
-    /// Returns the handshake RTT when the reply arrives, or `None` if a SYN was retransmitted (Karn's rule).
-    /// After an early retransmission, the timestamp that the reply echoes (`echo`) may still be that of the
-    /// first SYN-ACK.
+    /// Returns the handshake RTT when the reply arrives, or `None` if the RTT is ambiguous because the SYN or
+    /// SYN-ACK was retransmitted (Karn's rule). After an early retransmission, the timestamp that the reply
+    /// echoes (`echo`) may still be that of the first SYN-ACK.
     fn rtt(&self, now: Instant, echo: Option<u32>, config: &Config) -> Option<Duration> {
         let only_one = self.transmissions == 1 && self.retries == 0;
         let of_first = only_one || self.is_answer_to_first(echo, config);
@@ -180,13 +182,14 @@ impl Connection {
         }
     }
 
-    /// Returns the value of this host's MSS option: the payload of the largest packet without TCP options
-    /// (RFC 9293 section 3.7.1).
+    /// Returns the value of this host's MSS option: the payload length of the largest packet without TCP
+    /// options (RFC 9293 section 3.7.1).
     fn own_mss(&self) -> u64 {
         self.config.mtu.saturating_sub(self.config.ip.headers())
     }
 
-    /// Returns the payload of the largest segment that this host receives if the `agreed` options are in use.
+    /// Returns the payload length of the largest segment that this host can receive if the `agreed` options
+    /// are in use.
     fn received_mss(&self, agreed: Agreed) -> u64 {
         self.own_mss().saturating_sub(agreed.option_bytes()).max(48)
     }
@@ -230,7 +233,7 @@ impl Connection {
         }
     }
 
-    /// Handles a segment in SYN-SENT: a SYN-ACK of our SYN, or the SYN of a simultaneous open (RFC 9293
+    /// Handles a segment in SYN-SENT: a SYN-ACK for our SYN, or the SYN of a simultaneous open (RFC 9293
     /// section 3.10.7.3, TCP-1). The reply is a reset if the segment acknowledges anything else (TCP-2), or
     /// if it echoes a timestamp that none of our SYNs carried (as in Linux, `PAWSACTIVEREJECTED`).
     fn on_segment_in_syn_sent(&mut self, now: Instant, segment: &Segment) {

@@ -6,7 +6,7 @@
 //! | unreachable, time exceeded, parameter problem | recorded and reported | recorded and reported |
 //! | port or protocol unreachable | the connection is given up | recorded and reported |
 //!
-//! An ICMP message never ends an established connection, because the message may be forged, and the condition
+//! An ICMP message never ends an established connection, because the message may be forged and the condition
 //! may be temporary (RFC 5927 section 5.2, RFC 5461). Linux behaves in the same way, with one exception: it
 //! also gives up in SYN-SENT if the destination is unreachable, which RFC 9293 MUST-56 forbids.
 
@@ -17,8 +17,9 @@ use crate::wire::{IcmpError, SeqNum};
 
 impl Connection {
     /// Handles an ICMP error about a segment of this connection that begins at `quoted`. Returns whether the
-    /// connection accepts the error: `quoted` must be outstanding, because only a host on the path can know
-    /// which sequence numbers are outstanding (RFC 5927 section 4.1).
+    /// connection accepts the error. `quoted` must be outstanding, because only a host on the path can know
+    /// which sequence numbers are outstanding (RFC 5927 section 4.1). A "too big" error must also reduce the
+    /// segment size.
     pub fn on_icmp(&mut self, now: Instant, error: IcmpError, quoted: SeqNum) -> bool {
         if !self.is_outstanding(quoted) {
             return false;

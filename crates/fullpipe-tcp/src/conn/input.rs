@@ -102,9 +102,9 @@ impl Connection {
         })
     }
 
-    /// Returns true for a duplicate ACK that does not change the window and was overtaken by less than an RTO
-    /// (PAWS-5). Such an ACK cannot misplace data, and its SACK blocks are still useful (Linux:
-    /// `tcp_disordered_ack_check`).
+    /// Returns true for a duplicate ACK that does not change the window and whose timestamp is at most one
+    /// RTO older than the last timestamp (PAWS-5). Such an ACK carries no data that could be misplaced, and
+    /// its SACK blocks are still useful (Linux: `tcp_disordered_ack_check`).
     fn is_overtaken_ack(&self, segment: &Segment, start: u64, value: u32) -> bool {
         segment.seq_len() == 0
             && start == self.receiver.rcv_nxt()

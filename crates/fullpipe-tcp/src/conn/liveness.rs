@@ -7,8 +7,8 @@
 //!   data outstanding      retransmissions or zero-window probes ──► given up when the user timeout expires
 //! ```
 //!
-//! The cost per packet is one timestamp, which records the arrival of an ACK that delivers data. The time of
-//! the next probe is computed from that record when the keep-alive timer expires.
+//! The only cost per packet is to store the arrival time of an ACK that delivers data. When the keep-alive
+//! timer expires, the time of the next probe is computed from the stored time.
 
 use fullpipe_units::{Duration, Instant};
 
@@ -42,8 +42,8 @@ impl Connection {
     /// number that the peer has acknowledged (RFC 9293 section 3.8.4). The peer must answer this probe.
     /// Returns `None` if the connection is not established, or has ended.
     ///
-    /// The probe may also be sent after the connection has been lost, for example by another process. The
-    /// peer's reply then belongs to no connection, so the local host answers it with a reset.
+    /// The probe may also be sent after the state of the connection has been lost, for example by another
+    /// process. The peer's reply then belongs to no connection, so the local host answers it with a reset.
     pub fn probe(&self, now: Instant) -> Option<Segment> {
         if !self.lifecycle.state.carries_data() {
             return None;

@@ -10,8 +10,8 @@
 //!                              congestion control ─► control ─► build, pacer
 //! ```
 //!
-//! A connection has four parts. Each part owns its fields. The parts exchange values, and do not access each
-//! other:
+//! A connection has four parts. Each part owns its fields. The parts exchange values, but do not access each
+//! other's fields:
 //!
 //! | part | responsibility |
 //! |---|---|
@@ -23,7 +23,7 @@
 //! A connection handles stream offsets, never payload bytes. The caller passes the time, because a connection
 //! reads no clock. The driver calls
 //!
-//! 1. `handle_segment`, `write`, `read` or `close` when something happens,
+//! 1. `handle_segment` when a segment arrives, and `write`, `read` or `close` when the application acts,
 //! 2. `handle_timeout` when the time of `poll_timeout` is reached,
 //!
 //! and then `poll_transmit` until it returns `None`. Before `poll_transmit`, the driver calls `poll_event`,
@@ -157,7 +157,7 @@ impl Connection {
         self.config.ip_choices
     }
 
-    /// Returns the payload of a full segment, in bytes.
+    /// Returns the payload length of a full-sized segment, in bytes.
     pub fn mss(&self) -> u64 {
         self.sender.mss
     }

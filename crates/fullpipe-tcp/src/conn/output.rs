@@ -1,4 +1,4 @@
-//! Order of transmission: probes, lost data, new data, a FIN without data, and a bare ACK.
+//! Order of transmission: probes, lost data, new data, a FIN without data, copies, and a bare ACK.
 //!
 //! This file determines the order of transmission and the limit that blocks sending. `tx/fresh.rs` and
 //! `tx/retransmit.rs` choose the exact range.
@@ -107,7 +107,7 @@ impl Sender {
     }
 
     /// Returns whether a writer that waits for the unsent data to fall below its limit can continue. The
-    /// caller has sent all data that may leave now.
+    /// caller must have sent all data that may leave now.
     #[inline]
     fn wakes_writer(&mut self, now: Instant) -> bool {
         let woken = self.queue.on_sent(self.snd_nxt());
@@ -119,7 +119,7 @@ impl Sender {
     }
 
     /// Withholds lost data while F-RTO sends new data or the FIN to test whether the timeout was spurious. If
-    /// neither can be sent, ends the test and returns the loss.
+    /// neither can be sent, ends the test and returns the lost record.
     #[cold]
     fn ask_or_repair(&mut self, lost: Option<RecordNo>, now: Instant) -> Option<RecordNo> {
         let asked = self.recovery.rto.has_asked(self.snd_nxt());

@@ -34,16 +34,16 @@ pub(super) struct FirstFlight {
 }
 
 impl Connection {
-    /// Sets the time after which the SYN-ACK is retransmitted early from the RTT of an earlier connection to `client`,
-    /// if `memory` has it. After the SYN has arrived, the call has no effect.
+    /// Derives the time after which the SYN-ACK is retransmitted early from the RTT of an earlier connection
+    /// to `client`, if `memory` contains such an RTT. After the SYN has arrived, the call has no effect.
     pub fn expect(&mut self, now: Instant, memory: &dyn PathMemory, client: IpAddr) {
         if self.lifecycle.state == State::Listen {
             self.handshake.known_rtt = memory.rtt(now, client);
         }
     }
 
-    /// Restarts the sending half with the values that `memory` has for the path to `client`, and deducts the
-    /// octets of the launch from the budgets.
+    /// Restarts the sending half with the values that `memory` contains for the path to `client`, and deducts
+    /// the octets of the launch from the budgets.
     ///
     /// The owner of the connection calls this function once, at
     /// [`Event::Connected`](super::Event::Connected). After the first byte has been sent, the call has no

@@ -167,9 +167,9 @@ impl Receiver {
     }
 
     /// Returns whether `value` is older than the peer's last timestamp. If the last timestamp is more than 24
-    /// days old, nothing is compared, because the peer's clock may have advanced by half of its range (RFC
-    /// 7323 section 5.5, PAWS-3). A last timestamp of zero is not compared either, because some hosts put
-    /// zero into their SYN, and their real clock may look older.
+    /// days old, no comparison is made, because the peer's clock may have advanced by half of its range (RFC
+    /// 7323 section 5.5, PAWS-3). The same applies to a last timestamp of zero, because some hosts put zero
+    /// into their SYN, and their real clock may look older.
     pub(super) fn is_older(&self, now: Instant, value: u32) -> bool {
         (value.wrapping_sub(self.ts_recent) as i32) < 0
             && self.ts_recent != 0
@@ -260,8 +260,9 @@ impl Receiver {
         }
     }
 
-    /// Accepts the data and the FIN of a segment with the offsets `range`. `mss` is the payload of a full
-    /// segment. `open` is true if this side has not sent its own FIN.
+    /// Accepts the data and the FIN of a segment with the offsets `range`. `mss` is the payload length of a
+    /// full-sized segment, in bytes. `open` is true while neither side has closed the connection (state
+    /// ESTABLISHED).
     pub(super) fn on_data(
         &mut self,
         now: Instant,
@@ -333,7 +334,7 @@ impl Receiver {
         self.owe_ack(now, end - start, end_of_write, arrival, Fin::Absent, rtt);
     }
 
-    /// Measures the peer's segment size. A full segment carries at most `mss` bytes.
+    /// Measures the peer's segment size. A full-sized segment carries at most `mss` bytes.
     #[inline(always)]
     fn measure(&mut self, segment: &Segment, mss: u64) -> EndOfWrite {
         let before = self.rcv_mss.get();

@@ -78,13 +78,14 @@ pub struct Snapshot {
     pub flight_size: u64,
     /// Receive window advertised by the peer, in bytes.
     pub rwnd: u64,
-    /// Payload of a full segment, in bytes.
+    /// Payload length of a full-sized segment, in bytes.
     pub mss: u64,
     /// Pacing rate in effect.
     pub pacing_rate: Option<Rate>,
-    /// Most recent delivery-rate sample that reflects the path.
+    /// Most recent delivery rate. As in the kernel's `tcpi_delivery_rate`, an application-limited sample does
+    /// not replace a higher rate.
     pub delivery_rate: Option<Rate>,
-    /// Whether the most recent delivery-rate sample is application-limited.
+    /// Whether the sample of `delivery_rate` is application-limited.
     pub app_limited: bool,
     /// Smoothed RTT of the connection (RFC 6298).
     pub srtt: Option<Duration>,

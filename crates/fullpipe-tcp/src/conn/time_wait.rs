@@ -1,6 +1,6 @@
-//! TIME-WAIT (RFC 9293 section 3.6.1). The side that closed first stays in this state for two segment
-//! lifetimes. The side in TIME-WAIT acknowledges a retransmitted FIN and keeps delayed segments out of a new
-//! connection between the same sockets.
+//! TIME-WAIT (RFC 9293 section 3.6.1). The side that closed first stays in this state for twice the maximum
+//! segment lifetime (2 MSL). The side in TIME-WAIT acknowledges a retransmitted FIN and keeps delayed
+//! segments out of a new connection between the same sockets.
 //!
 //! ```text
 //!   FIN again, old data      acknowledged, and the time restarts
@@ -14,8 +14,9 @@ use fullpipe_units::{Duration, Ecn, Instant};
 use super::receiver::CHALLENGE_INTERVAL;
 use crate::wire::{Flags, SackBlocks, Segment, SeqNum, Timestamps};
 
-/// Duration of TIME-WAIT: two segment lifetimes, as `TCP_TIMEWAIT_LEN` in Linux. RFC 9293 calls its value of
-/// 240 s an engineering choice; on today's paths, no packet survives for a minute.
+/// Duration of TIME-WAIT, twice the maximum segment lifetime (2 MSL): 60 s, as `TCP_TIMEWAIT_LEN` in Linux.
+/// RFC 9293 calls its MSL of 2 minutes an engineering choice; on today's paths, no packet survives for a
+/// minute.
 const LENGTH: Duration = Duration::from_secs(60);
 /// Distance between the sequence numbers of the old and the new connection. The distance is larger than any
 /// unscaled window.

@@ -5,7 +5,8 @@
 
 use fullpipe_units::Duration;
 
-/// Binary logarithm of the number of bins per doubling. Neighbouring bins differ by 1/32, about 3 %.
+/// Binary logarithm of the number of bins per doubling. The width of a bin is at most 1/32 of its lower edge,
+/// about 3 %.
 const STEPS_LOG2: u32 = 5;
 const STEPS: u64 = 1 << STEPS_LOG2;
 /// Number of bins that are allocated together: a quarter of a doubling.

@@ -22,7 +22,8 @@ pub struct RateSnapshot {
     pub delivered: u64,
     /// Time at which `delivered` last grew before the record was sent.
     pub delivered_time: Instant,
-    /// Time at which the sender began to send the flight to which this record belongs.
+    /// Start of the send interval: departure time of the newest record delivered before this record was sent,
+    /// or of the first record sent after nothing was in flight.
     pub first_send_time: Instant,
     /// Bytes in flight just after the record was sent, including the record.
     pub tx_in_flight: u64,

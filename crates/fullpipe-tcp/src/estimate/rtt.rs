@@ -1,17 +1,17 @@
 //! Smoothed RTT and retransmission timeout (RFC 6298, in Linux's form).
 //!
-//! Like the kernel, the estimator applies the floor to the variance, `RTO = SRTT + max(200 ms, 4 RTTVAR)`,
-//! instead of `max(200 ms, SRTT + 4 RTTVAR)`. A long path therefore keeps 200 ms of slack above its RTT. If
-//! the RTT drops far, the deviation changes with an eighth of the usual gain, so that a draining queue does
-//! not look like jitter. The variance decays only once per round trip. [`RtoRule`] also offers the RFC's
-//! form.
+//! Like the kernel, the estimator applies the floor to the variance term, `RTO = SRTT + max(200 ms, 4
+//! RTTVAR)`, instead of `max(200 ms, SRTT + 4 RTTVAR)`. A long path therefore keeps 200 ms of slack above its
+//! RTT. If the RTT drops far, the deviation changes with an eighth of the usual gain, so that a draining
+//! queue does not look like jitter. The variance decays only once per round trip. [`RtoRule`] also offers the
+//! RFC's form.
 
 use fullpipe_units::{Duration, Instant};
 
 use crate::RtoRule;
 
-/// Largest upper bound of the retransmission timeout, including back-off
-/// ([`Tunables::rto_max`](crate::Tunables::rto_max)).
+/// Largest permitted value of [`Tunables::rto_max`](crate::Tunables::rto_max), the upper bound of the
+/// retransmission timeout including back-off.
 pub const RTO_MAX: Duration = Duration::from_secs(120);
 /// Retransmission timeout before the first RTT sample (RFC 6298 section 2.1).
 pub const RTO_INITIAL: Duration = Duration::from_secs(1);

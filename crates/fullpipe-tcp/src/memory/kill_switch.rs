@@ -4,14 +4,15 @@ use std::fmt;
 
 use fullpipe_units::{Duration, Instant};
 
-/// Excess of the octets sent per octet needed over 1 / (1 - loss), above which the switch acts: 0.1.
+/// Maximum excess of the number of octets sent per octet needed over 1 / (1 - loss): 0.1. With a larger
+/// excess, the switch acts.
 const OVERHEAD: f64 = 0.1;
 /// Time for which the overhead must last.
 const LASTING: Duration = Duration::from_secs(30);
 /// Multiple of the usual share of connections with a timeout, above which the switch acts.
 const TIMEOUTS: f64 = 2.0;
-/// Minimum number of octets needed in an observation: 1000 full segments. With less data, a single spurious
-/// retransmission of a short response would count.
+/// Minimum number of octets needed in an observation: 1000 full-sized segments. With less data, a single
+/// spurious retransmission of a short response would count.
 const LEAST_OCTETS: u64 = 1_448_000;
 /// Minimum number of connections in an observation for a comparison of their timeouts.
 const LEAST_CONNECTIONS: u64 = 100;
@@ -23,8 +24,8 @@ pub struct SenderTotals {
     pub sent: u64,
     /// Octets that the clients have acknowledged.
     pub needed: u64,
-    /// Octets sent after the first flights, which are included in `sent`. `later_lost` is the number of these
-    /// octets that were lost, excluding what a client has received twice.
+    /// Octets of `sent` that were sent after the first flights. `later_lost` is the number of these octets
+    /// that were lost, excluding octets that a client has received twice.
     pub later_sent: u64,
     /// Octets of `later_sent` that were lost.
     pub later_lost: u64,
@@ -33,15 +34,15 @@ pub struct SenderTotals {
     pub launched: u64,
     /// Connections of `launched` with a retransmission timeout.
     pub launched_timeouts: u64,
-    /// Connections that launched ten segments. `plain_timeouts` is the number of these connections with a
-    /// retransmission timeout.
+    /// Connections that launched at most ten segments. `plain_timeouts` is the number of these connections
+    /// with a retransmission timeout.
     pub plain: u64,
     /// Connections of `plain` with a retransmission timeout.
     pub plain_timeouts: u64,
 }
 
 impl SenderTotals {
-    /// Returns the sums over these and `other` connections.
+    /// Returns the sums over these connections and those of `other`.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -73,7 +74,7 @@ impl SenderTotals {
 /// Reason why the switch has acted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum TripReason {
-    /// For half a minute, the host sent more than its clients needed.
+    /// For half a minute, the host sent more octets per octet needed than the loss of the path explains.
     Overhead {
         /// Octets sent per octet needed.
         sent_per_needed: f64,

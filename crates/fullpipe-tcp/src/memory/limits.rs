@@ -7,7 +7,7 @@ use crate::tunables::{TunableError, within};
 /// Size of path memory, and limits on the octets that launches may send above ten segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryLimits {
-    /// Number of prefixes that path memory stores, and of clients whose budget it stores.
+    /// Number of prefixes that path memory stores; also the number of clients whose budgets it stores.
     pub prefixes: usize,
     /// Octets above ten segments per round trip to one client, for all its connections together.
     pub client: Bytes,

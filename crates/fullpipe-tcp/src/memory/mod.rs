@@ -33,7 +33,7 @@ pub use kill_switch::{KillSwitch, SenderTotals, TripReason};
 pub use limits::MemoryLimits;
 use table::Table;
 
-/// Streams of the keyed hash: the set of an entry, and its tag.
+/// Streams of the keyed hash: one selects the set of an entry, the other computes the tag of the entry.
 const SET_STREAM: u64 = 0x7365_7473;
 const TAG_STREAM: u64 = 0x7461_6773;
 
@@ -42,9 +42,9 @@ const LEVELS: [u32; 4] = [10, 20, 32, Launch::DEFAULT.window];
 /// Threshold for the loss of a first flight minus the later loss, above which the launch is considered too large:
 /// 2 %.
 const EXCESS: f64 = 0.02;
-/// Weight of the latest launch in the mean excess. For a step down, one launch must lose 16 % more than later data, or
-/// several launches must each lose a smaller excess. With random loss of 3 %, the mean over launches of 44 segments
-/// exceeds 2 % once in a thousand launches.
+/// Weight of the latest launch in the mean excess. For a step down, the loss of one launch must exceed that of later
+/// data by 16 percentage points. A smaller excess causes a step down only after several launches. With random loss of 3
+/// %, the mean over launches of 44 segments exceeds 2 % once in a thousand launches.
 const EXCESS_WEIGHT: f64 = 0.125;
 /// Number of clean launches after which the governor takes a step up.
 const CLEAN_LAUNCHES: u32 = 10;
@@ -56,8 +56,8 @@ const FLAGGED: Duration = Duration::from_secs(600);
 /// loss is also a warning.
 const LEAST_WARNING: u64 = 3;
 
-/// Time for which path memory keeps RTT and loss. The next constant is the time for capacity; RFC 9959 requires that
-/// both expire.
+/// Time for which path memory keeps RTT and loss. [`CAPACITY_LIFE`] is the time for the capacity. RFC 9959 requires
+/// that stored values expire.
 const LIFE: Duration = Duration::from_secs(3_600);
 const CAPACITY_LIFE: Duration = Duration::from_secs(600);
 /// Minimum time between two connections of one prefix that resume a stored window.
@@ -73,13 +73,13 @@ const LEAST_SAMPLE: u64 = 100;
 
 /// Longest time over which the device's budget accumulates.
 const DEVICE_BURST: Duration = Duration::from_millis(100);
-/// RTT on which a budget is based if the RTT is not known.
+/// RTT assumed for a budget if the RTT of the connection is not known.
 const ASSUMED_RTT: Duration = Duration::from_millis(100);
 
-/// Interface to the memory of paths, for the owner of the connections.
+/// Interface to path memory, for the owner of the connections.
 pub trait PathMemory: fmt::Debug + Send {
-    /// Returns the smallest RTT of the last connection to `client`, if it is known. The call changes nothing, because a
-    /// forged SYN can cause it.
+    /// Returns the smallest RTT of the last connection to the prefix of `client`, if it is known. The call changes
+    /// nothing, because a forged SYN can cause it.
     fn rtt(&self, now: Instant, client: IpAddr) -> Option<Duration>;
 
     /// Returns the known values of the path to `client`.
@@ -152,9 +152,9 @@ impl Recollection {
 pub struct Capacity {
     /// Delivery rate.
     pub rate: Rate,
-    /// Data in flight at that rate when the queue is empty: the rate times the smallest RTT.
+    /// Data in flight at `rate` when the queue is empty: the rate times the smallest RTT.
     pub cwnd: Bytes,
-    /// Whether the path limited the rate. Otherwise, it may carry more.
+    /// Whether the path limited the rate. Otherwise, the path may carry more.
     pub is_bottleneck: bool,
 }
 
@@ -198,7 +198,7 @@ impl Recollection {
     /// and `rwnd` is the window that the client offers.
     ///
     /// The rate of a launch does not exceed that of a bottleneck that an earlier connection has measured. On a path
-    /// that carried more than the configured launch, the launch has up to half of the remembered rate and window. Both
+    /// that carried more than the configured launch, the launch uses up to half of the remembered rate and window. Both
     /// rules apply only if the RTT matches (RFC 9959 sections 3.2 and 3.3).
     pub fn launch(&self, configured: Launch, rtt: Option<Duration>, rwnd: Bytes, mss: u64) -> Launch {
         let window = self.window.map_or(configured.window, |most| configured.window.min(most));

@@ -169,7 +169,7 @@ impl LossRecovery {
         Losses::new(buffer, LossCause::Rto, lost_before, false)
     }
 
-    /// Removes the loss marks of records that have not been retransmitted, because those records were only
+    /// Removes the loss marks of records that still wait for retransmission, because those records were only
     /// late.
     pub(crate) fn unmark_all(&mut self) {
         self.board.unmark_all_lost();

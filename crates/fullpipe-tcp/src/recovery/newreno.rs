@@ -46,10 +46,10 @@ impl NewReno {
         self.recover.is_none_or(|recover| snd_una > recover)
     }
 
-    /// Counts a duplicate ACK as the delivery of one segment of `mss` bytes. Returns true if the peer can
-    /// hold one more segment. At least one outstanding segment must be missing, because otherwise the ACK
-    /// would have advanced. Additional duplicate ACKs come from a path that reorders or duplicates packets,
-    /// and raise `dup_thresh`.
+    /// Counts a duplicate ACK as the delivery of one segment of `mss` bytes. Returns false, and counts
+    /// nothing, if duplicate ACKs already account for all outstanding segments but one: at least one segment
+    /// must be missing, because otherwise the ACK would have advanced. Such an additional duplicate ACK comes
+    /// from a path that reorders or duplicates packets, and raises `dup_thresh`.
     pub fn on_duplicate(&mut self, board: &mut Scoreboard, mss: u64) -> bool {
         let outstanding = board.outstanding() as u64;
         if self.held + 1 >= outstanding {

@@ -24,8 +24,8 @@ use crate::{ReoWnd, Tunables};
 const MAX_REO_WND_MULT: u64 = 255;
 /// Number of recoveries without a D-SACK after which the reordering window shrinks again.
 const REO_WND_PERSIST: u32 = 16;
-/// If this number of segments has been delivered out of order and no reordering has been seen, the reordering
-/// window is 0.
+/// Minimum number of SACKed segments with which the reordering window is 0 if no reordering has been seen
+/// (`DupThresh` in RFC 8985).
 pub(super) const DUP_THRESH: u64 = 3;
 
 /// Variables of RACK, with the names of RFC 8985.
@@ -133,7 +133,7 @@ impl Rack {
     }
 
     /// Widens the reordering window after a D-SACK, which shows that the window was too short (RFC 8985
-    /// section 6.2 step 4). It widens the window at most once per round trip.
+    /// section 6.2 step 4). The window grows at most once per round trip.
     pub fn on_dsack(&mut self, snd_una: u64, snd_nxt: u64) {
         if self.dsack_round.is_some_and(|round_end| snd_una < round_end) {
             return;
@@ -192,8 +192,8 @@ impl Rack {
         inputs.min_rtt.mul_div(share, u64::from(ReoWnd::UNIT)).min(inputs.srtt)
     }
 
-    /// Returns whether a record may be lost. Without loss, everything is delivered in order, so no
-    /// outstanding record is older than the newest delivered record.
+    /// Returns whether a record may be lost. Without loss and reordering, everything is delivered in the
+    /// order of transmission, so no outstanding record was sent before the newest delivered record.
     #[inline(always)]
     pub(super) fn suspects(&mut self, board: &mut Scoreboard) -> bool {
         self.fresh_cursor = self.fresh_cursor.max(board.base());
@@ -253,8 +253,9 @@ impl Rack {
         look_again
     }
 
-    /// Marks records lost after a retransmission timeout: the oldest record, and every record sent more than
-    /// a round trip ago (RFC 8985 section 6.3). If the peer has `reneged`, marks all records.
+    /// Marks records lost after a retransmission timeout: the oldest record, and every record sent at least
+    /// `RACK.rtt` plus the reordering window ago (RFC 8985 section 6.3). If the peer has `reneged`, marks all
+    /// records.
     pub(super) fn mark_on_timeout(
         &mut self,
         now: Instant,

@@ -12,9 +12,9 @@
 //!   lost     a min-heap of numbers: its top is the next retransmission, without a scan
 //! ```
 //!
-//! A super-segment is a single transmission, but each of its segments has a record. All records share the
-//! departure time and delivery snapshot of the transmission, so a partial SACK never splits a record
-//! (decision record 0001).
+//! A super-segment is a single transmission, but each of its segments has a record, so a partial SACK never
+//! splits a record (decision record 0001). The records of a super-segment share the departure time and the
+//! delivered count of the transmission.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -91,7 +91,7 @@ pub struct Scoreboard {
     base: RecordNo,
     sacked: RangeSet,
     sacked_segments: u64,
-    /// Number of octets in the network, either in flight or retransmitted.
+    /// Number of octets in the network, in state [`RecordState::InFlight`] or [`RecordState::Resent`].
     inflight: u64,
     /// Number of octets in `inflight` that are presumed delivered, because duplicate ACKs do not identify the
     /// delivered segments (`newreno.rs`).
@@ -115,7 +115,7 @@ impl SentRecord {
         self.offset + u64::from(self.len)
     }
 
-    /// Returns the payload of the segment in bytes. A FIN is not payload.
+    /// Returns the payload length of the segment, in bytes. A FIN is not payload.
     pub fn payload(&self) -> u64 {
         u64::from(self.len) - u64::from(self.fin)
     }
@@ -297,7 +297,7 @@ impl Scoreboard {
         }
     }
 
-    /// Removes the loss marks of all records that were not retransmitted, after a spurious timeout or
+    /// Removes the loss marks of all records that still wait for retransmission, after a spurious timeout or
     /// recovery.
     pub fn unmark_all_lost(&mut self) {
         while let Some(number) = self.next_lost() {
@@ -317,8 +317,8 @@ impl Scoreboard {
         }
     }
 
-    /// Returns whether the peer has reneged, which shows in a SACKed oldest record: a peer that still held
-    /// the data of this record would have acknowledged it cumulatively.
+    /// Returns whether the peer has reneged, that is, whether the oldest outstanding record is SACKed. A peer
+    /// that still held the data of this record would have acknowledged it cumulatively.
     pub fn is_reneged(&self) -> bool {
         self.oldest().is_some_and(|record| record.state == RecordState::Sacked)
     }
@@ -408,8 +408,8 @@ impl Scoreboard {
         true
     }
 
-    /// Shortens the oldest record if the peer has acknowledged only part of it, for example after it has
-    /// shrunk its window.
+    /// Shortens the oldest record if the peer has acknowledged only part of it, for example after the peer
+    /// has shrunk its window.
     fn trim_front(&mut self, offset: u64) -> u64 {
         let Some(record) = self.records.front_mut().filter(|record| record.offset < offset) else { return 0 };
         let part = offset - record.offset;
@@ -635,8 +635,8 @@ mod tests {
         assert_eq!((board.inflight(), board.lost_pending(), board.lost_total()), (500, 0, 100));
     }
 
-    /// A FIN adds an octet to the record of a full segment, but not to the packet. A path whose MTU fits the
-    /// payload carries the segment.
+    /// A FIN adds an octet to the record of a full-sized segment, but not to the packet. A path whose MTU
+    /// fits the payload carries the segment.
     #[test]
     fn a_fin_makes_no_segment_too_large() {
         let mut board = board(1);

@@ -55,7 +55,7 @@ impl Undo {
         if self.reported_in_all > self.sent_in_all { 0 } else { segments }
     }
 
-    /// Handles a D-SACK for octets from `start` on. Returns whether it reports the last unreported
+    /// Handles a D-SACK for octets from `start` on. Returns whether the D-SACK reports the last unreported
     /// retransmission of the episode, so that the whole episode was spurious.
     pub fn on_duplicate(&mut self, start: u64) -> bool {
         if self.marker.is_none_or(|marker| start < marker) || self.unanswered == 0 {

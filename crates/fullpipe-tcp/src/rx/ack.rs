@@ -1,11 +1,12 @@
 //! ACK policy of the receiver (RFC 5681 section 4.2, as implemented in Linux).
 //!
-//! The receiver sends an ACK at least for every second full segment. It sends the ACK at once if the
-//! application reads or the window can move, and for anything out of order. Otherwise it delays the ACK in
-//! proportion to the spacing of arrivals. A new connection first acknowledges every segment ("quick ACKs"),
-//! because the sender's slow start depends on ACKs. While the application replies to arriving data, its
-//! replies carry the ACKs instead. Above a hole, the receiver delays ACKs after the third duplicate by up to
-//! a millisecond, because the sender needs new information but not every repetition.
+//! The receiver acknowledges at least every second full-sized segment, and acknowledges anything out of order
+//! at once. An ACK that would advertise a smaller window waits until the application reads or the ACK delay
+//! ends. The receiver delays other ACKs in proportion to the spacing of arrivals. A new connection first
+//! acknowledges every segment ("quick ACKs"), because the sender's slow start depends on ACKs. While the
+//! application replies to arriving data, its replies carry the ACKs instead. Above a hole, the receiver
+//! delays ACKs after the third duplicate by up to a millisecond, because the sender needs new information but
+//! not every repetition.
 
 use fullpipe_units::{Duration, Instant};
 
@@ -24,8 +25,8 @@ const MAX_COMPRESSED: u32 = 44;
 /// Longest delay of a compressed ACK, and its limit as a fraction of the RTT.
 const COMPRESSION_DELAY: Duration = Duration::from_millis(1);
 const COMPRESSION_RTT_FRACTION: u64 = 20;
-/// Additional delay of a compressed ACK, because the kernel may combine its timer with other timers
-/// (`tcp_comp_sack_slack_ns`).
+/// Additional delay of a compressed ACK, because the kernel may combine the timer of the ACK with other
+/// timers (`tcp_comp_sack_slack_ns`).
 const COMPRESSION_SLACK: Duration = Duration::from_micros(100);
 
 /// ACK state of the receiver.
@@ -49,14 +50,14 @@ pub(crate) struct AckPolicy {
     compressed_at: u64,
 }
 
-/// Number of segments since the last ACK that look like the end of a write: short segments, and full segments
-/// with PSH. No further segment may follow for some time, and the sender may wait for the ACK.
+/// Number of segments since the last ACK that look like the end of a write: short segments, and full-sized
+/// segments with PSH. No further segment may follow for some time, and the sender may wait for the ACK.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Pushed {
     #[default]
     No,
     Once,
-    /// A short segment followed another such segment.
+    /// A short segment followed another segment that looked like the end of a write.
     Again,
 }
 
@@ -64,15 +65,16 @@ enum Pushed {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Received {
     pub(crate) len: u64,
-    /// Payload of a full segment of the peer, in bytes.
+    /// Payload length of a full-sized segment of the peer, in bytes.
     pub(crate) mss: u64,
-    /// Whether the arrival continues the stream.
+    /// Whether the arrival advanced `rcv_nxt`.
     pub(crate) in_order: bool,
     /// Whether the arrival looks like the last segment of a write.
     pub(crate) end_of_write: EndOfWrite,
-    /// Whether holes remain, or this arrival filled the last one.
+    /// Whether the received data has holes after this arrival.
     pub(crate) disorder: bool,
-    /// Whether one more unreported change would exceed the SACK blocks of one ACK.
+    /// Whether one more changed range would not fit into the SACK blocks of one ACK. Also true without SACK,
+    /// because the sender then counts duplicate ACKs.
     pub(crate) crowded: bool,
     /// Whether this arrival must be acknowledged at once, because it is a duplicate, has filled the last
     /// hole, or carries a FIN after this side's own.
@@ -90,7 +92,8 @@ pub(crate) struct Received {
     pub(crate) window_shrinks: bool,
     /// Current receive window, in bytes.
     pub(crate) window: u64,
-    /// RTT measured by the receiver, from the timestamps that data echoes if there are any.
+    /// RTT measured by the receiver or, before its first sample, the smoothed RTT of the data that this side
+    /// sent.
     pub(crate) rtt: Option<Duration>,
     /// Smoothed RTT of the data that this side sent.
     pub(crate) srtt: Option<Duration>,
@@ -357,7 +360,7 @@ mod tests {
         assert!(policy.is_due());
     }
 
-    /// ACK-7: a full segment with a FIN is more than one segment.
+    /// ACK-7: a full-sized segment with a FIN is more than one segment.
     #[test]
     fn a_full_segment_with_a_fin_is_acknowledged_at_once() {
         for (unacked, due) in [(1448, false), (1449, true)] {

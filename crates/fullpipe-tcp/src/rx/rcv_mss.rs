@@ -1,57 +1,58 @@
 //! Estimate of the peer's segment size (Linux: `rcv_mss`, `tcp_measure_rcv_mss`).
 //!
 //! The peer's MSS option limits only the segments that the peer receives, so this side must measure the size
-//! of the full segments that the peer sends. The ACK policy counts in units of this size, and treats a
+//! of the full-sized segments that the peer sends. The ACK policy counts in units of this size, and treats a
 //! shorter segment as the end of a write:
 //!
 //! ```text
-//!   at least the estimate              a full segment; a longer one raises the estimate
+//!   at least the estimate              a full-sized segment; a longer one raises the estimate
 //!   shorter, and as long as the last   the peer now sends smaller segments; the estimate falls
 //!   shorter                            the end of a write
 //! ```
 //!
 //! A segment that ends a write may have any length. Two equal segments therefore lower the estimate only if
-//! they are as long as a full segment of some path.
+//! they are as long as a full-sized segment of some path.
 
 use crate::wire::{Flags, Segment};
 
-/// Payload and options, in bytes, above which a segment may be full although it has PSH: the default MSS of
-/// RFC 9293 (`TCP_MSS_DEFAULT`). This value also limits the first estimate.
+/// Minimum length of payload and options, in bytes, with which a segment may be full-sized although it has
+/// PSH: the default MSS of RFC 9293 (`TCP_MSS_DEFAULT`). This value also limits the first estimate.
 const DEFAULT_MSS: u64 = 536;
-/// Payload and options, in bytes, above which a segment without PSH and FIN may be full (`TCP_MIN_MSS`).
+/// Minimum length of payload and options, in bytes, with which a segment without PSH and FIN may be
+/// full-sized (`TCP_MIN_MSS`).
 const MIN_MSS: u64 = 88;
 /// Length of the IPv4 and TCP headers without options, in bytes.
 const HEADERS: u32 = 40;
 /// Length of the timestamps option with its padding, in bytes.
 const TIMESTAMPS: u64 = 12;
 
-/// Estimated payload of the peer's full segments.
+/// Estimate of the payload length of the peer's full-sized segments.
 #[derive(Clone, Debug)]
 pub(crate) struct RcvMss {
     mss: u64,
-    /// Size of the last segment if it was short and may have been full; otherwise zero.
+    /// Size of the last segment if it was short and may have been full-sized; otherwise zero.
     last: u64,
 }
 
 /// Sign that a segment is the last one of a write by the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EndOfWrite {
-    /// No sign: a full segment without PSH, or a segment of a size that the peer now uses.
+    /// No sign: a full-sized segment without PSH, or a segment of a size that the peer now uses.
     No,
-    /// PSH in a full segment.
+    /// PSH in a full-sized segment.
     Pushed,
     /// A short segment.
     Short,
 }
 
 impl RcvMss {
-    /// Creates the estimate for a path on which a full segment carries at most `mss` bytes. The first
+    /// Creates the estimate for a path on which a full-sized segment carries at most `mss` bytes. The first
     /// estimate is low, because an estimate that is too high delays ACKs.
     pub(crate) fn new(mss: u64) -> Self {
         Self { mss: mss.min(DEFAULT_MSS), last: 0 }
     }
 
-    /// Returns the estimated payload of a full segment, in bytes.
+    /// Returns the estimated payload length of a full-sized segment, in bytes.
     #[inline(always)]
     pub(crate) fn get(&self) -> u64 {
         self.mss
@@ -76,7 +77,7 @@ impl RcvMss {
         let with_options = len + u64::from(segment.header_len() - HEADERS);
         let ends_write = segment.flags.has(Flags::PSH) || segment.flags.has(Flags::FIN);
         if with_options >= DEFAULT_MSS || (with_options >= MIN_MSS && !ends_write) {
-            // SACK blocks reduce the payload of a full segment, so their length is included.
+            // SACK blocks reduce the payload of a full-sized segment, so their length is included.
             self.last = with_options - if timestamps { TIMESTAMPS } else { 0 };
             if self.last == last {
                 self.mss = last;
@@ -110,7 +111,7 @@ mod tests {
         }
     }
 
-    /// Returns the estimate after a full segment and `segments`.
+    /// Returns the estimate after a full-sized segment and `segments`.
     fn after(segments: &[Segment]) -> u64 {
         let mut mss = RcvMss::new(FULL);
         assert_eq!(mss.get(), 536);
@@ -121,7 +122,7 @@ mod tests {
     }
 
     /// ACK-9: a longer segment raises the estimate at once. Segments that were merged on arrival count as one
-    /// full segment.
+    /// full-sized segment.
     #[test]
     fn a_longer_segment_raises_the_estimate() {
         let mut mss = RcvMss::new(FULL);
@@ -131,7 +132,7 @@ mod tests {
         }
     }
 
-    /// ACK-9: two equal short segments in a row lower the estimate if they are long enough to be full
+    /// ACK-9: two equal short segments in a row lower the estimate if they are long enough to be full-sized
     /// segments on some path. Segments with PSH must be longer, because they may end a write.
     #[test]
     fn two_equal_segments_lower_the_estimate() {
@@ -152,7 +153,8 @@ mod tests {
         }
     }
 
-    /// ACK-9: SACK blocks reduce the payload of a full segment, but such a segment does not count as short.
+    /// ACK-9: SACK blocks reduce the payload of a full-sized segment, but such a segment does not count as
+    /// short.
     #[test]
     fn sack_blocks_count_as_payload() {
         let mut with_block = segment(988, Flags::ACK);
@@ -160,8 +162,8 @@ mod tests {
         assert_eq!(after(&[segment(1000, Flags::ACK), with_block]), 1000);
     }
 
-    /// ACK-6: a short segment ends a write of the peer, and so does a full segment with PSH. A segment that
-    /// lowers the estimate is a full segment of the new size.
+    /// ACK-6: a short segment ends a write of the peer, and so does a full-sized segment with PSH. A segment
+    /// that lowers the estimate is a full-sized segment of the new size.
     #[test]
     fn signs_that_a_write_ends() {
         let mut mss = RcvMss::new(FULL);

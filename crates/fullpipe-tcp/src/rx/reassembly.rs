@@ -43,8 +43,8 @@ pub(crate) struct Reassembly {
 impl Reassembly {
     /// Creates the reassembly state for up to `most` out-of-order ranges. A range above this number is
     /// neither accepted nor reported, so that the sender retransmits it. The limit bounds the memory that a
-    /// peer can make this side use by sending every second octet. Segments of ordinary size stay below the
-    /// limit.
+    /// peer can make this side use by sending every second octet. With segments of ordinary size, the number
+    /// of ranges stays below the limit.
     pub(crate) fn new(most: usize) -> Self {
         Self { rcv_nxt: 0, most, held: RangeSet::default(), recent: Vec::new(), duplicate: None }
     }

@@ -25,7 +25,7 @@ const MAX_WINDOW_SCALE: u8 = 14;
 /// Receive buffer and advertised window of a connection, and their growth.
 #[derive(Clone, Debug)]
 pub(crate) struct ReceiveWindow {
-    /// Window rule for full-size segments, and the largest segment size that the path carries.
+    /// Window rule for full-sized segments, and the largest segment size that the path carries.
     at_full_size: (WindowRule, u64),
     /// Window rule for the segment size actually received.
     rule: WindowRule,
@@ -38,14 +38,14 @@ pub(crate) struct ReceiveWindow {
     rcv_ssthresh: u64,
     /// Right edge of the most recently advertised window.
     edge: u64,
-    /// Size of the most recently advertised window at that time, in bytes (Linux: `rcv_wnd`).
+    /// Size of the most recently advertised window when it was advertised, in bytes (Linux: `rcv_wnd`).
     offered: u64,
     scale: u8,
     /// Whether the peer's SYN contained the window scale option; true until that SYN arrives.
     peer_scales: bool,
     drs: RightSizing,
-    /// Last result of `free`: the number of occupied bytes, and the resulting window. If the application
-    /// keeps up, every query has the same arguments.
+    /// Last call of `free`: its argument, the number of occupied bytes, and its result, the window. If the application
+    /// keeps up, every call has the same argument.
     free_with: (u64, u64),
 }
 
@@ -109,16 +109,17 @@ impl ReceiveWindow {
         }
     }
 
-    /// Sets the initial window to whole segments of `mss` bytes, where `mss` is the payload of the segments that this
-    /// host receives. In a SYN, `mss` does not account for the timestamp option, which is not negotiated yet; in a
-    /// SYN-ACK, it accounts for the negotiated options.
+    /// Sets the initial window to whole segments of `mss` bytes, where `mss` is the payload length of the largest
+    /// segment that this host can receive. In a SYN, `mss` does not account for the timestamp option, which is not
+    /// negotiated yet; in a SYN-ACK, it accounts for the negotiated options.
     pub(crate) fn start_with(&mut self, mss: u64) {
         let first = self.full.min(INITIAL_WINDOW).min(self.clamp);
         self.rcv_ssthresh = if first > mss { first / mss * mss } else { first };
     }
 
-    /// Starts right-sizing at the passive end of a connection. Until Linux 6.15, the first round at that end must
-    /// exceed ten segments, each without the 12 bytes of the timestamp option.
+    /// Starts right-sizing at the passive end of a connection. Until Linux 6.15, the buffer at that end first grows
+    /// after a round in which the application has read more than ten segments of `mss` + 12 bytes. The 12 bytes of the
+    /// timestamp option are not yet deducted from this size.
     pub(crate) fn listen(&mut self, mss: u64) {
         if self.drs.rule == DrsRule::Until615 {
             self.drs.space = self.rcv_ssthresh.min(10 * (mss + 12));
@@ -143,8 +144,8 @@ impl ReceiveWindow {
         self.peer_scales.then_some(self.scale)
     }
 
-    /// Advertises the window at `rcv_nxt` and returns the window field of the header. `held` and `unread` are
-    /// the numbers of bytes that occupy memory.
+    /// Advertises the window at `rcv_nxt` and returns the window field of the header. `held` bytes above a hole and
+    /// `unread` in-order bytes occupy memory.
     pub(crate) fn offer(&mut self, rcv_nxt: u64, held: u64, unread: u64, mss: u64) -> u16 {
         let (field, edge) = self.next_offer(rcv_nxt, held + unread, mss);
         (self.edge, self.offered) = (edge, edge - rcv_nxt);
@@ -229,8 +230,8 @@ impl ReceiveWindow {
         self.edge
     }
 
-    /// Updates the window rule for a segment larger than the peer's full segments so far. Linux compares the payload
-    /// with the memory that it occupies only for such a segment (`tcp_measure_rcv_mss`, since 6.6).
+    /// Updates the window rule for a segment that raises the estimate of the peer's segment size. Linux compares the
+    /// payload with the memory that it occupies only for such a segment (`tcp_measure_rcv_mss`, since 6.6).
     pub(crate) fn on_larger_segment(&mut self, len: u64) {
         let (rule, mss) = self.at_full_size;
         self.rule = rule.with_segments(len, mss);
@@ -287,8 +288,8 @@ impl ReceiveWindow {
 
     /// Takes an RTT sample from the time in which the sender uses the advertised window once (Linux:
     /// `tcp_rcv_rtt_measure`). `rcv_nxt` includes the segment that has arrived. A full window takes at least one round
-    /// trip, so the sample can only lower the estimate. Its unit is the microsecond, whereas timestamps count
-    /// milliseconds.
+    /// trip, so the sample can only lower the estimate. The sample has a resolution of one microsecond, whereas
+    /// timestamps have a resolution of one millisecond.
     #[inline(always)]
     pub(crate) fn on_in_order(&mut self, now: Instant, rcv_nxt: u64) {
         if self.drs.rule == DrsRule::Until615 {

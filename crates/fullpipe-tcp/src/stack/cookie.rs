@@ -19,7 +19,7 @@ use crate::wire::{Flags, Segment, SeqNum, SynOptions};
 
 /// Tick of the SYN cookie clock, in nanoseconds.
 const MINUTE_NANOS: u64 = 60_000_000_000;
-/// Age, in ticks, at which a SYN cookie expires, which is one to two minutes after it was sent.
+/// Age, in ticks, at which a SYN cookie expires: one to two minutes after it was sent.
 const MAX_AGE: u32 = 2;
 const COUNT_SHIFT: u32 = 24;
 const LOW_BITS: u32 = (1 << COUNT_SHIFT) - 1;

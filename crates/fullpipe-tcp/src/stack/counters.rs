@@ -29,6 +29,8 @@ pub struct Counters {
     /// Number of SYNs and final handshake ACKs dropped because the accept queue was full, and of held SYNs that
     /// were dropped.
     pub accept_overflows: u64,
+    /// Number of segments whose payload was discarded because the memory of all connections was used up.
+    pub out_of_memory: u64,
     /// Number of replies dropped because too many were queued.
     pub replies_dropped: u64,
 }

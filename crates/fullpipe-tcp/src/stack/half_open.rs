@@ -77,7 +77,8 @@ impl Stack {
         self.touched(slot);
     }
 
-    /// Replaces a half-open connection that has nothing to send with the progress of its handshake.
+    /// Reduces a half-open connection to the progress of its handshake, if the connection has nothing to
+    /// send.
     pub(super) fn fold(&mut self, slot: u32) {
         let place = &mut self.slots[slot as usize].1;
         let Some(entry) = place.entry_mut() else { return };
@@ -107,7 +108,7 @@ impl Stack {
         let seed = self.seed(&config, &tuple);
         let (heard_at, syn) = &half_open.syn;
         let connection = Connection::half_open(config, seed, half_open.iss, (*heard_at, syn), progress);
-        let mut entry = Entry::new(half_open.id, tuple, connection, Owner::HalfOpen);
+        let mut entry = Entry::new(half_open.id, tuple, connection, Owner::HalfOpen, self.budget.clone());
         entry.armed = half_open.armed;
         entry.half_open = Some(half_open);
         self.slots[slot as usize].1 = Place::Open(Box::new(entry));

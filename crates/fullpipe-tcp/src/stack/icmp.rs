@@ -25,8 +25,9 @@ impl Stack {
         }
     }
 
-    /// Returns the next ICMP error about a segment that no connection of this stack has sent. A stack that
-    /// shares its address with another TCP implementation passes such a message on.
+    /// Returns the next ICMP error about a segment that no connection of this stack has sent. If the stack
+    /// shares its address with another TCP implementation, the driver passes the message on to that
+    /// implementation.
     pub fn poll_unclaimed(&mut self) -> Option<Vec<u8>> {
         self.unclaimed.pop_front()
     }

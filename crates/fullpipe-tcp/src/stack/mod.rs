@@ -27,9 +27,11 @@
 //! | ICMP messages about segments of no connection | [`MOST_UNCLAIMED`] |
 //! | received payload of a connection | the advertised window, which its receive buffer bounds |
 //! | written payload of a connection | its send buffer and 64 KiB |
+//! | payload of all connections | [`Stack::set_memory_limit`] |
 //! | queued events | one of each kind per connection |
 
 mod admission;
+mod budget;
 mod cookie;
 mod counters;
 mod half_open;
@@ -57,6 +59,7 @@ use crate::memory::{MemorySummary, PathMemory, SenderTotals};
 use crate::wire::{Checksums, Flags, Packet, PacketError, Segment, SeqNum};
 
 pub use admission::Admission;
+use budget::Budget;
 pub use counters::Counters;
 use half_open::{HalfOpen, Place};
 pub use isn::IsnClock;
@@ -72,8 +75,8 @@ use timers::Timers;
 pub const MOST_REPLIES: usize = 256;
 /// Maximum number of ICMP messages that are kept for [`Stack::poll_unclaimed`]. Further messages are dropped.
 pub const MOST_UNCLAIMED: usize = 64;
-/// Capacity of a send ring beyond the send buffer, in bytes. The kernel needs it because it still fills a
-/// partly filled skb when the send buffer is full.
+/// Capacity of a send ring beyond the send buffer, in bytes. As in Linux, a partly filled skb still accepts
+/// data when the send buffer is full.
 const BEGUN: u64 = 64 << 10;
 
 /// Local and remote socket address of a connection.
@@ -171,6 +174,8 @@ struct Entry {
     /// Whether the connection has ended. The entry is removed after the last reset has been sent and the
     /// application has released the connection.
     over: bool,
+    /// Whether a write was cut short because the memory of all connections was used up.
+    starved: bool,
     /// State to which the connection can be folded; `None` once it is established.
     half_open: Option<Box<HalfOpen>>,
 }
@@ -198,6 +203,8 @@ pub struct Stack {
     paths: Option<Box<dyn PathMemory>>,
     /// Sums over the connections that have ended.
     ended: SenderTotals,
+    /// Memory of the rings of all connections.
+    budget: Budget,
 }
 
 impl Stack {
@@ -220,6 +227,7 @@ impl Stack {
             counters: Counters::default(),
             paths: None,
             ended: SenderTotals::default(),
+            budget: Budget::default(),
         }
     }
 
@@ -295,8 +303,8 @@ impl Stack {
         Ok(self.id(slot))
     }
 
-    /// Returns the next connection established on `local`. Events that the stack has held back for it become
-    /// available from `poll_event`.
+    /// Returns the next connection established on `local`. Events that the stack has held back for the
+    /// connection become available from `poll_event`.
     pub fn accept(&mut self, local: SocketAddr) -> Option<ConnId> {
         let id = self.listeners.get_mut(&local)?.waiting.pop_front()?;
         let Self { slots, events, .. } = self;
@@ -321,9 +329,13 @@ impl Stack {
     /// partial write, [`Event::Writable`] reports when there is room again.
     pub fn write(&mut self, id: ConnId, data: &[u8]) -> usize {
         let Some(entry) = self.entry_mut(id) else { return 0 };
-        let most = (data.len() as u64).min(entry.sending.room());
-        let taken = entry.connection.write(most) as usize;
         let end = entry.sending.end();
+        let mut most = (data.len() as u64).min(entry.sending.room());
+        if !entry.sending.affords(end + most) {
+            most = most.min(entry.sending.spare());
+            entry.starved = true;
+        }
+        let taken = entry.connection.write(most) as usize;
         entry.sending.write(end, &data[..taken]);
         if taken < data.len() {
             entry.connection.wait_for_room();
@@ -334,7 +346,13 @@ impl Stack {
 
     /// Reads in-order bytes into `data` and returns their number. Reading may open the receive window.
     pub fn read(&mut self, now: Instant, id: ConnId, data: &mut [u8]) -> usize {
-        let Some(entry) = self.entry_mut(id) else { return 0 };
+        let len = self.peek(id, data);
+        self.took(now, id, len as u64) as usize
+    }
+
+    /// Copies in-order bytes into `data` and returns their number. The bytes remain, until they are read or discarded.
+    pub fn peek(&self, id: ConnId, data: &mut [u8]) -> usize {
+        let Some(entry) = self.entry(id) else { return 0 };
         let from = entry.connection.read_offset();
         let len = entry.connection.readable().min(data.len() as u64);
         let mut at = 0;
@@ -342,19 +360,7 @@ impl Stack {
             data[at..at + part.len()].copy_from_slice(part);
             at += part.len();
         }
-        self.took(now, id, len) as usize
-    }
-
-    /// Frees memory that a connection needs only while data is outstanding. The next byte allocates the
-    /// memory again, so call this function only for idle connections.
-    pub fn free_idle_memory(&mut self, id: ConnId) {
-        let Some(entry) = self.entry_mut(id) else { return };
-        entry.connection.free_idle_memory();
-        for ring in [&mut entry.sending, &mut entry.receiving] {
-            if ring.is_empty() && ring.memory() > 0 {
-                ring.release();
-            }
-        }
+        at
     }
 
     /// Discards up to `most` in-order bytes and returns their number.
@@ -446,6 +452,13 @@ impl Stack {
         }
         let Self { slots, listeners, counters, paths, .. } = self;
         let Some(entry) = slots[slot as usize].1.entry_mut() else { return };
+        // A client that has reset a connection may reuse its port at once, before the application has released the
+        // connection. As in the kernel, the connection no longer has the two sockets.
+        if entry.over && segment.flags.has(Flags::SYN) && !segment.flags.has(Flags::ACK) {
+            let tuple = entry.tuple;
+            self.by_tuple.remove(&tuple);
+            return self.without_connection(now, tuple, segment, payload);
+        }
         if entry.owner == Owner::HalfOpen
             && completes(segment)
             && listeners.get(&entry.tuple.local).is_none_or(Listener::is_full)
@@ -468,7 +481,7 @@ impl Stack {
             self.half_open(now, tuple, segment, Some(least));
             return;
         }
-        entry.take(now, segment, payload);
+        counters.out_of_memory += u64::from(!entry.take(now, segment, payload));
         if let (Owner::HalfOpen, Some(paths)) = (entry.owner, paths) {
             // This call has an effect only if the handshake has just completed.
             entry.connection.recall(now, paths.as_mut(), entry.tuple.remote.ip());
@@ -612,8 +625,8 @@ impl Stack {
         self.in_time_wait
     }
 
-    /// Updates the stack after a connection has changed. This covers its owner, its events, its rings and its
-    /// place in the send queue, and removes the connection if it has ended.
+    /// Updates the owner, the events, the rings and the place in the send queue of a connection that has
+    /// changed. If the connection has ended, it is removed when the send queue reaches it.
     fn touched(&mut self, slot: u32) {
         let Self { slots, listeners, events, ready, .. } = self;
         let Some(entry) = slots[slot as usize].1.entry_mut() else { return };
@@ -640,6 +653,10 @@ impl Stack {
         }
         entry.pass_events(events);
         entry.sending.advance(entry.connection.acknowledged());
+        if entry.starved && 2 * entry.sending.spare() >= entry.sending.memory().max(1) as u64 {
+            entry.starved = false;
+            entry.report(Event::Writable, events);
+        }
         if entry.over || state == State::TimeWait {
             entry.sending.release();
         }
@@ -681,7 +698,7 @@ impl Stack {
         });
         let (generation, place) = &mut self.slots[slot as usize];
         let id = ConnId { slot, generation: *generation };
-        *place = Place::Open(Box::new(Entry::new(id, tuple, connection, owner)));
+        *place = Place::Open(Box::new(Entry::new(id, tuple, connection, owner, self.budget.clone())));
         self.by_tuple.insert(tuple, slot);
         Some(slot)
     }
@@ -698,7 +715,10 @@ impl Stack {
         };
         *generation = generation.wrapping_add(1);
         self.timers.remove(slot);
-        self.by_tuple.remove(&tuple);
+        // A new connection may already have the two sockets.
+        if self.by_tuple.get(&tuple) == Some(&slot) {
+            self.by_tuple.remove(&tuple);
+        }
         self.free.push(slot);
     }
 
@@ -718,21 +738,22 @@ impl Stack {
 }
 
 impl Entry {
-    fn new(id: ConnId, tuple: FourTuple, connection: Connection, owner: Owner) -> Self {
+    fn new(id: ConnId, tuple: FourTuple, connection: Connection, owner: Owner, budget: Budget) -> Self {
         let (sndbuf, rcvbuf) = connection.buffer_limits();
         Self {
             id,
             tuple,
             connection,
             owner,
-            sending: Ring::new(sndbuf.get().saturating_add(BEGUN)),
-            receiving: Ring::new(rcvbuf.get().max(u64::from(u16::MAX))),
+            sending: Ring::sharing(sndbuf.get().saturating_add(BEGUN), budget.clone()),
+            receiving: Ring::sharing(rcvbuf.get().max(u64::from(u16::MAX)), budget),
             armed: Instant::FAR_FUTURE,
             ready: false,
             told: 0,
             kept: Vec::new(),
             recorded: false,
             over: false,
+            starved: false,
             half_open: None,
         }
     }
@@ -742,25 +763,40 @@ impl Entry {
     fn pass_events(&mut self, events: &mut VecDeque<(ConnId, Event)>) {
         while let Some(event) = self.connection.poll_event() {
             self.over |= matches!(event, Event::Aborted | Event::Closed);
-            let bit = 1 << event as u16;
-            if self.told & bit == 0 {
-                self.told |= bit;
-                match self.owner {
-                    Owner::Application => events.push_back((self.id, event)),
-                    _ => self.kept.push(event),
-                }
+            self.report(event, events);
+        }
+    }
+
+    /// Passes an event to the application, or holds it back until the connection is accepted.
+    fn report(&mut self, event: Event, events: &mut VecDeque<(ConnId, Event)>) {
+        let bit = 1 << event as u16;
+        if self.told & bit == 0 {
+            self.told |= bit;
+            match self.owner {
+                Owner::Application => events.push_back((self.id, event)),
+                _ => self.kept.push(event),
             }
         }
     }
 
-    fn take(&mut self, now: Instant, segment: &Segment, payload: &[u8]) {
+    /// Handles a segment and stores its payload. Returns false if there was no memory for the payload; only the rest of
+    /// the segment is then handled.
+    fn take(&mut self, now: Instant, segment: &Segment, payload: &[u8]) -> bool {
+        let end = || Some(self.connection.arrived_at(segment)? + payload.len() as u64);
+        if !payload.is_empty() && end().is_some_and(|end| !self.receiving.affords(end)) {
+            // The FIN follows the payload, so the peer sends both again.
+            let flags = segment.flags.without(Flags::FIN);
+            self.connection.handle_segment(now, &Segment { len: 0, flags, ..segment.clone() });
+            return false;
+        }
         self.connection.handle_segment(now, segment);
-        let Some(accepted) = self.connection.take_accepted() else { return };
+        let Some(accepted) = self.connection.take_accepted() else { return true };
         let from = (accepted.range.start - accepted.start) as usize;
         let to = (accepted.range.end - accepted.start) as usize;
         if let Some(payload) = payload.get(from..to.min(payload.len())) {
             self.receiving.write(accepted.range.start, payload);
         }
+        true
     }
 }
 

@@ -16,7 +16,8 @@ pub enum Cut {
     SuperPackets,
 }
 
-/// Maximum payload of a super-packet, in bytes. With its headers, such a packet is shorter than 64 KiB.
+/// Maximum payload length of a super-packet, in bytes. With its headers, such a packet is shorter than 64
+/// KiB.
 const MOST_PAYLOAD: u64 = 65_400;
 
 /// Outgoing packet: headers, and payload in two parts as stored in the ring.

@@ -1,4 +1,4 @@
-//! SipHash-2-4, a keyed hash that nobody can predict without the key (Aumasson, Bernstein: "SipHash: a fast
+//! SipHash-2-4, a keyed hash that is unpredictable without the key (Aumasson, Bernstein: "SipHash: a fast
 //! short-input PRF", 2012).
 //!
 //! ```text

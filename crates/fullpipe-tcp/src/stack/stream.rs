@@ -6,24 +6,38 @@
 //! ```
 //!
 //! The size of the ring is a power of two and doubles when the stored range needs more room. The connection's
-//! buffer or window sets `limit`, and the range never exceeds it.
+//! buffer or window sets `limit`, and the range never exceeds it. The rings of a stack share a memory budget.
+
+use super::budget::Budget;
 
 /// Minimum size of a non-empty ring buffer, in bytes.
 const LEAST: usize = 4 << 10;
 
 /// Ring buffer of the bytes at stream offsets `base..end`. Some of these bytes may not have been written yet.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug)]
 pub struct Ring {
     bytes: Vec<u8>,
     base: u64,
     end: u64,
     limit: u64,
+    budget: Budget,
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        self.budget.change(self.bytes.len(), 0);
+    }
 }
 
 impl Ring {
-    /// Returns a ring buffer for ranges of at most `limit` bytes.
+    /// Returns a ring buffer for ranges of at most `limit` bytes, without a memory budget.
     pub fn new(limit: u64) -> Self {
-        Self { bytes: Vec::new(), base: 0, end: 0, limit }
+        Self::sharing(limit, Budget::default())
+    }
+
+    /// Returns a ring buffer for ranges of at most `limit` bytes, which takes its memory from `budget`.
+    pub(super) fn sharing(limit: u64, budget: Budget) -> Self {
+        Self { bytes: Vec::new(), base: 0, end: 0, limit, budget }
     }
 
     /// Returns the lowest stream offset in the ring.
@@ -45,6 +59,18 @@ impl Ring {
     /// larger.
     pub fn memory(&self) -> usize {
         self.bytes.len()
+    }
+
+    /// Returns whether the budget permits the ring to hold bytes up to the stream offset `end`.
+    pub(super) fn affords(&self, end: u64) -> bool {
+        let size = self.size_for(end);
+        size <= self.bytes.len()
+            || self.budget.affords((size - self.bytes.len()) as u64, self.bytes.is_empty())
+    }
+
+    /// Returns the number of bytes that can be appended without more memory.
+    pub(super) fn spare(&self) -> u64 {
+        (self.bytes.len() as u64).min(self.limit).saturating_sub(self.end - self.base)
     }
 
     /// Writes `data` at stream offset `offset`. Bytes below the base or beyond the limit are skipped.
@@ -88,15 +114,35 @@ impl Ring {
 
     /// Discards all bytes and frees the memory of the ring.
     pub fn release(&mut self) {
-        *self = Self { bytes: Vec::new(), base: self.end, ..*self };
+        self.budget.change(self.bytes.len(), 0);
+        (self.bytes, self.base) = (Vec::new(), self.end);
+    }
+
+    /// Frees the memory that the stored bytes do not need.
+    pub(super) fn fit(&mut self) {
+        if self.is_empty() {
+            self.release();
+        } else if self.size_for(self.end) < self.bytes.len() {
+            self.resize(self.size_for(self.end));
+        }
+    }
+
+    /// Returns the size of a ring that holds bytes up to the stream offset `end`.
+    fn size_for(&self, end: u64) -> usize {
+        let needed = (end.min(self.base + self.limit).max(self.end) - self.base) as usize;
+        if needed == 0 { 0 } else { needed.next_power_of_two().max(LEAST) }
     }
 
     fn reserve(&mut self, end: u64) {
-        let needed = (end.max(self.end) - self.base) as usize;
-        if needed <= self.bytes.len() {
-            return;
+        let size = self.size_for(end);
+        if size > self.bytes.len() {
+            self.resize(size);
         }
-        let mut larger = vec![0; needed.next_power_of_two().max(LEAST)];
+    }
+
+    fn resize(&mut self, size: usize) {
+        self.budget.change(self.bytes.len(), size);
+        let mut larger = vec![0; size];
         let kept = self.read(self.base, self.end - self.base);
         let mask = larger.len() - 1;
         let mut at = self.base as usize & mask;

@@ -21,8 +21,8 @@ pub(super) struct Rest {
 }
 
 impl Stack {
-    /// Replaces a released connection that has nothing to send with its TIME-WAIT state. If there are too
-    /// many such states, the connection ends instead, as in Linux (`tcp_max_tw_buckets`).
+    /// Reduces a released connection to its TIME-WAIT state, if the connection has nothing to send. If there
+    /// are too many such states, the connection ends instead, as in Linux (`tcp_max_tw_buckets`).
     pub(super) fn keep_time_wait(&mut self, slot: u32) {
         let place = &mut self.slots[slot as usize].1;
         let Some(entry) = place.entry_mut() else { return };

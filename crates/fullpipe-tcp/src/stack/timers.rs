@@ -13,7 +13,7 @@ use fullpipe_units::Instant;
 /// Position of a slot without a timer.
 const NONE: u32 = u32::MAX;
 
-/// At most one timer per slot, ordered by time and slot.
+/// Set of timers, at most one per slot, ordered by time and slot.
 #[derive(Debug, Default)]
 pub(super) struct Timers {
     heap: Vec<(Instant, u32)>,
@@ -26,7 +26,7 @@ impl Timers {
         self.heap.first().copied()
     }
 
-    /// Sets the timer of `slot` to `at`, and replaces its earlier time.
+    /// Sets the timer of `slot` to `at`, and replaces its previous time.
     pub(super) fn set(&mut self, slot: u32, at: Instant) {
         let index = slot as usize;
         if index >= self.positions.len() {

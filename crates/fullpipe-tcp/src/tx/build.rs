@@ -23,13 +23,13 @@ pub(crate) struct Room {
 }
 
 /// Returns the length of the next transmission of new data: whole segments, or one short segment. A short
-/// segment must contain all unsent data, or follow whole segments into a window that has room for it. A short
-/// segment is sent only if no other short segment is outstanding; the last segment of the stream is never
-/// delayed. This is Minshall's variant of the Nagle algorithm (NAG-3): at most one short segment per round
-/// trip, whether the application or the window makes it short.
+/// segment must contain all unsent data, or follow whole segments and fill the rest of the peer's window. A
+/// short segment is sent only if no other short segment is outstanding; the last segment of the stream is
+/// never delayed. This is Minshall's variant of the Nagle algorithm (NAG-3): at most one short segment per
+/// round trip, whether the application or the window makes it short.
 ///
-/// If the window is smaller than a segment, the sender does not send data that could fill a segment (RFC 9293
-/// section 3.8.6.2.1). With one segment in flight, it leaves the rest of such a window unused.
+/// If the free part of the peer's window is smaller than a segment, the sender leaves it unused unless all
+/// unsent data fits into it (RFC 9293 section 3.8.6.2.1).
 pub(crate) fn next_length(room: Room, mss: u64) -> u64 {
     let len = room.unsent.min(room.cwnd).min(room.rwnd).min(room.quantum.max(mss));
     if len < mss {

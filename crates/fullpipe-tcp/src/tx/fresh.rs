@@ -41,7 +41,7 @@ pub(crate) struct Allowance {
     pub(crate) quantum: u64,
     /// Stream offset of the first unacknowledged octet.
     pub(crate) snd_una: u64,
-    /// Payload of a full segment, in bytes.
+    /// Payload length of a full-sized segment, in bytes.
     pub(crate) mss: u64,
 }
 

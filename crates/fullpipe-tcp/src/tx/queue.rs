@@ -9,11 +9,11 @@
 //!   begin an skb     when the queued data takes less than the buffer; adding to an skb is always allowed
 //! ```
 //!
-//! An skb takes up to 64 KiB. While the application continues to write, a full skb at the front leaves one
-//! transmission at a time, and its remainder accepts more data. A single write therefore queues all data that
-//! the windows release, plus 64 KiB. The same is true if a remainder shorter than a segment waits for an ACK
-//! (Minshall). A buffer of a few skbs therefore limits the sender much less than its size suggests, unless
-//! whole skbs leave at once (fast paths) or the pacer holds them (`docs/decisions/0011`).
+//! An skb takes up to 64 KiB. While the application continues to write, a full skb at the front is sent one
+//! transmission at a time, and the remaining skb accepts more data. A single write therefore queues all data
+//! that the windows release, plus 64 KiB. The same is true if a remainder shorter than a segment waits for an
+//! ACK (Minshall). A buffer of a few skbs therefore limits the sender much less than its size suggests,
+//! unless whole skbs leave at once (fast paths) or the pacer holds them (`docs/decisions/0011`).
 //!
 //! `TCP_NOTSENT_LOWAT` limits the unsent data on the same two occasions: Linux starts a new skb only below
 //! the limit, and wakes a writer only below half of the limit (`tcp_stream_memory_free`). Transmissions wake
@@ -38,7 +38,7 @@ pub(crate) struct SendQueue {
     una: u64,
     /// Stream offset at which the last skb starts.
     back: u64,
-    /// Payload of an unsent skb, and payload of a sent skb (one transmission), in bytes, in this order.
+    /// Payload length of an unsent skb and of a sent skb (one transmission), in bytes, in this order.
     packet: [u64; 2],
     /// Whether the application has closed its side of the connection.
     closed: bool,
@@ -55,12 +55,12 @@ pub(crate) struct Outlet {
     pub(crate) room: u64,
     /// Amount of data in one transmission.
     pub(crate) quantum: u64,
-    /// Payload of a full skb: up to 64 KiB of whole segments.
+    /// Payload length of a full skb: up to 64 KiB of whole segments.
     pub(crate) goal: u64,
     /// Amount of data written in one call after which the sender sends all releasable data: half of the
     /// peer's window.
     pub(crate) push_after: u64,
-    /// Payload of a full segment, in bytes.
+    /// Payload length of a full-sized segment, in bytes.
     pub(crate) mss: u64,
     /// Whether the sender holds back a remainder shorter than a segment until more data is written.
     pub(crate) short_waits: bool,
@@ -165,8 +165,8 @@ impl SendQueue {
         !self.closed && !self.blocked
     }
 
-    /// Returns whether a third of the buffer is free (half as much as is in use), and the unsent data is
-    /// below half of its limit.
+    /// Returns whether at least a third of the buffer is free (half as much as is in use), and the unsent
+    /// data is below half of its limit.
     fn has_room(&self, nxt: u64) -> bool {
         let fits = |memory: u64| memory + memory / 2 <= self.sndbuf;
         // This function runs for every ACK, and the payload alone usually determines the result.
@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     const MSS: u64 = 1_448;
-    /// Payload of an skb that consists of whole segments, in bytes.
+    /// Payload length of an skb that consists of whole segments, in bytes.
     const GOAL: u64 = 45 * MSS;
     /// A write length that exceeds any free space, in bytes.
     const PLENTY: u64 = 1 << 30;

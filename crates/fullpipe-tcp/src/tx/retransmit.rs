@@ -26,7 +26,7 @@ const COPY_PERCENT: u64 = 3;
 /// Number of segments that may be copied in addition to that share, so that even a short response has copies of its
 /// last segments.
 const FIRST_COPIES: u64 = 2;
-/// Largest number of unused copies, in segments. The limit prevents a burst of copies late in a long transfer.
+/// Maximum unused budget of copies, in segments. The limit prevents a burst of copies late in a long transfer.
 const SAVED_COPIES: u64 = 64;
 /// Largest number of retransmissions that wait for their copy, and of copies whose D-SACK is still expected.
 const REMEMBERED: usize = 256;
@@ -165,7 +165,7 @@ impl Copies {
 /// State of the retransmission logic, apart from the records marked lost.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Retransmission {
-    /// State of copies; `None` before the first retransmission that a copy may follow, as on most connections.
+    /// State of copies; `None` until the controller first allows copies, which it never does on most connections.
     copies: Option<Box<Copies>>,
     /// Whether the next retransmission ignores the windows because the retransmission timer has expired.
     forced: bool,
@@ -193,7 +193,7 @@ impl Retransmission {
         self.forced = false;
     }
 
-    /// Returns the next lost record, and whether its retransmission may ignore the windows. The permission is good for
+    /// Returns the next lost record, and whether its retransmission may ignore the windows. The permission applies to
     /// one call.
     #[inline]
     pub(crate) fn next(&mut self, board: &mut Scoreboard) -> (Option<RecordNo>, bool) {

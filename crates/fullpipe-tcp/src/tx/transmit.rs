@@ -17,7 +17,7 @@ pub(crate) struct Departure {
     pub(crate) at: Instant,
     /// Sequence number of stream offset 0, the octet after the SYN.
     pub(crate) origin: SeqNum,
-    /// Payload of a full segment, in bytes.
+    /// Payload length of a full-sized segment, in bytes.
     pub(crate) mss: u64,
 }
 

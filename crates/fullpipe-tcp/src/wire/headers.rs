@@ -24,8 +24,8 @@ const VERSION_4_AND_LENGTH: u8 = 0x45;
 const VERSION_6: u8 = 0x60;
 const DONT_FRAGMENT: u8 = 0x40;
 const HOPS: u8 = IpChoices::DEFAULT.hop_limit;
-/// Offset of the TTL field within an IPv4 header, in octets. The next constants are the offsets of the
-/// checksum, and of the hop limit within an IPv6 header.
+/// Offset of the TTL field within an IPv4 header, in octets. `IPV4_CHECKSUM` is the offset of the checksum,
+/// and `HOP_LIMIT` is that of the hop limit within an IPv6 header.
 const TIME_TO_LIVE: usize = 8;
 const IPV4_CHECKSUM: usize = 10;
 const HOP_LIMIT: usize = 7;

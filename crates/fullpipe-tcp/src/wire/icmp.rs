@@ -97,8 +97,8 @@ fn error_v6(head: &[u8]) -> Option<IcmpError> {
     }
 }
 
-/// Returns the largest common MTU below `length`. It replaces the MTU that routers from before RFC 1191 do
-/// not report (RFC 1191 section 7.1).
+/// Returns the largest common MTU below `length`. This MTU is used if a router older than RFC 1191 reports no
+/// MTU (RFC 1191 section 7.1).
 fn plateau_below(length: u64) -> u64 {
     const PLATEAUS: [u64; 10] = [32_000, 17_914, 8_166, 4_352, 2_002, 1_492, 1_006, 508, 296, 68];
     PLATEAUS.into_iter().find(|&mtu| mtu < length).unwrap_or(68)

@@ -1,5 +1,5 @@
-//! Parser for IPv4 (RFC 791) and IPv6 (RFC 8200) packets with TCP (RFC 9293), which returns a segment between
-//! two sockets.
+//! Parser that converts an IPv4 (RFC 791) or IPv6 (RFC 8200) packet with TCP (RFC 9293) into a segment
+//! between two sockets.
 //!
 //! ```text
 //!   version 4: length, fragment, checksum ─┐

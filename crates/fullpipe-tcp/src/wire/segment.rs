@@ -97,7 +97,8 @@ pub struct SynOptions {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SackBlocks {
     blocks: [(SeqNum, SeqNum); 4],
-    /// The field is as wide as a sequence number, so that the struct can be copied in one piece.
+    /// Number of blocks. The field is as wide as a sequence number, so that the struct has no padding and can
+    /// be copied in one piece.
     len: u32,
 }
 
@@ -126,7 +127,7 @@ impl SackBlocks {
     }
 }
 
-/// Returns the first of some SACK blocks if it reports a duplicate, because it lies below the cumulative
+/// Returns the first of the SACK `blocks` if it reports a duplicate, that is, if it lies below the cumulative
 /// acknowledgement `ack` or inside the second block (D-SACK, RFC 2883 section 4).
 #[inline]
 pub fn reported_duplicate<T: Copy + Ord>(blocks: &[(T, T)], ack: T) -> Option<(T, T)> {

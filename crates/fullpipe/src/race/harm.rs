@@ -1,21 +1,36 @@
 //! Runs a race that measures the harm that senders cause to other flows.
 
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::slice;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fullpipe_lab::campaign::{self, Progress, RunResult, Watch};
-use fullpipe_lab::race::{HarmPlan, HarmReport, HarmRuns, SIM};
+use fullpipe_lab::race::{HarmCell, HarmPlan, HarmReport, HarmRuns, SIM, StoredHarm};
 use fullpipe_lab::scenario::Scenario;
 
-use crate::{Error, Observer};
+use super::RaceForecast;
+use super::store::Store;
+use crate::files::write_atomically;
+use crate::{Error, Observer, json};
 
 /// Experiment file with the 30 cells of a quick race for harm: six paths and five victims.
 pub const HARM_QUICK: &str = include_str!("../../assets/race/harm.toml");
 /// Experiment file with the 510 cells of a full race for harm.
 pub const HARM_FULL: &str = include_str!("../../assets/race/harm-full.toml");
 
+/// Name of the file with one line per cell and seed.
+const RUNS: &str = "harm.jsonl";
+/// Name of the file with the results.
+const RESULT: &str = "harm.json";
+
 /// Runs the victim of each cell of `plan` alone and beside each arm in the simulator, unless `observer` stops
-/// the race early. The observer's progress counts the seeds over all cells.
+/// the race early. Before the first run, the observer receives the size of the race and the estimated time. Its
+/// progress counts the seeds over all cells.
+///
+/// If there is a folder `out`, the runs of each cell and seed are appended to `harm.jsonl` in this folder as
+/// soon as they are complete. Runs of the same plan that the file already contains are not made again. The
+/// results are written to `harm.json`.
 ///
 /// ```
 /// use fullpipe::lab::experiment::Experiment;
@@ -28,46 +43,74 @@ pub const HARM_FULL: &str = include_str!("../../assets/race/harm-full.toml");
 /// .map_err(fullpipe::Error::from)?;
 /// let [bbr1, reno] = ["bbr1", "reno"].map(|arm| arm.parse::<Arm>().expect("an arm"));
 /// let plan = HarmPlan::new(&experiment, &[bbr1, reno], bbr1, &[Victim::Cubic]).map_err(fullpipe::Error::from)?;
-/// let report = harm(&plan, &())?;
+/// let report = harm(&plan, None, &())?;
 /// let harm = report.cells[0].arm("reno").and_then(|arm| arm.harm).expect("harm");
 /// assert!((0.1..0.9).contains(&harm.mean), "{harm:?}");
 /// # Ok::<(), fullpipe::Error>(())
 /// ```
 ///
 /// # Errors
-/// Returns an error if a run panics because of a defect.
-pub fn harm(plan: &HarmPlan, observer: &impl Observer) -> Result<HarmReport, Error> {
-    let total = plan.cells().len() * plan.seeds().len();
-    let relay = SeedRelay { observer, done: AtomicUsize::new(0), total };
-    observer.progress(Progress { done: 0, total });
-    let mut cells = Vec::new();
-    for cell in plan.cells() {
-        let runner = |scenario: &Scenario| plan.run(cell, scenario);
-        let runs = campaign::run(slice::from_ref(&cell.point), plan.seeds(), runner, &relay)?;
-        cells.push(runs.into_iter().map(|run| run.value).collect());
+/// Returns an error if a run panics because of a defect, if a stored run is not readable, or if a file cannot
+/// be written.
+pub fn harm(plan: &HarmPlan, out: Option<&Path>, observer: &impl Observer) -> Result<HarmReport, Error> {
+    let store: Option<Store<StoredHarm>> = out.map(|dir| Store::open(dir, RUNS)).transpose()?;
+    let stored = |cell: &HarmCell| -> BTreeMap<u64, HarmRuns> {
+        let kept = store.iter().flat_map(Store::kept);
+        kept.filter_map(|stored| Some((stored.seed, plan.restored(cell, stored)?))).collect()
+    };
+    let mut made: Vec<BTreeMap<u64, HarmRuns>> = plan.cells().iter().map(stored).collect();
+    let done: usize = made.iter().map(BTreeMap::len).sum();
+    let total = plan.runs();
+    let forecast = RaceForecast::of_harm(plan);
+    observer.status(&format!("{} cells, {total} seeds; {forecast}", plan.cells().len()));
+    observer.progress(Progress { done, total });
+    let done = AtomicUsize::new(done);
+    for (cell, made) in plan.cells().iter().zip(&mut made) {
+        let missing: Vec<u64> =
+            plan.seeds().iter().copied().filter(|seed| !made.contains_key(seed)).collect();
+        let relay = SeedRelay { observer, plan, cell, store: store.as_ref(), done: &done, total };
+        let runner = |scenario: &Scenario| (scenario.seed, plan.run(cell, scenario));
+        let runs = campaign::run(slice::from_ref(&cell.point), &missing, runner, &relay)?;
+        made.extend(runs.into_iter().map(|run| run.value));
     }
-    Ok(HarmReport::new(plan, SIM, &cells))
+    if let Some(store) = store {
+        store.finish()?;
+    }
+    let cells: Vec<Vec<HarmRuns>> = made.into_iter().map(|made| made.into_values().collect()).collect();
+    let report = HarmReport::new(plan, SIM, &cells);
+    if let Some(dir) = out {
+        write_atomically(dir, RESULT, json::document(&report)?)?;
+    }
+    Ok(report)
 }
 
-/// Forwards the progress of a race to an [`Observer`].
+/// Stores the runs of one cell, and forwards the progress of the race to an [`Observer`].
 struct SeedRelay<'a, O> {
     observer: &'a O,
+    plan: &'a HarmPlan,
+    cell: &'a HarmCell,
+    store: Option<&'a Store<StoredHarm>>,
     /// Number of seeds that are complete, over all cells.
-    done: AtomicUsize,
+    done: &'a AtomicUsize,
     /// Total number of seeds over all cells.
     total: usize,
 }
 
-impl<O: Observer> Watch<HarmRuns> for &SeedRelay<'_, O> {
+impl<O: Observer> Watch<(u64, HarmRuns)> for &SeedRelay<'_, O> {
     fn goes_on(&self) -> bool {
-        self.observer.goes_on()
+        // If the runs cannot be stored, the results of further runs would be lost.
+        self.observer.goes_on() && self.store.is_none_or(Store::is_writable)
     }
 
     fn abandons(&self) -> bool {
         self.observer.abandons()
     }
 
-    fn finished(&self, _: Progress, _: &RunResult<HarmRuns>) {
+    fn finished(&self, _: Progress, run: &RunResult<(u64, HarmRuns)>) {
+        if let Some(store) = self.store {
+            let (seed, runs) = &run.value;
+            store.add(&self.plan.stored(self.cell, *seed, runs));
+        }
         let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
         self.observer.progress(Progress { done, total: self.total });
     }

@@ -97,7 +97,7 @@ fn endure(name: &str, size: &Size) {
     let (begun, busy, mut early) = (now(), cpu(service.worker), 0);
     thread::scope(|scope| {
         for client in 0..size.clients {
-            let (tally, connect) = (&tally, &connect);
+            let (tally, connect, service, scene) = (&tally, &connect, &service, &scene);
             scope.spawn(move || {
                 for number in 0.. {
                     if begun.elapsed() >= size.lasting {
@@ -106,7 +106,13 @@ fn endure(name: &str, size: &Size) {
                     let before = tally.changes.load(Relaxed);
                     if let Err(error) = visit(draw(5, client, number), connect) {
                         let same = tally.changes.load(Relaxed) == before && before % 2 == 0;
-                        assert!(!same, "visit {number} of client {client}: {error:?}");
+                        assert!(
+                            !same,
+                            "visit {number} of client {client}: {error:?} {:?} {:?} {:?}",
+                            begun.elapsed(),
+                            service.notes(),
+                            scene.status(&service.keeper)
+                        );
                         tally.cut.fetch_add(1, Relaxed);
                     }
                     tally.visits.fetch_add(1, Relaxed);
@@ -174,23 +180,20 @@ fn endure(name: &str, size: &Size) {
     assert_eq!(scene.status(&service.keeper).expect("a service")["starts"], 1);
 }
 
+/// The test mostly waits, so that it can run in parallel with other tests for two minutes.
 #[test]
 fn mixed_load_leaves_nothing_behind() {
-    let milliseconds = Duration::from_millis;
-    let size = Size {
-        lasting: milliseconds(2_500),
-        clients: 4,
-        pause: milliseconds(5),
-        deaths: milliseconds(1_500),
-    };
-    endure("accelerate-mixed", &size);
+    let [lasting, deaths] = [120, 25].map(Duration::from_secs);
+    endure("accelerate-mixed", &Size { lasting, clients: 4, pause: Duration::from_millis(150), deaths });
 }
 
-/// The test takes two minutes; `FULLPIPE_SECONDS` sets another duration.
+/// The load of a busy server, for an hour. `FULLPIPE_SECONDS` sets another duration, and `FULLPIPE_DEATHS` the time
+/// between two deaths of the server in seconds.
 #[test]
 #[ignore = "a long test: cargo test --release -p fullpipe-cli --test realtime long_mixed_load -- --ignored --nocapture"]
 fn long_mixed_load_leaves_nothing_behind() {
-    let seconds = env::var("FULLPIPE_SECONDS").map_or(120, |text| text.parse().expect("a number"));
-    let [lasting, deaths] = [seconds, 60].map(Duration::from_secs);
+    let seconds = env::var("FULLPIPE_SECONDS").map_or(3_600, |text| text.parse().expect("a number"));
+    let deaths = env::var("FULLPIPE_DEATHS").map_or(60, |text| text.parse().expect("a number"));
+    let [lasting, deaths] = [seconds, deaths].map(Duration::from_secs);
     endure("accelerate-long", &Size { lasting, clients: 16, pause: Duration::from_millis(2), deaths });
 }

@@ -24,6 +24,8 @@ struct LoadSize {
 /// Pause of a download after each read, which leaves CPU time to the other processes even with many
 /// downloads.
 const DOWNLOAD_PAUSE: Duration = Duration::from_millis(20);
+/// Maximum time that a client waits for a connection or a byte.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Maximum time until a client learns that its connection is lost.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
@@ -497,4 +499,74 @@ fn connections_beyond_the_limit_are_the_kernels() {
     phase("steady");
     wait_for("new connections are ours", || host.is_ours().then_some(()));
     assert_eq!(peers::exchange(&mut kernels).expect("the kernel's connection lives"), 7);
+}
+
+/// When the memory budget is used up, the kernel handles new connections, and connections with little data continue.
+/// The total never exceeds the budget, and all memory is returned.
+#[test]
+fn the_memory_of_all_connections_is_limited() {
+    if !can_run() {
+        return;
+    }
+    const BUDGET: u64 = 4 << 20;
+    let host = Host::new("accelerate-memory");
+    let service = host.accelerate_with("memory = \"4MiB\"", "");
+    let held = || {
+        let held = host.scene.status(&service.keeper)?["report"]["held"].as_u64()?;
+        assert!(held <= BUDGET, "{held} bytes");
+        Some(held)
+    };
+    let phase = |phase: &str| {
+        wait_for(phase, || {
+            held()?;
+            (host.scene.status(&service.keeper)?["phase"] == phase).then_some(())
+        });
+    };
+    let mut small = host.echo();
+    // These clients do not read.
+    let large: Vec<TcpStream> = (0..60)
+        .map(|_| {
+            let mut stream = peers::connect(&host.scene.client, host.listen, PATIENCE).expect("a connection");
+            stream.write_all(b"d").expect("room");
+            stream
+        })
+        .collect();
+    phase("aside");
+    assert!(!host.is_ours());
+    assert_eq!(peers::exchange(&mut small).expect("the connection lives"), 7);
+    drop(large);
+    phase("steady");
+    wait_for("new connections are ours", || host.is_ours().then_some(()));
+    assert_eq!(peers::exchange(&mut small).expect("the connection lives"), 7);
+    wait_for("all memory is returned", || (held()? == 0).then_some(()));
+}
+
+/// On a host with IPsec policies, the kernel routes the packets of the service, so the policies apply to them, even if
+/// they are added or removed while the service runs.
+#[test]
+fn ipsec_policies_apply_to_the_packets_of_the_service() {
+    if !can_run() {
+        return;
+    }
+    let host = Host::new("accelerate-ipsec");
+    let service = host.accelerate();
+    let mut stream = host.echo();
+    let policy = "xfrm policy add dir out src 203.0.113.5 dst 203.0.113.7 action block";
+    if !inside(&host.scene.server, "ip", &policy.split(' ').collect::<Vec<_>>()).status.success() {
+        eprintln!("skipped: this kernel has no IPsec policies");
+        return;
+    }
+    let is_routed = || {
+        let tables = inside(&host.scene.server, "nft", &["list", "tables"]).stdout;
+        String::from_utf8(tables).expect("UTF-8").contains("table ip fullpipe_fp0")
+    };
+    wait_for("the kernel routes", || is_routed().then_some(()));
+    stream.set_read_timeout(Some(Duration::from_millis(500))).expect("a socket");
+    peers::exchange(&mut stream).expect_err("the policy blocks the reply");
+    ip(&host.scene.server, "xfrm policy flush");
+    wait_for("the packets are forwarded directly", || (!is_routed()).then_some(()));
+    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    stream.read_exact(&mut [0]).expect("the reply is retransmitted");
+    assert!(host.is_ours());
+    assert_eq!(host.scene.status(&service.keeper).expect("a service")["starts"], 1);
 }

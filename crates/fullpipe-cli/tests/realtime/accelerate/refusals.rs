@@ -6,11 +6,33 @@ use std::net::SocketAddr;
 use std::process::Command;
 
 use super::peers::Server;
-use super::scene::{Scene, can_run, inside};
+use super::scene::{Scene, can_run, inside, ip};
 use crate::PROGRAM;
 
 const PORT: u16 = 9_000;
 const UPSTREAM: &str = "127.0.0.1:9001";
+
+fn listening_at(listen: &str, upstream: &str, mode: &str) -> Vec<String> {
+    let words = ["accelerate", "--listen", listen, "--upstream", upstream, "--client-address", mode];
+    words.map(str::to_owned).to_vec()
+}
+
+/// Asserts that the service, started by `wrapper`, exits with `code`, prints the reason `why` and a hint that contains
+/// `hint`, and changes nothing.
+fn is_refused(scene: &Scene, wrapper: &[&str], arguments: &[String], code: i32, why: &str, hint: &str) {
+    let before = scene.settings();
+    let words: Vec<&str> =
+        wrapper.iter().copied().chain([PROGRAM]).chain(arguments.iter().map(String::as_str)).collect();
+    let said = inside(&scene.server, words[0], &words[1..]);
+    let text = String::from_utf8(said.stderr).expect("UTF-8");
+    // Notes on the effects for the server may precede the error.
+    let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with("note: ")).collect();
+    let [error, advice] = lines[..] else { panic!("{why}: {text}") };
+    assert!(error.contains(why), "{error}, and not {why}");
+    assert!(advice.trim_start().starts_with("hint: ") && advice.contains(hint), "{advice}, and not {hint}");
+    assert_eq!((said.status.code(), said.stdout.len()), (Some(code), 0), "{text}");
+    assert_eq!(scene.settings(), before, "{why}");
+}
 
 /// Every objection to a start is printed as one line with a hint, and the host does not change.
 #[test]
@@ -21,27 +43,9 @@ fn a_start_that_is_refused_changes_nothing() {
     let scene = Scene::new("accelerate-refused", false);
     let listen = SocketAddr::new(scene.address(), PORT).to_string();
     let _servers = [Server::new(&scene.server, &listen), Server::new(&scene.server, UPSTREAM)];
-    let listening_at = |listen: &str, upstream: &str, mode: &str| -> Vec<String> {
-        let words = ["accelerate", "--listen", listen, "--upstream", upstream, "--client-address", mode];
-        words.map(str::to_owned).to_vec()
-    };
     let usual = listening_at(&listen, UPSTREAM, "hidden");
     let refused = |wrapper: &[&str], arguments: &[String], code: i32, why: &str, hint: &str| {
-        let before = scene.settings();
-        let words: Vec<&str> =
-            wrapper.iter().copied().chain([PROGRAM]).chain(arguments.iter().map(String::as_str)).collect();
-        let said = inside(&scene.server, words[0], &words[1..]);
-        let text = String::from_utf8(said.stderr).expect("UTF-8");
-        // Notes on the effects for the server may precede the error.
-        let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with("note: ")).collect();
-        let [error, advice] = lines[..] else { panic!("{why}: {text}") };
-        assert!(error.contains(why), "{error}, and not {why}");
-        assert!(
-            advice.trim_start().starts_with("hint: ") && advice.contains(hint),
-            "{advice}, and not {hint}"
-        );
-        assert_eq!((said.status.code(), said.stdout.len()), (Some(code), 0), "{text}");
-        assert_eq!(scene.settings(), before, "{why}");
+        is_refused(&scene, wrapper, arguments, code, why, hint);
     };
     let elsewhere = listening_at("203.0.113.6:9000", UPSTREAM, "hidden");
     refused(&[], &elsewhere, 1, "203.0.113.6 is not an address of this host", "--check");
@@ -64,19 +68,12 @@ fn a_start_that_is_refused_changes_nothing() {
             "5.12",
         );
     }
-    // The worker's packets would bypass IPsec and VRFs. Some kernels have neither.
-    for (add, remove, why) in [
-        (
-            "xfrm policy add dir out src 203.0.113.5 dst 203.0.113.99 tmpl proto esp mode transport",
-            "xfrm policy flush",
-            "this host has IPsec policies",
-        ),
-        ("link add blue up type vrf table 10", "link delete blue", "blue is a VRF"),
-    ] {
-        if inside(&scene.server, "ip", &add.split(' ').collect::<Vec<_>>()).status.success() {
-            refused(&[], &usual, 1, why, "--check");
-            assert!(inside(&scene.server, "ip", &remove.split(' ').collect::<Vec<_>>()).status.success());
-        }
+    // Some kernels have no IPsec.
+    let policy = "xfrm policy add dir in src 203.0.113.99 dst 203.0.113.5 tmpl proto esp mode transport";
+    if inside(&scene.server, "ip", &policy.split(' ').collect::<Vec<_>>()).status.success() {
+        let why = "plain packets from 203.0.113.99/32 would bypass an IPsec policy";
+        refused(&[], &usual, 1, why, "--firewall ignore");
+        ip(&scene.server, "xfrm policy flush");
     }
     let rules = "add table ip f; add chain ip f i { type filter hook input priority 0; }; \
                  add rule ip f i tcp dport 9000 numgen random mod 2 0 drop";
@@ -85,4 +82,23 @@ fn a_start_that_is_refused_changes_nothing() {
     assert!(inside(&scene.server, "nft", &["delete table ip f"]).status.success());
     let _service = scene.accelerate(PORT, UPSTREAM, "hidden");
     refused(&[], &usual, 1, "already accelerates", "status");
+}
+
+/// Before Linux 6.17, the kernel cannot permit IPv6 forwarding for a single device. On a host with policy routing, the
+/// service does not start there.
+#[test]
+fn an_older_kernel_cannot_route_ipv6() {
+    if !can_run() {
+        return;
+    }
+    let scene = Scene::new("accelerate-refused-6", true);
+    let listen = SocketAddr::new(scene.address(), PORT).to_string();
+    let _servers = [Server::new(&scene.server, &listen), Server::new(&scene.server, UPSTREAM)];
+    ip(&scene.server, "-6 rule add from 2001:db8::99 lookup main pref 100");
+    // The settings of such a kernel.
+    let older = "mount -t tmpfs none /proc/sys/net/ipv6/conf && mkdir /proc/sys/net/ipv6/conf/all && \
+                 echo 0 >/proc/sys/net/ipv6/conf/all/forwarding && exec \"$@\"";
+    let wrapper = ["unshare", "-m", "sh", "-c", older, "sh"];
+    let why = "cannot permit IPv6 forwarding for a single device";
+    is_refused(&scene, &wrapper, &listening_at(&listen, UPSTREAM, "hidden"), 1, why, "Linux 6.17 or later");
 }

@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
@@ -107,10 +108,18 @@ pub(super) struct Scene {
     running: Vec<Running>,
 }
 
-/// The running service and its output so far.
+/// The running service and its messages so far.
 pub(super) struct Service {
     pub(super) keeper: Running,
     pub(super) worker: u64,
+    notes: Arc<Mutex<Vec<String>>>,
+}
+
+impl Service {
+    /// Returns the messages of the service so far.
+    pub(super) fn notes(&self) -> Vec<String> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 impl Drop for Service {
@@ -197,16 +206,24 @@ impl Scene {
     /// Starts the service with `command`, and waits until it steers connections.
     pub(super) fn start_service(&self, command: &mut Command) -> Service {
         let mut child = start(&self.server, command.stdin(Stdio::null()).stderr(Stdio::piped()));
-        let lines = BufReader::new(child.stderr.take().expect("a pipe")).lines();
+        let mut lines = BufReader::new(child.stderr.take().expect("a pipe")).lines();
         let keeper = Running(child);
         let mut said = Vec::new();
-        for line in lines {
+        while let Some(line) = lines.next() {
             let line = line.expect("UTF-8");
-            if line.contains("are accelerated") {
-                let worker = self.worker(&keeper, 0);
-                return Service { keeper, worker };
-            }
+            let steers = line.contains("are accelerated");
             said.push(line);
+            if steers {
+                let notes = Arc::new(Mutex::new(said));
+                let shared = Arc::clone(&notes);
+                thread::spawn(move || {
+                    for line in lines.map_while(Result::ok) {
+                        shared.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+                    }
+                });
+                let worker = self.worker(&keeper, 0);
+                return Service { keeper, worker, notes };
+            }
         }
         panic!("it has ended: {said:?}");
     }

@@ -1,9 +1,9 @@
 //! Detection of a full pipe, which ends Startup when the bandwidth has stopped growing.
 //!
 //! While the pipe has room, Startup doubles the delivery rate every round trip. If the bandwidth grows by
-//! less than a quarter in each of three rounds, the pipe is full. One round allows the receiver's window to
-//! follow, one allows the congestion window to grow into it, and in the last one the higher rate appears in
-//! the measurements.
+//! less than a quarter in each of three rounds, the pipe is full. Three rounds are needed: in the first
+//! round, the receiver enlarges its window; in the second, the sender fills that window; in the third, the
+//! higher rate appears in the measurements.
 
 use fullpipe_units::Rate;
 

@@ -21,8 +21,8 @@
 //!
 //! Other parts are [`full_pipe`] (detects that `bw` has stopped growing), [`aggregation`] (enlarges the
 //! window for aggregated ACKs), and [`policer`] (detects token buckets, at which BBR must not probe).
-//! [`Bbr1::update_cwnd`] adjusts the window during and after loss recovery. Windows are in whole segments, as
-//! in Linux.
+//! [`Bbr1::recover_or_restore`] adjusts the window during and after loss recovery. Windows are in whole
+//! segments, as in Linux.
 
 use fullpipe_units::{Duration, Instant, Rate};
 
@@ -80,8 +80,9 @@ const MIN_RTT_WINDOW: Duration = Duration::from_secs(10);
 /// several flows to overlap, and only 2 % of [`MIN_RTT_WINDOW`].
 const PROBE_RTT_TIME: Duration = Duration::from_millis(200);
 
-/// Congestion window in ProbeRTT, and lower bound of the window in all other states, in segments. Four
-/// segments keep the ACK clock running despite delayed ACKs.
+/// Congestion window in ProbeRTT, and minimum window in all other states, in segments. The minimum does not
+/// apply during packet conservation or just after a timeout. Four segments keep the ACK clock running despite
+/// delayed ACKs.
 const MIN_CWND: u64 = 4;
 
 /// Pacing rate below which the pacer releases single segments. At this rate, one segment takes 10 ms or more,
@@ -157,8 +158,8 @@ pub struct Bbr1 {
     /// outstanding data.
     loss_window: u64,
     repair: Repair,
-    /// Whether packet conservation applies, which limits transmission in the first round of recovery to the
-    /// amount delivered.
+    /// Whether packet conservation applies, that is, whether transmission is limited to the amount delivered,
+    /// as in the first round of recovery.
     conserving: bool,
     /// Whether recovery begins with packet conservation; always true in BBRv1 itself ([`startup`]).
     conserves: bool,

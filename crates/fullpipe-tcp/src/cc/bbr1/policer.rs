@@ -17,7 +17,7 @@ use crate::cc::Context;
 use crate::cc::gain::rate_of;
 
 /// Limits on the length of a sampling interval, in rounds. A shorter interval gives no meaningful mean rate.
-/// In a longer interval, losses occurred only at its two ends.
+/// An interval ends with a loss. If the upper limit is reached without one, the interval is discarded.
 const MIN_ROUNDS: u64 = 4;
 const MAX_ROUNDS: u64 = 4 * MIN_ROUNDS;
 
@@ -28,8 +28,8 @@ const HEAVY_LOSS: u64 = 50;
 const EQUAL_SHARE: u64 = 8;
 const EQUAL_RATE: Rate = Rate::from_bps(4_000);
 
-/// Number of rounds for which BBR uses the detected policer rate. After that, the policer may no longer be on
-/// the path, so BBR probes again.
+/// Number of ProbeBW rounds for which BBR uses the detected policer rate. After that, the policer may no
+/// longer be on the path, so BBR probes again.
 const USE_ROUNDS: u64 = 48;
 
 /// Shortest interval from which the detector computes a rate.
@@ -43,8 +43,8 @@ pub(super) struct Policer {
     /// Mean delivery rate of the last sampling interval, or the policer rate in use; zero before the first
     /// interval has ended.
     rate: Rate,
-    /// Number of rounds in the current sampling interval, or number of rounds since the policer rate came
-    /// into use.
+    /// Number of rounds in the current sampling interval, or number of ProbeBW rounds since the policer rate
+    /// came into use.
     rounds: u64,
     start: Instant,
     delivered: u64,

@@ -21,7 +21,7 @@ impl Bbr1 {
     }
 
     /// Sets whether recovery begins with packet conservation. If `conserves` becomes true in a recovery that
-    /// has begun without packet conservation, conservation begins with the next ACK.
+    /// has begun without packet conservation, conservation begins at the next ACK.
     pub(in crate::cc) fn set_conserves(&mut self, conserves: bool) {
         self.conserves = conserves;
     }
@@ -56,7 +56,7 @@ impl Bbr1 {
         self.target_inflight(bw, Gain::of(num, den, 0))
     }
 
-    /// Sets the congestion window in segments and the pacing rate until the next ACK.
+    /// Sets the congestion window, in segments, and the pacing rate. Both values apply until the next ACK.
     pub(in crate::cc) fn set_control(&mut self, window: u64, rate: Rate) {
         self.cwnd = window;
         self.pacing_rate = rate;
@@ -67,7 +67,7 @@ impl Bbr1 {
         self.full_pipe.forget_growth();
     }
 
-    /// Ends Startup with the next ACK, because the bandwidth has been measured by other means.
+    /// Ends Startup at the next ACK, because the bandwidth has been measured by other means.
     pub(in crate::cc) fn end_startup(&mut self) {
         self.full_pipe.declare();
     }

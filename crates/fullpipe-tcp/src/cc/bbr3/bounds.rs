@@ -62,7 +62,7 @@ impl Bounds {
 }
 
 /// Maximum delivery rate and delivered volume of the latest round, and whether a loss occurred in that round
-/// (draft section 5.5.10.3). The first loss begins a new round, which is then measured as a whole.
+/// (draft section 5.5.10.3). The first loss begins a new round, so that a full round is measured.
 #[derive(Debug, Default)]
 pub(super) struct Latest {
     /// `BBR.bw_latest`: maximum delivery rate of the latest round.
@@ -119,7 +119,8 @@ pub(super) fn is_too_high(lost: u64, tx_in_flight: u64, has_sack: bool) -> bool 
 }
 
 /// Implements `InflightAtLoss()`: returns the bytes in flight when the loss ratio crossed 2 %. The result is
-/// the volume sent before `lost`, plus the part of `lost` at whose end the ratio reaches 2 %: `(2 % x before
+/// the volume in flight before `lost` was sent, plus the part of `lost` at whose end the ratio reaches 2 %:
+/// `(2 % x before
 /// - lost before) / (1 - 2 %)`.
 pub(super) fn inflight_at_loss(lost: &Lost) -> u64 {
     let before = lost.tx_in_flight.saturating_sub(lost.len);
@@ -148,7 +149,7 @@ impl StartupLoss {
     }
 
     /// Returns whether this ACK ends a round of fast recovery with too much loss. At the end of a round, the
-    /// count of lost ranges restarts.
+    /// count of lost ranges is reset to zero.
     pub(super) fn check(&mut self, cx: &Context, latest: &Latest, rs: &Sample) -> bool {
         let too_high = if cx.has_sack {
             latest.round_start

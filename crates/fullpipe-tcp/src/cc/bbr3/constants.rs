@@ -64,12 +64,12 @@ pub(super) const FULL_BW_GROWTH: Gain = Gain::of(5, 4, 0);
 /// ends Startup.
 pub(super) const STARTUP_FULL_LOSS_COUNT: u64 = 6;
 
-/// Number of rounds after which Drain ends even if a queue remains, which happens if the bandwidth was
-/// overestimated (draft section 5.3.2).
+/// Number of rounds after which Drain ends even if a queue remains (draft section 5.3.2). A queue remains if
+/// the bandwidth was overestimated.
 pub(super) const DRAIN_ROUNDS: u64 = 3;
 
-/// `T_bbr` (draft section 5.3.3.8): minimum time between two bandwidth probes; the next constant is the
-/// maximum of its random extension.
+/// `T_bbr` (draft section 5.3.3.8): minimum time between two bandwidth probes. [`PROBE_WAIT_SPREAD`] is the
+/// maximum random time that is added to it.
 pub(super) const PROBE_WAIT: Duration = Duration::from_secs(2);
 pub(super) const PROBE_WAIT_SPREAD: Duration = Duration::from_secs(1);
 

@@ -1,8 +1,9 @@
 //! Minimum RTT of the path, and the schedule of ProbeRTT (draft sections 5.3.4.3 and 5.5.7).
 //!
 //! BBR takes the minimum over two windows. The shorter window schedules ProbeRTT. The longer window retains
-//! the result of the previous ProbeRTT. The congestion window in ProbeRTT is therefore half of the true BDP.
-//! BBR accepts a larger RTT only after a ProbeRTT has emptied the queue.
+//! the result of the previous ProbeRTT. The congestion window of the next ProbeRTT, half of the BDP, is
+//! therefore computed from an RTT without queueing delay. BBR accepts a larger RTT only after a ProbeRTT has
+//! emptied the queue.
 
 use fullpipe_units::{Duration, Instant};
 

@@ -77,7 +77,8 @@ impl State {
         matches!(self, Self::Down | Self::Cruise | Self::Refill | Self::Up)
     }
 
-    /// Implements `IsProbingBW()`: returns whether the probe of the current state may itself cause losses.
+    /// Implements `IsProbingBW()`: returns whether the current state probes for bandwidth and may therefore
+    /// cause losses.
     fn is_probing(self) -> bool {
         matches!(self, Self::Startup | Self::Refill | Self::Up)
     }

@@ -97,8 +97,8 @@ impl MaxBw {
 /// Detector of a full pipe: checks whether the delivery rate has stopped growing (draft section 5.3.1.2).
 ///
 /// While the pipe has room, a higher sending rate raises the delivery rate. If the rate grows by less than a
-/// quarter in each of three rounds, the pipe is full. Three rounds leave time for the receive window to
-/// follow, and for one more measurement.
+/// quarter in each of three rounds, the pipe is full. Three rounds leave time for the receive window to grow,
+/// for the sender to fill it, and for one more measurement.
 #[derive(Debug, Default)]
 pub(super) struct FullPipe {
     /// `BBR.full_bw`: delivery rate when growth was last detected.

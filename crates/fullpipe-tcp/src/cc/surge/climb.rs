@@ -1,7 +1,7 @@
 //! Climb: triples the window every round trip until the ACKs show the rate of the bottleneck.
 //!
-//! For each byte received, a Linux client moves the right edge of its receive window by three bytes, so the
-//! connection could not use faster growth. Random loss does not slow down the growth. A congestive loss ends Climb.
+//! A Linux client moves the right edge of its receive window by three bytes for each byte received. The connection
+//! could not use faster growth. Random loss does not slow down the growth. A congestive loss ends Climb.
 
 use fullpipe_units::{Duration, Rate};
 
@@ -9,7 +9,7 @@ use super::settle::Settle;
 use super::{Observation, State, queue_threshold, retreat, spread};
 use crate::cc::Bbr1;
 
-/// Segments by which the window grows for each segment delivered (Linux: `tcp_grow_window`).
+/// Number of segments by which the window grows for each segment delivered (Linux: `tcp_grow_window`).
 pub(super) const GROWTH: u64 = 2;
 
 /// Upper bound of the window as a multiple of the data in flight. A sender that does not use its window must not
@@ -22,8 +22,8 @@ const SPREAD: (u64, u64) = (1, 3);
 
 /// Bound of the pacing rate as a multiple of the highest rate of an ACK train so far. The ACKs of a flight arrive a
 /// round trip later, so the pacing rate exceeds the rate of the bottleneck for a round trip. At twice the rate, the
-/// excess fills a queue of one BDP. With 3/2, a climb takes longer, and the mean of 45 cells without loss is 0.7 %
-/// slower. With 5/2, the sender sends 0.4 % more segments where the client's window does not limit it.
+/// excess fills a queue of one BDP. With 3/2, Climb takes longer, and the mean download time over the 45 cells of
+/// `surge.md` is 0.7 % longer. With 5/2, the sender sends 0.4 % more segments if the client's window does not limit it.
 const FASTEST_MULTIPLE: u64 = 2;
 
 /// Bound of the pacing rate as a multiple of a remembered bottleneck rate: 5/4. If the bottleneck has not changed, the
@@ -31,12 +31,13 @@ const FASTEST_MULTIPLE: u64 = 2;
 /// the remembered rate, which lifts the bound.
 const REMEMBERED_MULTIPLE: (u64, u64) = (5, 4);
 
-/// Queueing delay from which a dispersion of ACKs is attributed to the bottleneck, unless an eighth of the RTT is
-/// shorter. With 1 ms and 8 ms, the mean of 45 cells changes by less than 0.2 %.
+/// Upper limit of the queueing delay above which a dispersion of ACKs is attributed to the bottleneck. On short paths,
+/// an eighth of the RTT is used instead. With 1 ms or 8 ms, the mean download time over the 45 cells of `surge.md`
+/// changes by less than 0.2 %.
 const QUEUE: Duration = Duration::from_millis(4);
 
-/// Number of segments lost in a round trip from which a strong dispersion shows the rate of the bottleneck, even if its
-/// queue is too short to delay packets.
+/// Minimum number of segments lost in a round trip for a strong dispersion to show the rate of the bottleneck, even if
+/// the queue is too short to delay packets.
 const LOST_SEGMENTS: u64 = 3;
 
 /// Handles an ACK. Returns the next state if Climb is over.

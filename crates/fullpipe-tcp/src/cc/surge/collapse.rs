@@ -1,10 +1,10 @@
 //! Collapse: detects that the path has become much slower during the cruise.
 //!
 //! BBRv1 keeps the highest delivery rate of the last ten round trips. If the rate of a path falls to a small fraction,
-//! as on a cellular link, the queue fills and these round trips become long. For seconds, the sender keeps up to two
-//! BDP of the former path in flight. The estimate is outdated if delivery rates are far below it while the RTT shows a
-//! queue of more than one BDP. The delivery rates must stay low for longer than after an outage, which slows down only
-//! one flight.
+//! as on a cellular link, the queue fills and these round trips become long. The sender then keeps up to two BDP of the
+//! former path in flight for seconds. The estimate is outdated if delivery rates are far below it while the RTT shows a
+//! queue of more than one BDP. An outage also lowers the delivery rates, but only those of one flight. The delivery
+//! rates must therefore stay low for longer.
 
 use fullpipe_units::{Duration, Instant, Rate};
 
@@ -15,10 +15,11 @@ use crate::cc::{AckSample, Context};
 /// other flows join, the share of a flow seldom falls this far at once.
 const RATE_SHARE: u64 = 4;
 
-/// RTT, in minimum RTTs, above which the queue holds more than one BDP. BBRv1 keeps up to two BDP in flight.
+/// RTT, in minimum RTTs, above which the queue holds more than one BDP. On an unchanged path, BBRv1 keeps at most two
+/// BDP in flight and does not exceed this RTT.
 const QUEUED_RTTS: u64 = 2;
 
-/// Time, in minimum RTTs, for which delivery rates must stay low: twice as long as after an outage.
+/// Time, in minimum RTTs, for which delivery rates must stay low: twice as long as they are low after an outage.
 const LOW_RTTS: u64 = 2;
 
 /// Observation of delivery rates far below the bandwidth estimate.
@@ -31,14 +32,14 @@ pub(super) struct Collapse {
 }
 
 impl Collapse {
-    /// Returns whether the delivery rate of a sample still includes the rate before the last collapse, because its
-    /// segment was sent before that.
+    /// Returns whether the delivery rate of a sample still includes the rate before the last collapse, because the
+    /// sampled segment was sent before the collapse.
     pub(super) fn is_outdated(&self, sample: &AckSample) -> bool {
         sample.prior_delivered < self.delivered
     }
 
     /// Handles an ACK. Returns the rate of the path if it has collapsed below the bandwidth `estimate`. A delivery rate
-    /// is a mean over more than a round trip and includes the former rate, so `train` measures the new one.
+    /// is a mean over more than a round trip and still includes the former rate, so `train` measures the new rate.
     pub(super) fn on_ack(
         &mut self,
         cx: &Context,

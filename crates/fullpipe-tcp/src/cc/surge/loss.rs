@@ -17,8 +17,9 @@ use fullpipe_units::Duration;
 use super::queue_threshold;
 use crate::cc::{AckSample, Context, Lost};
 
-/// Number of segments that a round trip must lose for a loss without a queue to be congestive; they must also
-/// exceed an eighth of the window. With random loss of 3 %, 1 in 500 flights of 44 segments loses this many.
+/// Number of segments that must be lost in a round trip for a loss without a queue to be congestive. The
+/// number must also exceed an eighth of the segments of the round trip. With random loss of 3 %, 1 in 500
+/// flights of 44 segments loses at least this number.
 const MANY_SEGMENTS: u64 = 6;
 const MANY_SHARE: u64 = 8;
 
@@ -34,7 +35,7 @@ pub(super) enum LossVerdict {
 pub(super) struct LossJudge {
     /// Bytes lost since the last ACK.
     pending: u64,
-    /// Bytes lost in this round trip, and bytes delivered before it.
+    /// Bytes lost in this round trip, and bytes delivered before the round trip began.
     lost: u64,
     delivered: u64,
     /// Whether the peer has echoed an ECN mark since the last ACK.

@@ -71,8 +71,8 @@ struct Observation<'a> {
     rate: Rate,
     /// Rate and dispersion of the last ACKs, if there are enough of them.
     train: Option<TrainRate>,
-    /// Rate that the path has shown: the rate of the fastest train so far, or half of the rate that an earlier
-    /// connection reached.
+    /// Rate that the path has shown: the rate of the fastest train so far or half of the rate that an earlier
+    /// connection reached, whichever is higher.
     shown: Rate,
     /// Bound of the pacing rate that follows from a remembered bottleneck.
     bound: Rate,
@@ -99,7 +99,7 @@ pub struct Surge {
     /// Rate of the bottleneck that an earlier connection measured; `Rate::MAX` if the rate is not known or has been
     /// disproved.
     known_bottleneck: Rate,
-    /// Number of bytes in the first flight, whose losses determine the judgement of the launch.
+    /// Stream offset at which the first flight ends. Losses below this offset determine the judgement of the launch.
     first_flight: u64,
     /// Whether a part of the first flight has been lost since the last judgement.
     first_flight_lost: bool,
@@ -276,7 +276,7 @@ fn waits_behind_a_hole(cx: &Context, sample: &AckSample) -> bool {
     cx.in_recovery && cx.flight_size + released * cx.mss > cx.rwnd
 }
 
-/// Returns the queueing delay above which there is a queue on a path with the given minimum RTT.
+/// Returns the queueing delay above which surge assumes a queue, on a path with the given minimum RTT.
 fn queue_threshold(min_rtt: Duration) -> Duration {
     (min_rtt / QUEUE_SHARE).max(LEAST_QUEUE)
 }

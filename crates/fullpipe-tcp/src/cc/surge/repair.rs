@@ -1,16 +1,16 @@
 //! Repair: decides when copies of segments are worth their cost.
 //!
 //! On a path with a random loss probability p, the same share p of the retransmissions is lost again. A copy
-//! saves the round trip that such a loss would cost, or the timeout at the end of the data. Copies add the
-//! share p to the traffic, and are sent only while the congestion window does not limit the sender. After a
-//! congestive loss, copies would add to the queue.
+//! saves the round trip that such a loss would cost, or the timeout at the end of the data. Copies increase
+//! the traffic by the share p, but are sent only while the congestion window does not limit the sender. After
+//! a congestive loss, copies would add to the queue.
 
 use fullpipe_units::Probability;
 
 use super::loss::LossVerdict;
 use crate::cc::{Context, Repair};
 
-/// Random loss from which retransmissions get a second copy: 0.5 %.
+/// Minimum random loss at which retransmissions get a second copy: 0.5 %.
 const SECOND_COPY_LOSS: Probability = Probability::from_ppm(5_000);
 /// Minimum denominator of the measured loss ratio, in delivered segments. With fewer delivered segments, the
 /// ratio is computed as if this many had been delivered.

@@ -2,8 +2,8 @@
 //!
 //! The path model of BBRv1 measures the data delivered in a whole round trip, which shows the bandwidth only
 //! once the pipe is full. Settle fills the pipe at the rate of the bottleneck, so that the queue does not
-//! grow. If that rate was too high, the bandwidth stops growing, which ends BBRv1's Startup; if it was too
-//! low, BBRv1's probes correct it.
+//! grow. If that rate was too high, the bandwidth stops growing, which ends BBRv1's Startup. If the rate was
+//! too low, BBRv1's probes correct it.
 
 use fullpipe_units::Rate;
 
@@ -16,8 +16,8 @@ use crate::cc::Bbr1;
 const WINDOW: (u64, u64) = (3, 2);
 
 /// Share of the rate that the measured bandwidth must reach to end Settle: 15/16. The rate of a train of 16
-/// segments has an error of up to one segment. Shares of 3/4 and 63/64 change the mean of 45 cells by less
-/// than 0.1 %.
+/// segments has an error of up to one segment. Shares of 3/4 and 63/64 change the mean download time over the
+/// 45 cells of `surge.md` by less than 0.1 %.
 const MEASURED: (u64, u64) = (15, 16);
 
 /// Progress of Settle.

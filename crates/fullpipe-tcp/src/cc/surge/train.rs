@@ -17,12 +17,13 @@ use crate::cc::{AckSample, Context};
 /// Number of ACKs that are kept.
 const POINTS: usize = 64;
 
-/// Smallest number of segments in a train. With fewer segments, the segments of other flows that the
-/// bottleneck sends in between would distort the rate.
+/// Smallest number of segments in a train. In a shorter train, segments of other flows that the bottleneck
+/// sends in between would distort the rate.
 const LEAST_SEGMENTS: u64 = 16;
 
 /// Minimum ACK span of a train: an eighth of the minimum RTT, but no more than 8 ms. A shorter span could lie
-/// within a super-segment, which takes 1 ms at the sender, and there the ACKs always look dispersed.
+/// within one super-segment (1 ms of data at the sender). All its segments have the same departure time, so
+/// their ACKs always look dispersed.
 const SPAN_SHARE: u64 = 8;
 const SPAN: Duration = Duration::from_millis(8);
 
@@ -33,9 +34,9 @@ const DISPERSION: (u64, u64) = (5, 4);
 /// Minimum ratio that indicates strong dispersion: 3/2.
 const STRONG_DISPERSION: (u64, u64) = (3, 2);
 
-/// Divisor of the ACK span: a single gap may take at most half of the span. A delayed ACK may hold back the
-/// last segment of a flight for 40 ms, which is not dispersion. Without this rule, downloads of 8 MB with
-/// loss take 2 to 4 % longer.
+/// Divisor of the ACK span: a single gap may take at most half of the span. A delayed ACK may acknowledge the
+/// last segment of a flight up to 40 ms late; such a gap is not dispersion. Without this rule, downloads of 8
+/// MB with loss take 2 to 4 % longer.
 const GAP_SHARE: u64 = 2;
 
 /// An ACK of a train.
@@ -58,12 +59,12 @@ pub(super) struct TrainRate {
 }
 
 impl TrainRate {
-    /// Returns whether the ACKs are further apart than the transmissions were.
+    /// Returns whether the ACK span exceeds the transmission span by more than a quarter.
     pub(super) fn is_dispersed(&self) -> bool {
         self.exceeds(DISPERSION)
     }
 
-    /// Returns whether the ACKs are much further apart than the transmissions were.
+    /// Returns whether the ACK span exceeds the transmission span by more than half.
     pub(super) fn is_strongly_dispersed(&self) -> bool {
         self.exceeds(STRONG_DISPERSION)
     }
@@ -97,7 +98,8 @@ impl Train {
         self.fastest
     }
 
-    /// Records an ACK. Returns the shortest train that ends with this ACK and is long enough.
+    /// Records an ACK. Returns the rate and dispersion of the shortest sufficiently long train that ends with
+    /// this ACK.
     pub(super) fn on_ack(
         &mut self,
         cx: &Context,

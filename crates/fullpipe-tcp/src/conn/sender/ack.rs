@@ -112,8 +112,8 @@ impl Sender {
     }
 
     /// Handles an ACK of segments that were each sent once and in order, with the same result as
-    /// [`Self::on_ack`]. Returns whether a blocked writer can continue. For any other ACK it returns `None`
-    /// and changes nothing. The caller must have checked that no loss recovery is in progress.
+    /// [`Self::on_ack`]. Returns whether a blocked writer can continue. For any other ACK, returns `None` and
+    /// changes nothing. The caller must have checked that no loss recovery is in progress.
     #[inline(always)]
     pub(in crate::conn) fn on_predicted_ack(
         &mut self,
@@ -227,11 +227,12 @@ impl Sender {
             && !self.recovery.probe.is_outstanding()
     }
 
-    /// Updates the peer's window, and returns whether it has changed. Only a segment newer than the last
-    /// segment that updated the window may change it (RFC 9293 section 3.10.7.4, TCP-5).
+    /// Updates the peer's window from a segment, and returns whether the segment advertises a different
+    /// window. Only a segment newer than the last one that updated the window may update it (RFC 9293 section
+    /// 3.10.7.4, TCP-5).
     ///
-    /// A segment that advances the acknowledgement always changes the window, even if it repeats old data.
-    /// The window is counted from the acknowledgement number, so an old window would extend too far.
+    /// A segment that advances the acknowledgement always updates the window, even if the segment repeats old
+    /// data. The window is counted from the acknowledgement number, so the old window would extend too far.
     #[inline(always)]
     fn update_window(&mut self, now: Instant, segment: &Segment, start: u64, ack: u64) -> bool {
         let window = u64::from(segment.window) << self.peer.scale;
@@ -247,8 +248,8 @@ impl Sender {
         changed
     }
 
-    /// Handles the SACK blocks of an ACK. Returns the start of a range that the peer reports as a duplicate
-    /// of a retransmission.
+    /// Handles the SACK blocks of an ACK. Returns the start of the range that the peer reports as a duplicate
+    /// (D-SACK), if a retransmission may have caused the duplicate.
     fn take_sacks(&mut self, segment: &Segment, delivery: &mut Delivery) -> Option<u64> {
         if segment.sack.is_empty() || !self.agreed.sack {
             return None;
@@ -295,7 +296,8 @@ impl Sender {
         delivery.cum_acked += part;
     }
 
-    /// Takes the RTT samples of an ACK. If the ACK acknowledged new data, `answer` contains its timestamps.
+    /// Takes the RTT samples of an ACK. `answer` contains the timestamps of the ACK if the ACK acknowledged
+    /// new data.
     #[inline(always)]
     fn take_rtt(&mut self, delivery: &Delivery, answer: Option<Timestamps>) {
         if let Some(newest) = delivery.newest_rtt() {
@@ -340,7 +342,7 @@ impl Sender {
     }
 
     /// Returns whether the segment is a duplicate ACK (RFC 5681 section 2, FR-6): it repeats the
-    /// acknowledgement and the window, has no data, SYN or FIN, and data is outstanding.
+    /// acknowledgement and the window, has no data, SYN or FIN, and arrives while data is outstanding.
     fn is_duplicate(&self, segment: &Segment, window_changed: bool) -> bool {
         segment.ack == self.iss.plus(1).plus(self.snd_una)
             && segment.seq_len() == 0
@@ -351,7 +353,7 @@ impl Sender {
 
     /// Returns whether duplicate ACKs are counted, which is the case before and during fast recovery. After a
     /// timeout, duplicate ACKs are not counted until new data has been sent, for example by F-RTO to test the
-    /// timeout (RFC 5682). Until then, duplicate ACKs are responses to the lost flight.
+    /// timeout (RFC 5682). Until then, duplicate ACKs are responses to segments sent before the timeout.
     fn counts_duplicates(&self) -> bool {
         match self.recovery.phase {
             Phase::Open => self.recovery.newreno.listens(self.snd_una),

@@ -74,7 +74,7 @@ impl Decision {
         self.cc.assessment()
     }
 
-    /// Returns the phase of the congestion controller, for traces.
+    /// Returns the phase and internal values of the congestion controller, for traces.
     pub(in crate::conn) fn status(&self) -> Status {
         self.cc.status()
     }

@@ -19,7 +19,8 @@ use fullpipe_units::{Duration, Instant};
 use super::{Phase, Sender};
 use crate::SendLimit;
 
-/// Data waits only if the last transmission left, and the next ACK is due, within this time.
+/// Data waits only if the last transmission left less than this time ago and the next ACK is due within this
+/// time.
 const SOON: Duration = Duration::from_millis(1);
 /// Divisor of the smaller window: new data leaves at once if the room is at least a third of that window
 /// (`net.ipv4.tcp_tso_win_divisor`).
@@ -69,8 +70,8 @@ impl Sender {
         }
     }
 
-    /// Returns whether the ACK of the oldest outstanding segment is due soon. Without an outstanding segment,
-    /// no ACK would end a deferral.
+    /// Returns whether the ACK of the oldest outstanding segment is due within [`SOON`] and within half of
+    /// the SRTT. Without an outstanding segment, no ACK would end a deferral.
     fn expects_ack_soon(&self, now: Instant) -> bool {
         let srtt = self.rtt.srtt().unwrap_or(Duration::ZERO);
         let oldest = self.recovery.board.oldest();

@@ -17,7 +17,7 @@ pub(super) struct Delivery {
     cum_timed: bool,
     pub(super) sacked: u64,
     pub(super) segments: u64,
-    /// Rate snapshot of the newest delivered record, at which the rate sample starts.
+    /// Newest delivered record; the rate sample starts at the snapshot of this record.
     pub(super) newest: Option<Newest>,
     /// Departure times of the first and last cumulatively acknowledged records that were never retransmitted.
     acked: Option<(Instant, Instant)>,

@@ -84,7 +84,7 @@ impl Sender {
     }
 
     /// Ends a recovery whose losses are repaired. Returns whether there are later losses. Later losses are a
-    /// new congestion event, and the next recovery begins at once, whether or not they have been
+    /// new congestion event, and the next recovery begins at once, whether or not the lost data has been
     /// retransmitted. Linux does the same. On a path with a loss in every round trip, senders are therefore
     /// always in recovery, and loss-based senders reduce the window every round trip.
     fn end_recovery(&mut self, now: Instant) -> bool {

@@ -52,10 +52,10 @@ pub(super) struct Sender {
     /// Initial sequence number (ISS). Offset 0 is the octet after the SYN.
     pub(super) iss: SeqNum,
     pub(super) agreed: Agreed,
-    /// Payload of a full segment, in bytes.
+    /// Payload length of a full-sized segment, in bytes.
     pub(super) mss: u64,
-    /// Segment payload in bytes that the path MTU and the peer's MSS option allow, regardless of the peer's
-    /// window.
+    /// Payload length of a segment, in bytes, that the path MTU and the peer's MSS option allow, regardless
+    /// of the peer's window.
     path_mss: u64,
     pub(super) queue: SendQueue,
     pub(super) fresh: NewData,
@@ -142,7 +142,7 @@ impl Sender {
         }
     }
 
-    /// Applies the negotiated options, and sets the payload of a full segment to `mss` bytes.
+    /// Applies the negotiated options, and sets the payload length of a full-sized segment to `mss` bytes.
     pub(super) fn agree(&mut self, agreed: Agreed, scale: u8, mss: u64) {
         self.agreed = agreed;
         self.recovery.has_sack = agreed.sack;
@@ -151,8 +151,9 @@ impl Sender {
         self.mss = mss;
     }
 
-    /// Completes the handshake. The peer offers `window`. `handshake_rtt` is the RTT sample of the handshake,
-    /// unless Karn's rule forbids a sample. `lost` is the number of SYNs or SYN-ACKs that were lost.
+    /// Completes the handshake. `window` is the receive window that the peer offers, in bytes.
+    /// `handshake_rtt` is the RTT sample of the handshake, unless Karn's rule forbids a sample. `lost` is the
+    /// number of SYNs or SYN-ACKs that were lost.
     pub(super) fn establish(
         &mut self,
         now: Instant,

@@ -23,8 +23,8 @@ const LEAST_IPV4: u64 = 552;
 const LEAST_IPV6: u64 = 1280;
 /// Smallest MSS in bytes, including TCP options: the smallest IPv4 MTU of 68 minus 20.
 const LEAST_MSS: u64 = 68 - 20;
-/// Segment payload to try first after a suspected path MTU black hole, in bytes (`tcp_base_mss`). After that,
-/// the payload is halved, down to `tcp_mtu_probe_floor`.
+/// Payload length of a segment to try first after a suspected path MTU black hole, in bytes (`tcp_base_mss`).
+/// After that, the length is halved, down to `tcp_mtu_probe_floor`.
 const BLACK_HOLE_MSS: u64 = 1024;
 const BLACK_HOLE_FLOOR: u64 = 48;
 /// Number of consecutive timeouts that suggest a path MTU black hole (`tcp_retries1`).
@@ -76,8 +76,8 @@ impl Sender {
         }
     }
 
-    /// Returns the payload of a full segment in bytes: the payload that the path allows, but at most half of
-    /// the peer's largest window, so that an ACK is always in flight (Linux: `tcp_sync_mss`).
+    /// Returns the payload length of a full-sized segment, in bytes: the length that the path allows, but at
+    /// most half of the peer's largest window, so that an ACK is always in flight (Linux: `tcp_sync_mss`).
     pub(super) fn bounded_mss(&self) -> u64 {
         build::bound_to_half_window(self.path_mss, self.peer.max).max(LEAST_MSS - self.agreed.option_bytes())
     }

@@ -70,7 +70,7 @@ impl Sender {
         false
     }
 
-    /// Returns whether window probes have been unanswered for too long. A `detached` connection also gives up
+    /// Returns whether too many window probes in a row are unanswered. A `detached` connection also gives up
     /// when the back-off reaches its maximum, even if the peer answers the probes.
     fn gives_up_on_window(&self, detached: bool) -> bool {
         let tunables = &self.config.tunables;

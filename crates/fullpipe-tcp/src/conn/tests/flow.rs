@@ -66,8 +66,8 @@ fn ss_5_idle_decay() {
     assert_eq!(script.windows().0, 10);
 }
 
-/// Minshall's variant of the Nagle algorithm allows one short segment in flight at a time; a full segment in
-/// flight does not delay a short segment (NAG-1, NAG-3).
+/// Minshall's variant of the Nagle algorithm allows one short segment in flight at a time; a full-sized
+/// segment in flight does not delay a short segment (NAG-1, NAG-3).
 #[test]
 fn nag_3_minshall() {
     let mut script = Script::client(config(Algorithm::Reno));

@@ -39,7 +39,7 @@ use crate::buffers::{Buffer, WindowRule};
 use crate::cc::Algorithm;
 use crate::wire::{Flags, SackBlocks, Segment, SeqNum, SynOptions, Timestamps};
 
-/// Payload of a full segment with timestamps at an MTU of 1500, in bytes.
+/// Payload length of a full-sized segment with timestamps at an MTU of 1500, in bytes.
 const MSS: u64 = 1448;
 /// Time zero of a script: the end of the handshake.
 const START: Instant = Instant::from_nanos(1_000_000_000);

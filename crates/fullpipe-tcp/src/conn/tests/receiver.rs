@@ -34,8 +34,8 @@ fn ack_1_quick_phase() {
     assert_eq!(delays[immediate..immediate + 4], [40, 80, 100, 100]);
 }
 
-/// Long after the quick-ACK phase, two full segments together cause an immediate ACK, and a single segment
-/// does not (RFC 5681 section 4.2; ACK-2).
+/// Long after the quick-ACK phase, two full-sized segments together cause an immediate ACK, and a single
+/// segment does not (RFC 5681 section 4.2; ACK-2).
 #[test]
 fn ack_2_every_second_segment() {
     let mut script = receiver();

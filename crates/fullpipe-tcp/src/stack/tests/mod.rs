@@ -2,6 +2,7 @@
 
 mod admission;
 mod flood;
+mod memory;
 mod paths;
 mod probe;
 mod time_wait;

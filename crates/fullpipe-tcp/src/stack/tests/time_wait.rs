@@ -86,3 +86,35 @@ fn time_wait_is_limited() {
     end.handle_timeout(at(61));
     assert_eq!((end.connections(), end.in_time_wait()), (0, 0));
 }
+
+/// A client may reuse its port directly after a reset. The stack answers the SYN with a SYN-ACK, even if the application
+/// has not yet released the connection that was reset.
+#[test]
+fn a_port_is_reused_after_a_reset() {
+    let mut end = stack(server().ip(), 9);
+    end.listen(server(), config(), 8).expect("free");
+    let (from, first) = syn(1, 100, false);
+    let answer = hear(&mut end, at(1), from, &first).expect("a SYN-ACK");
+    let next = |flags| Segment {
+        seq: first.seq.plus(1),
+        ack: answer.seq.plus(1),
+        flags,
+        syn: None,
+        ..first.clone()
+    };
+    hear(&mut end, at(1), from, &next(Flags::ACK));
+    let before = end.accept(server()).expect("established");
+    assert_eq!(hear(&mut end, at(1), from, &next(Flags::RST.with(Flags::ACK))), None);
+    let (_, second) = syn(1, 50_000, false);
+    let answer = hear(&mut end, at(1), from, &second).expect("a reply");
+    assert!(answer.flags.has(Flags::SYN) && !answer.flags.has(Flags::RST), "{:?}", answer.flags);
+    assert_eq!(answer.ack, second.seq.plus(1));
+    // Releasing the first connection does not affect the second one.
+    end.release(at(1), before);
+    let ack =
+        Segment { seq: second.seq.plus(1), ack: answer.seq.plus(1), flags: Flags::ACK, syn: None, ..second };
+    hear(&mut end, at(1), from, &ack);
+    let after = end.accept(server()).expect("established");
+    assert_ne!(after, before);
+    assert!(end.connection(before).is_none() && end.connection(after).is_some());
+}

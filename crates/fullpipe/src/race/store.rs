@@ -1,0 +1,82 @@
+//! File to which a race appends each result, so that a later run of the same race continues from there.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::files::cannot_write;
+use crate::{Error, json};
+
+/// File with one JSON line per result. If the process is killed, only runs in progress are lost.
+pub(super) struct Store<R> {
+    path: PathBuf,
+    /// Results that the file contained when it was opened.
+    kept: Vec<R>,
+    /// The open file, or the first error that occurred.
+    file: Mutex<Result<File, Error>>,
+}
+
+impl<R: Serialize + DeserializeOwned> Store<R> {
+    /// Opens the file `name` in the folder `dir`, which is created if it does not exist.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be read or written, or if a line is not a result.
+    pub(super) fn open(dir: &Path, name: &str) -> Result<Self, Error> {
+        let path = dir.join(name);
+        let refused = |e: &io::Error| cannot_write(&path, e, "choose a writable folder");
+        fs::create_dir_all(dir).map_err(|e| refused(&e))?;
+        let text = match fs::read_to_string(&path) {
+            Err(e) if e.kind() == ErrorKind::NotFound => String::new(),
+            text => text.map_err(|e| unreadable(&path, &e))?,
+        };
+        // If the process was killed, the last line may be incomplete.
+        let complete = text.rfind('\n').map_or(0, |end| end + 1);
+        let result = |(number, line): (usize, &str)| {
+            serde_json::from_str::<R>(line)
+                .map_err(|e| unreadable(&path, &format_args!("line {}: {e}", number + 1)))
+        };
+        let kept: Vec<R> = text[..complete].lines().enumerate().map(result).collect::<Result<_, Error>>()?;
+        let file = OpenOptions::new().append(true).create(true).open(&path).map_err(|e| refused(&e))?;
+        file.set_len(complete as u64).map_err(|e| refused(&e))?;
+        Ok(Self { path, kept, file: Mutex::new(Ok(file)) })
+    }
+
+    /// Returns the results that the file contained when it was opened.
+    pub(super) fn kept(&self) -> &[R] {
+        &self.kept
+    }
+
+    /// Appends a result. After an error, further results are ignored.
+    pub(super) fn add(&self, result: &R) {
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let Ok(open) = &mut *file else { return };
+        let written = json::line(result).and_then(|line| {
+            let written = open.write_all(line.as_bytes());
+            written.map_err(|e| cannot_write(&self.path, &e, "choose a writable folder"))
+        });
+        if let Err(error) = written {
+            *file = Err(error);
+        }
+    }
+
+    /// Returns whether every result so far has been written.
+    pub(super) fn is_writable(&self) -> bool {
+        self.file.lock().unwrap_or_else(PoisonError::into_inner).is_ok()
+    }
+
+    /// Returns the first error that occurred.
+    pub(super) fn finish(self) -> Result<(), Error> {
+        self.file.into_inner().unwrap_or_else(PoisonError::into_inner).map(drop)
+    }
+}
+
+fn unreadable(path: &Path, problem: &dyn std::fmt::Display) -> Error {
+    Error::new(
+        format!("cannot read {}: {problem}", path.display()),
+        "remove this file, or choose another folder with --out",
+    )
+}
