@@ -383,7 +383,7 @@ fn to_pipe(ends: &Ends, source: &str, options: &[&str]) -> (Option<i32>, Vec<u8>
     (output.status.code(), output.stdout, String::from_utf8(output.stderr).expect("UTF-8"))
 }
 
-/// A file of another host goes to standard output in its order, and its report to standard error.
+/// A file of another host is written to standard output in order, and the report to standard error.
 #[test]
 fn a_file_is_copied_to_standard_output() {
     let ends = Ends::new("copy-to-pipe");
@@ -410,7 +410,7 @@ fn a_file_is_copied_to_standard_output() {
     assert!(names(Path::new(&ends.path("temporary"))).is_empty(), "nothing is left");
 }
 
-/// Ctrl-C ends a copy with the command that continues it, and this command does not send again what was durable.
+/// After Ctrl-C, a copy prints the command that continues it. This command does not resend data that was durable.
 #[test]
 fn ctrl_c_prints_the_command_that_continues_the_copy() {
     let ends = Ends::new("copy-interrupted");
@@ -434,7 +434,7 @@ fn ctrl_c_prints_the_command_that_continues_the_copy() {
         .map(|word| if word.contains(' ') { format!("'{word}'") } else { word.clone() })
         .collect();
     let expected = format!(
-        "interrupted; what is durable at the target is kept\nhint: to continue the copy, run fullpipe {}\n",
+        "interrupted; data that is durable at the target is kept\nhint: to continue the copy, run fullpipe {}\n",
         command.join(" ")
     );
     assert_eq!((output.status.code(), output.stdout.len(), stderr), (Some(130), 0, expected));
