@@ -21,7 +21,7 @@ pub(crate) enum Example {
     Cubic,
     // The same log, diagnosed with the buffers that the author set afterwards
     CubicTuned,
-    // One BBR stream on the same line: 102 Mbit/s
+    // One BBR stream on the same leased line: 102 Mbit/s
     Bbr,
 }
 

@@ -79,7 +79,7 @@ fn harm(args: &RaceArgs) -> Result<ExitCode, Failure> {
 fn no_bound(table: &str) -> Failure {
     Failure::new(
         format!("--check requires a {table} for the arms of this race, but there is none"),
-        format!("add a {table} to the file of --paths, or remove --check"),
+        format!("add a {table} to the --paths file, or remove --check"),
     )
 }
 

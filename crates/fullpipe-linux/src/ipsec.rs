@@ -59,7 +59,7 @@ pub struct End {
     pub network: IpAddr,
     /// Prefix length of the network.
     pub prefix_len: u8,
-    /// Port, and the mask of those bits that are compared; a mask of 0 stands for all ports.
+    /// Port, and the mask of the compared bits; a mask of 0 matches all ports.
     pub port: (u16, u16),
 }
 
@@ -102,7 +102,7 @@ impl Policy {
         self.direction == Direction::In && self.tcp && self.requires_ipsec && self.destination.contains(to)
     }
 
-    /// Returns whether the kernel forwards no plain TCP packets from `from` because of this policy, to at least one
+    /// Returns whether this policy prevents the kernel from forwarding plain TCP packets from `from` to at least one
     /// destination.
     pub fn forwards_no_packets_from(&self, from: SocketAddr) -> bool {
         self.direction == Direction::Forward && self.tcp && self.requires_ipsec && self.source.contains(from)

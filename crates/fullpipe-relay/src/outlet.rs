@@ -146,7 +146,7 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    /// Creates a folder in `parent`, and removes those of killed copies.
+    /// Creates a folder in `parent`, and removes the folders of killed copies.
     pub(crate) fn new(parent: &Path) -> Result<Self, Error> {
         let failed = |error: &io::Error| {
             let mut error = Error::system(format_args!("create a folder in {}", parent.display()), error);
@@ -177,7 +177,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // The next copy to a pipe removes a folder that is left.
+        // The next copy to a pipe removes a leftover folder.
         let _ = fs::remove_dir_all(&self.path);
     }
 }

@@ -96,7 +96,7 @@ pub(crate) struct Relay {
     stores: BTreeMap<PathBuf, Arc<FileStore>>,
     pending: Mutex<Pending<oneshot::Sender<()>>>,
     transfers: Mutex<BTreeMap<Transfer, Active>>,
-    /// Transfers that have ended lately, oldest first. Their late connections do not wait for a transfer that begins.
+    /// Recently ended transfers, oldest first. A late connection of such a transfer does not wait for its start.
     ended: Mutex<VecDeque<Transfer>>,
     /// Notified when a transfer begins.
     begun: Notify,
@@ -366,7 +366,7 @@ impl Relay {
         let begun = async {
             loop {
                 let mut begins = std::pin::pin!(self.begun.notified());
-                // From here on, the beginning of a transfer is not missed.
+                // From here on, the notification about a new transfer is not missed.
                 begins.as_mut().enable();
                 let active = locked(&self.transfers).get(&transfer).cloned();
                 if active.is_some() || locked(&self.ended).contains(&transfer) {

@@ -595,7 +595,7 @@ mod tests {
             _ => 900,
         }));
         assert_eq!(shown.reached.connections, Some(4), "10 connections gain less than 1 %");
-        // One seed misleads where the difference is small.
+        // If the difference is small, a single seed is misleading.
         let misled = given(|state| [800, 880, 880, 880][state.connections.unwrap_or(1).ilog2() as usize]);
         let mean = |state: State| [800, 880, 895, 897][state.connections.unwrap_or(1).ilog2() as usize];
         let shown = climbed(Given { mean: Some(mean), ..misled });

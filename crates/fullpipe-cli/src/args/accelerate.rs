@@ -47,7 +47,8 @@ pub(crate) struct AccelerateArgs {
     #[arg(long, value_enum, value_name = "MODE")]
     pub(crate) client_address: Option<ClientAddressName>,
 
-    /// Congestion control towards the clients: reno, bic, cubic, vegas, bbr or bbr3 [default: bbr]
+    /// Congestion control towards the clients: reno, bic, cubic, vegas, bbr, bbr3 or surge
+    /// [default: bbr]
     #[arg(long, value_name = "NAME")]
     pub(crate) cc: Option<Algorithm>,
 

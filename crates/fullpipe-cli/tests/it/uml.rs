@@ -82,8 +82,8 @@ fn a_guest_answers_a_request() {
     assert!((80.0..83.0).contains(&from_syn), "two round trips of 40 ms, and not {from_syn} ms");
 }
 
-/// Flows at other distances have hosts of their own, whose connections take the additional delay. Both worlds add the
-/// same delay.
+/// Flows at other distances have separate hosts, whose connections take the additional delay. Both worlds add the same
+/// delay.
 #[test]
 fn a_guest_has_hosts_at_several_distances() {
     let flow = "[[flow]]\ncc = 'cubic'\nbytes = '1kB'\napp = { request = '200B' }\n";

@@ -245,7 +245,7 @@ fn pipe_survives(test: &str, kills: u64, size: usize, has_spool: bool) {
         fs::write(&progress, "").expect("written");
         let name = format!("stream {stream}");
         let mut command = Command::new("sh");
-        // Only a shell can pass on a file descriptor under a given number.
+        // A shell is needed to pass on a file descriptor with a given number.
         command.args([
             "-c",
             "progress=$1; shift; exec \"$@\" 3>>\"$progress\"",
@@ -294,7 +294,7 @@ fn pipe_survives(test: &str, kills: u64, size: usize, has_spool: bool) {
         let offsets = offsets();
         assert!(offsets.is_sorted(), "{offsets:?}");
         accepted = offsets.last().copied().unwrap_or(accepted);
-        // A copy that is started again sends what a spool has kept.
+        // A restarted copy also sends the data in its spool.
         if accepted == size as u64 && (is_complete || !has_spool) {
             assert!(fs::read(ends.path("in/feed")).expect("placed") == content, "stream {stream}");
             (stream, accepted) = (stream + 1, 0);
@@ -383,7 +383,7 @@ fn to_pipe(ends: &Ends, source: &str, options: &[&str]) -> (Option<i32>, Vec<u8>
     (output.status.code(), output.stdout, String::from_utf8(output.stderr).expect("UTF-8"))
 }
 
-/// A file of another host goes to standard output in its order, and its report to standard error.
+/// A file of another host is written to standard output in order, and the report to standard error.
 #[test]
 fn a_file_is_copied_to_standard_output() {
     let ends = Ends::new("copy-to-pipe");
@@ -410,7 +410,7 @@ fn a_file_is_copied_to_standard_output() {
     assert!(names(Path::new(&ends.path("temporary"))).is_empty(), "nothing is left");
 }
 
-/// Ctrl-C ends a copy with the command that continues it, and this command does not send again what was durable.
+/// After Ctrl-C, a copy prints the command that continues it. This command does not resend data that was durable.
 #[test]
 fn ctrl_c_prints_the_command_that_continues_the_copy() {
     let ends = Ends::new("copy-interrupted");
@@ -434,7 +434,7 @@ fn ctrl_c_prints_the_command_that_continues_the_copy() {
         .map(|word| if word.contains(' ') { format!("'{word}'") } else { word.clone() })
         .collect();
     let expected = format!(
-        "interrupted; what is durable at the target is kept\nhint: to continue the copy, run fullpipe {}\n",
+        "interrupted; data that is durable at the target is kept\nhint: to continue the copy, run fullpipe {}\n",
         command.join(" ")
     );
     assert_eq!((output.status.code(), output.stdout.len(), stderr), (Some(130), 0, expected));

@@ -140,8 +140,8 @@ fn kernel_senders_race() {
             assert!(arm["sent_per_needed"].as_f64() >= Some(1.0), "{arm:#}");
         }
     }
-    // Pairs are stored with their world, so the same race runs nothing again, and a simulated race runs all
-    // pairs.
+    // Stored pairs state their world. A repetition of the same race therefore runs nothing, and a simulated
+    // race runs all pairs.
     let lines = || fs::read_to_string(out.join("race.jsonl")).expect("pairs").lines().count();
     assert_eq!(lines(), 4);
     assert_eq!(fullpipe(&race("emu", file, &arms)).1, stdout);

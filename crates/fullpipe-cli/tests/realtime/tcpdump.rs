@@ -92,8 +92,8 @@ fn is_ahead(a: u32, b: u32) -> bool {
     a.wrapping_sub(b).cast_signed() > 0
 }
 
-/// Returns the first and the last sequence number of each data segment in a capture. A packet that the kernel did not cut
-/// yet counts as the segments it contains.
+/// Returns the first and the last sequence number of each data segment in a capture. A packet that the kernel has not
+/// segmented yet counts as the segments that it contains.
 fn segments(file: &Path) -> Vec<(u32, u32)> {
     let text = printed(file);
     // tcpdump prints "seq 17:1465" for data, and a single number for a SYN or FIN without data.

@@ -78,8 +78,8 @@ const FIRST_FACTOR: u32 = 4;
 const FACTOR: u32 = 2;
 /// Payload of a full segment and its size on the link, with IPv6 and timestamps.
 const PAYLOAD: (u64, u64) = (1428, 1514);
-/// Part of a send buffer that payload can take; the kernel's records of it take the rest. With 4 MiB and an RTT of 210
-/// ms, a connection reached 136 to 147 Mbit/s.
+/// Share of a send buffer that is available for payload; the kernel's metadata takes the rest. With 4 MiB and an RTT of
+/// 210 ms, a connection reached 136 to 147 Mbit/s.
 const BUFFERED: (u64, u64) = (7, 8);
 
 /// What limits a connection, as far as it matters for the number of connections.

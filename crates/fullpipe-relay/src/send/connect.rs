@@ -177,8 +177,8 @@ impl Relay {
         self.attempts(connection, false).await
     }
 
-    /// Opens a connection as soon as few enough others are in their handshakes, and repeats this after an error of the
-    /// network; `waits` decides whether to wait until the relay has accepted the connection.
+    /// Opens a connection as soon as the number of pending handshakes permits it, and tries again after a network
+    /// error; `waits` decides whether to wait until the relay has accepted the connection.
     async fn attempts(&self, connection: u32, waits: bool) -> Result<Opened, Error> {
         // The semaphore is never closed.
         let _permit = self.opening.acquire().await;

@@ -48,7 +48,7 @@ pub(super) struct Driver<'a> {
     events: Events,
     /// Whether the relay has accepted connection 0.
     is_accepted: bool,
-    /// Whether the other connections open before that.
+    /// Whether the other connections may open before the relay has accepted connection 0.
     opens_early: bool,
     /// Whether every file has been found.
     is_listed: bool,
@@ -462,8 +462,8 @@ impl<'a> Driver<'a> {
         returned
     }
 
-    /// Records that a connection could not be opened. Before the relay has accepted connection 0, this may have a reason
-    /// that connection 0 reports, and the connection is opened again after that.
+    /// Records that a connection could not be opened. If the relay has not accepted connection 0 yet, connection 0 may
+    /// report the reason, so the connection is opened again only after the relay has accepted connection 0.
     pub(super) fn not_opened(&mut self, connection: u32, error: &io::Error) -> Result<(), Error> {
         if self.is_accepted {
             return self.lose(connection, error);

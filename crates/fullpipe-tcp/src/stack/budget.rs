@@ -5,8 +5,9 @@
 //!     rings grow                                  │ only empty rings grow │ no ring grows
 //! ```
 //!
-//! A ring takes memory before it grows, and gives it back when it shrinks or disappears. The last eighth is reserved for
-//! rings without memory, so that connections with much data cannot keep requests of other connections from arriving.
+//! A ring takes memory from the budget before it grows, and returns the memory when it shrinks or disappears. The last
+//! eighth is reserved for rings without memory, so that connections with much data cannot keep requests of other
+//! connections from arriving.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -34,7 +35,7 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// Sets the limit in bytes. If more memory is in use, no ring grows until enough of it has been given back.
+    /// Sets the limit in bytes. If more memory is in use, no ring grows until enough of it has been returned.
     pub(super) fn set_limit(&self, limit: u64) {
         self.0.limit.store(limit, Relaxed);
     }
@@ -53,7 +54,7 @@ impl Budget {
 
     /// Replaces `before` bytes in use by `after` bytes.
     pub(super) fn change(&self, before: usize, after: usize) {
-        // Addition and subtraction wrap around, so the sum is right in either order.
+        // Addition and subtraction wrap around, so the sum is correct in either order.
         self.0.used.fetch_add((after as u64).wrapping_sub(before as u64), Relaxed);
     }
 }

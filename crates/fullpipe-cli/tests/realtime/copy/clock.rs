@@ -65,8 +65,8 @@ fn results(script: &str) -> String {
     let script = script.replace("FOLDER", folder.to_str().expect("UTF-8")).replace("PROGRAM", crate::PROGRAM);
     fs::write(path("first"), script).expect("written");
     fs::set_permissions(path("first"), Permissions::from_mode(0o755)).expect("the owner may do so");
-    // Without an order, the library leaves the guest in real time, and only completes the processor state. In Cargo's
-    // folder, the library beside the program may be of an earlier build.
+    // Without an order, which the launcher would write, the library leaves the guest in real time, and only completes
+    // the processor state. In Cargo's folder, the library beside the program may be from an earlier build.
     let beside = Path::new(crate::PROGRAM).parent().expect("a folder");
     let library = ["deps/libfullpipe_uml.so", "libfullpipe_uml.so"].map(|name| beside.join(name));
     let library = library.into_iter().find(|library| library.exists()).expect("built with the tests");
