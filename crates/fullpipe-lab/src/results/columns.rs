@@ -67,8 +67,7 @@ columns! {
         from_syn_ms: Option<f64>, "ms", of_flow.response.map(|response| response.from_syn.as_millis_f64());
         /// Time from the first byte of the request to the last byte of the response; empty without a request.
         from_request_ms: Option<f64>, "ms", of_flow.response.map(|it| it.from_request.as_millis_f64());
-        /// 99th percentile of the time from when a paced application produces data until it is read, accurate
-        /// to within 3 %.
+        /// 99th percentile of the time between writing and reading a paced application's data, within 3 %.
         delay_p99_ms: Option<f64>, "ms", of_flow.delay_p99.map(Duration::as_millis_f64);
         /// Peak arrival rate of payload at the receiver over one sampling period.
         wire_peak_bps: u64, "bit/s", of_flow.wire.peak.as_bps();

@@ -62,8 +62,7 @@ columns! {
         pacing_bps: Option<u64>, "bit/s", bps(sender.pacing_rate);
         /// Upper bound on the pacing rate; empty if the application set none.
         max_pacing_bps: Option<u64>, "bit/s", bps(sender.max_pacing_rate);
-        /// Most recent delivery-rate sample, except for application-limited samples with a lower rate than
-        /// the sample before.
+        /// Most recent delivery-rate sample, without application-limited samples that lower the rate.
         delivery_bps: Option<u64>, "bit/s", bps(sender.delivery_rate);
         /// Whether the delivery-rate sample was limited by the application.
         app_limited: bool, "", sender.app_limited;
