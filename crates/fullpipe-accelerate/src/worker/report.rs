@@ -128,8 +128,10 @@ impl Worker {
         // steering does not flap.
         let share = if self.beat.full { 8 } else { 9 };
         let connections = stack.connections() - stack.in_time_wait();
-        self.beat.full =
-            self.pressure.level.is_some() || 10 * connections >= share * self.settings.connections;
+        // For the same reason, memory pressure counts until half of the budget is free.
+        let lacks_memory = self.pressure.level.is_some()
+            || self.beat.full && 2 * self.pressure.held.get() > self.settings.memory;
+        self.beat.full = lacks_memory || 10 * connections >= share * self.settings.connections;
         if self.beats.is_multiple_of(OBSERVATION_BEATS) {
             self.beat.paths = stack.observe_senders(now).map(PathReport::from);
         }

@@ -391,6 +391,34 @@ fn a_firewall_that_drops_unknown_packets_keeps_no_reset_back() {
     assert!(load.meets_resets_within(AT_ONCE), "clients of a killed worker");
 }
 
+/// Clients behind a router that translates addresses and drops packets unknown to its connection tracking are reset as
+/// well: a probe has the numbers of its connection, so it passes the router.
+#[test]
+fn clients_behind_address_translation_are_reset() {
+    if !can_run() {
+        return;
+    }
+    let host = Host::new("accelerate-nat");
+    let (far, _sleeper) = behind_router(&host.scene, 1_500);
+    let rules = "add table ip n; add chain ip n p { type nat hook postrouting priority 100; }; \
+                 add rule ip n p oifname eth1 masquerade; \
+                 add chain ip n f { type filter hook forward priority 0; }; add rule ip n f ct state invalid drop";
+    assert!(inside(&host.scene.client, "nft", &[rules]).status.success());
+    let strict = || {
+        fs::write("/proc/sys/net/netfilter/nf_conntrack_tcp_loose", "0").expect("a setting");
+        Ok(())
+    };
+    host.scene.client.run(strict).expect("a namespace");
+    let service = host.accelerate();
+    let streams: Vec<TcpStream> = (0..10).map(|_| peers::echo(&far, host.listen)).collect();
+    signal("-KILL", &[service.worker]);
+    let killed = now();
+    for mut stream in streams {
+        assert_eq!(stream.read(&mut [0]).expect_err("a reset").kind(), ErrorKind::ConnectionReset);
+    }
+    assert!(killed.elapsed() < AT_ONCE, "{:?}", killed.elapsed());
+}
+
 /// On a host with policy routing, the kernel routes the packets of the service, even if the routing changes
 /// in the meantime and if reverse path filtering is enabled. After the end of the service, all settings have
 /// their previous values.
