@@ -71,7 +71,8 @@ pub(crate) fn sample(report: &SocketReport, interval: Duration) -> SocketSample 
         rtt,
         retransmits: report.retransmits,
         limit: report.limit.map(|limit| limit.to_string()),
-        is_growing: report.retransmits == 0 && matches!(report.limit, Some(Limit::Cwnd | Limit::Link)),
+        is_growing: report.retransmits == 0
+            && matches!(report.limit, Some(Limit::Cwnd | Limit::Pacing | Limit::Policer | Limit::Link)),
         room: report.limit.map_or(Room::Starting, |limit| room(limit, report)),
         memory: Bytes::ZERO,
     }

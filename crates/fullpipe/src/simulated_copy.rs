@@ -94,6 +94,8 @@ pub fn simulate(scenario: &Scenario, connections: Connections, link: Option<Rate
             Reading::Greedy | Reading::Granted => None,
         },
     };
+    // The kernel paces the connections of a copy.
+    scenario.host.fair_queue = true;
     scenario.flows = vec![flow; most as usize];
     let mut copy = SimulatedCopy {
         sockets: Sockets::new(SocketFacts { link, ..SocketFacts::default() }).without_words(),
@@ -157,7 +159,7 @@ impl SimulatedCopy {
             rtt: sample.rtt,
             room: sample.room,
             is_growing: sample.is_growing,
-            has_lost: sample.retransmits > 0,
+            retransmits: sample.retransmits,
             is_resting: u32::from(sample.port - FIRST_PORT) >= sending,
         });
         let is_opening = rows.iter().any(|row| row.sender.srtt.is_none());

@@ -20,6 +20,7 @@ Examples:
   pg_dump db | fullpipe copy - ny.example.com:in/db.sql
   fullpipe copy relay://ny.example.com/logs backup/ --peer sha256:...
   fullpipe copy ny.example.com:in/db.sql .
+  fullpipe copy ny.example.com:in/db.sql - | psql db
   feed --resume-from 3 | fullpipe copy - relay://ny.example.com/feed --stream monday --progress-fd 3
 
 With several SRC, or if DEST ends with /, fullpipe appends the name of each source to DEST;
@@ -51,8 +52,8 @@ pub(crate) struct CopyArgs {
     #[arg(required = true, value_name = "SRC")]
     pub(crate) sources: Vec<OsString>,
 
-    /// Target: HOST:PATH over ssh, relay://HOST[:PORT]/PATH on a running relay, or PATH if SRC is on another
-    /// host
+    /// Target: HOST:PATH over ssh, relay://HOST[:PORT]/PATH on a running relay; or PATH, or - for standard
+    /// output, if SRC is on another host
     #[arg(value_name = "DEST")]
     pub(crate) target: OsString,
 
@@ -61,8 +62,8 @@ pub(crate) struct CopyArgs {
     #[arg(long, value_name = "auto|N|MIN..MAX", default_value = "4")]
     pub(crate) connections: String,
 
-    /// Rate of the slowest link on the path, for example 500mbit; auto then opens as many connections as it
-    /// takes to fill that link, and fullpipe prints a forecast with the result
+    /// Rate of the slowest link on the path, for example 500mbit; auto then starts with as many connections as
+    /// fill that link with this kernel's send buffers, and fullpipe prints a forecast with the result
     #[arg(long, value_name = "RATE")]
     pub(crate) link: Option<Rate>,
 

@@ -2,9 +2,11 @@
 //! which either end is killed.
 
 mod clock;
+mod dead_link;
 mod memory;
 mod over_ssh;
 
+use std::env;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -207,6 +209,12 @@ fn survives(test: &str, kills: u64, large: usize, files: u64, way: Way) {
     ends.compare((source, target));
 }
 
+/// Returns the number of kills of the long tests: `FULLPIPE_KILLS`, or 200.
+fn kills() -> u64 {
+    let number = env::var("FULLPIPE_KILLS").ok();
+    number.map_or(200, |number| number.parse().expect("a number of kills"))
+}
+
 #[test]
 fn after_ten_kills_of_either_end_every_byte_has_arrived() {
     survives("copy-kills", 10, 64 * MIB, 200, Way::ToRelay);
@@ -220,13 +228,13 @@ fn a_download_survives_ten_kills_of_either_end() {
 #[test]
 #[ignore = "minutes: cargo test -p fullpipe-cli --features copy --test realtime -- --ignored two_hundred_kills"]
 fn after_two_hundred_kills_of_either_end_every_byte_has_arrived() {
-    survives("copy-many-kills", 200, 512 * MIB, 5000, Way::ToRelay);
+    survives("copy-many-kills", kills(), 512 * MIB, 5000, Way::ToRelay);
 }
 
 #[test]
 #[ignore = "minutes: cargo test -p fullpipe-cli --features copy --test realtime -- --ignored download_survives_two_hundred"]
 fn a_download_survives_two_hundred_kills_of_either_end() {
-    survives("copy-many-download-kills", 200, 512 * MIB, 5000, Way::FromRelay);
+    survives("copy-many-download-kills", kills(), 512 * MIB, 5000, Way::FromRelay);
 }
 
 /// A producer that follows the accepted offset feeds a copy, while the test alternately kills one end and the
@@ -318,7 +326,7 @@ fn a_spool_survives_ten_kills_of_either_end() {
 #[test]
 #[ignore = "minutes: cargo test -p fullpipe-cli --features copy --test realtime -- --ignored pipe_survives_two_hundred"]
 fn a_pipe_survives_two_hundred_kills_of_either_end() {
-    pipe_survives("copy-many-pipe-kills", 200, 256 * MIB, false);
+    pipe_survives("copy-many-pipe-kills", kills(), 256 * MIB, false);
 }
 
 /// Returns the local ports of the connections to `port`, and closes those in `killed` as `ss -K` does; `None` if the

@@ -48,7 +48,7 @@ const FREE_PERCENT: u64 = 25;
 /// the total rate counts as limited by them.
 const SHARED_PERCENT: u64 = 50;
 /// Fewer connections must reach this percentage of the rate of more connections: 95 %, plus a measurement error.
-const ENOUGH_PERCENT: u64 = 97;
+const ENOUGH_PERCENT: u64 = 99;
 /// If the number of connections before a trial reached this percentage of the rate of more connections, even fewer
 /// connections are tried.
 const NEARLY_PERCENT: u64 = 95;
@@ -69,6 +69,16 @@ const SPANS_FEWER: u64 = 2;
 /// counts as rising by itself; the second percentage applies if nothing was lost, because rates then vary less.
 const RISING_PERCENT: u64 = 110;
 const RISING_WITHOUT_LOSS_PERCENT: u64 = 103;
+/// Retransmissions of the same amount of data, as a percentage of those before a trial, up to which the path loses
+/// segments whatever the rate; and number of retransmissions from which they are compared. With half of the rate for
+/// each connection, CUBIC needs at least two and a half times as many losses.
+const SAME_LOSSES_PERCENT: u128 = 150;
+const LEAST_LOSSES: u64 = 8;
+/// Time after a loss in which a growing congestion window is not a cap: CUBIC's window needs about this time to reach a
+/// queue of a tenth of the BDP again, at 100 Mbit/s and 40 ms. Two losses within the second time reduce a window again
+/// and again.
+const GROWTH: Duration = Duration::from_secs(10);
+const RECURRING: Duration = Duration::from_secs(3);
 /// RTT at the end of a span, as a percentage of the RTT at its start, from which a queue is growing.
 const QUEUE_PERCENT: u64 = 103;
 /// Factor by which the number of connections grows in the first trial while the link rate is not known, and factor of
@@ -104,8 +114,8 @@ pub struct Interval {
     pub room: Room,
     /// Whether the congestion window is the limit and grows, because nothing was lost.
     pub is_growing: bool,
-    /// Whether segments were retransmitted.
-    pub has_lost: bool,
+    /// Number of segments that were retransmitted.
+    pub retransmits: u64,
     /// Whether the connection is resting: it gets no blocks, and only sends the data that is still in its socket.
     pub is_resting: bool,
 }
@@ -114,8 +124,10 @@ pub struct Interval {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Sum {
     at: Instant,
-    /// Payload that has been acknowledged on all connections since the start of the copy.
+    /// Payload that has been acknowledged, and segments that have been retransmitted, on all connections since the
+    /// start of the copy.
     acked: Bytes,
+    retransmits: u64,
     /// Percentages of the present rate on connections with [`Room::PerConnection`] and on those with [`Room::Shared`].
     capped_percent: u64,
     shared_percent: u64,
@@ -125,6 +137,28 @@ struct Sum {
     is_growing: bool,
     /// Longest RTT of the connections.
     rtt: Duration,
+}
+
+/// Retransmissions during some time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Losses {
+    retransmits: u64,
+    acked: Bytes,
+}
+
+impl Losses {
+    fn between(first: &Sum, last: &Sum) -> Self {
+        Self {
+            retransmits: last.retransmits - first.retransmits,
+            acked: last.acked.saturating_sub(first.acked),
+        }
+    }
+
+    /// Returns the retransmissions of the same amount of data, as a percentage of those of `other`.
+    fn percent_of(self, other: Self) -> u128 {
+        let each = |losses: Self, acked: Bytes| u128::from(losses.retransmits) * u128::from(acked.get());
+        each(self, other.acked) * 100 / each(other, self.acked).max(1)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,6 +181,8 @@ pub struct Choice {
     most: u32,
     /// Payload rate of the link.
     link: Option<Rate>,
+    /// Smallest number that is tried if the link is full.
+    fewest: u32,
     count: u32,
     phase: Phase,
     /// Whether a trial has failed; from then on, one connection is added at a time.
@@ -155,8 +191,19 @@ pub struct Choice {
     last: Option<u32>,
     pause: Duration,
     acked: Bytes,
+    retransmits: u64,
     /// Whether a segment was retransmitted since the last change of the number of connections.
     has_lost: bool,
+    /// Times of the last two intervals with retransmissions, the earlier one first.
+    lost: [Option<Instant>; 2],
+    /// Total when the present number of connections had left slow start, and rate of retransmissions of the number
+    /// before.
+    settled: Option<Sum>,
+    losses: Option<Losses>,
+    /// Whether a congestion window grew throughout the span before the trial of more connections.
+    was_growing: bool,
+    /// Rate of a connection that its buffers or its receive window limit.
+    each: Option<Rate>,
     /// Whether the total rate rose in the last trial of more connections in this search. If all of these connections
     /// are needed, the search continues.
     may_resume: bool,
@@ -176,13 +223,20 @@ impl Choice {
             least,
             most,
             link: link.map(|link| link.mul_div(PAYLOAD.0, PAYLOAD.1)),
+            fewest: least,
             count: least,
             phase: Phase::Watching { not_before: Instant::ZERO },
             has_failed: false,
             last: None,
             pause: PAUSE,
             acked: Bytes::ZERO,
+            retransmits: 0,
             has_lost: false,
+            lost: [None; 2],
+            settled: None,
+            losses: None,
+            was_growing: false,
+            each: None,
             may_resume: false,
             too_few: least - 1,
             least_rtt: None,
@@ -194,9 +248,12 @@ impl Choice {
     /// of the link is known; returns their number. The first sample ends the start.
     pub fn forecast(&mut self, rtt: Duration, buffer: Bytes) -> u32 {
         if let Some(link) = self.link.filter(|_| self.acked.is_zero()) {
+            let each = |buffer: Bytes| Rate::mean(buffer, rtt.max(Duration::from_nanos(1)));
             let payload = buffer.mul_div(BUFFERED.0, BUFFERED.1);
-            let each = Rate::mean(payload, rtt.max(Duration::from_nanos(1)));
-            self.count = needed(link, each, 1).clamp(self.least, self.most);
+            self.count = needed(link, each(payload), 1).clamp(self.least, self.most);
+            // Fewer connections cannot fill the link, even if the kernel needs no memory for its records.
+            let enough = needed(link.mul_div(NEARLY_PERCENT, 100), each(buffer), 1);
+            self.fewest = enough.clamp(self.least, self.count);
         }
         self.count
     }
@@ -216,14 +273,14 @@ impl Choice {
     ) -> Option<u32> {
         let (mut all, mut capped, mut shared) = (Bytes::ZERO, Bytes::ZERO, Bytes::ZERO);
         let (mut rtt, mut newest, mut is_growing) = (Duration::ZERO, None, false);
-        let mut has_lost = false;
+        let mut retransmits = 0;
         for interval in intervals {
             all += interval.acked;
             if interval.is_resting {
                 continue;
             }
             rtt = rtt.max(interval.rtt);
-            has_lost |= interval.has_lost;
+            retransmits += interval.retransmits;
             is_growing |= interval.is_growing;
             match interval.room {
                 Room::PerConnection => capped += interval.acked,
@@ -234,11 +291,16 @@ impl Choice {
             newest = Some(if interval.acked.is_zero() { Room::Starting } else { interval.room });
         }
         self.acked += all;
-        self.has_lost |= has_lost;
+        self.retransmits += retransmits;
+        self.has_lost |= retransmits > 0;
+        if retransmits > 0 {
+            self.lost = [self.lost[1], Some(at)];
+        }
         let percent = |part: Bytes| part.get().saturating_mul(100) / all.get().max(1);
         self.sample(Sum {
             at,
             acked: self.acked,
+            retransmits: self.retransmits,
             capped_percent: percent(capped),
             shared_percent: percent(shared),
             is_growing,
@@ -252,6 +314,9 @@ impl Choice {
         self.least_rtt = Some(self.least_rtt.map_or(sum.rtt, |least| least.min(sum.rtt)));
         let span = self.span(sum.rtt);
         self.sums.push_back(sum);
+        if !sum.is_starting {
+            self.settled.get_or_insert(sum);
+        }
         let kept = match self.phase {
             Phase::Watching { .. } => span,
             Phase::Raised { .. } => span * SPANS_MORE,
@@ -309,17 +374,32 @@ impl Choice {
             return;
         }
         let all = |is: fn(&Sum) -> bool| self.sums.iter().all(is);
+        // A window that grows is not a cap unless losses reduce it again and again.
+        let is_growing = self.sums.iter().any(|sum| sum.is_growing);
+        let since = |lost: Option<Instant>| lost.map_or(GROWTH, |lost| sum.at.saturating_since(lost));
+        if is_growing && since(self.lost[1]) < GROWTH && since(self.lost[0]) >= RECURRING {
+            return;
+        }
         if all(|sum| sum.capped_percent >= CAPPED_PERCENT) {
             let count = self.more(rate);
             if count > self.count {
+                self.was_growing = all(|sum| sum.is_growing);
+                let is_steady = |(first, last): (&Sum, &Sum)| first.retransmits == last.retransmits;
+                if self.sums.front().zip(self.sums.back()).is_some_and(is_steady)
+                    && all(|sum| !sum.is_growing)
+                {
+                    let each = rate.mul_div(1, self.count.into());
+                    self.each = Some(self.each.map_or(each, |most| most.max(each)));
+                }
                 self.begin(Phase::Raised { before: self.count, rate, begun: sum.at, settled: None }, count);
             }
-        } else if self.count > self.least && all(|sum| sum.capped_percent <= FREE_PERCENT && !sum.is_starting)
+        } else if self.count > self.fewest
+            && all(|sum| sum.capped_percent <= FREE_PERCENT && !sum.is_starting)
         {
-            let count = (self.count / 2).max(self.least);
+            let count = (self.count / 2).max(self.fewest);
             self.begin(
                 Phase::Lowered {
-                    floor: self.least - 1,
+                    floor: self.fewest - 1,
                     upper: self.count,
                     rate,
                     begun: sum.at,
@@ -342,6 +422,9 @@ impl Choice {
     }
 
     fn begin(&mut self, phase: Phase, count: u32) {
+        if let (Some(first), Some(last)) = (self.settled.take(), self.sums.back()) {
+            self.losses = Some(Losses::between(&first, last));
+        }
         (self.phase, self.count) = (phase, count);
         self.has_lost = false;
         // The earlier totals were measured with another number of connections.
@@ -355,7 +438,11 @@ impl Choice {
         let predicted = u128::from(rate.as_bps()) * u128::from(self.count - before) / u128::from(before);
         let risen = u128::from(now.as_bps().saturating_sub(rate.as_bps())) * 100;
         let is_capped = sum.shared_percent < SHARED_PERCENT;
-        if risen >= predicted * u128::from(MOST_RISEN_PERCENT) && is_capped {
+        let has_risen_most = risen >= predicted * u128::from(MOST_RISEN_PERCENT);
+        let has_failed = risen < predicted * u128::from(BARELY_RISEN_PERCENT);
+        // The losses at the end of the first slow start say nothing about the path.
+        let is_comparable = (before > 1 || !has_failed) && self.count >= 2 * before;
+        if is_capped && (has_risen_most || (is_comparable && self.loses_as_before(&sum))) {
             self.phase = Phase::Watching { not_before: sum.at };
             self.too_few = before;
             // The next trial can start at once: the connections were limited on their own for a whole span before the
@@ -368,8 +455,9 @@ impl Choice {
             return;
         }
         let is_growing = sum.is_growing && !self.has_lost;
-        let has_failed = risen < predicted * u128::from(BARELY_RISEN_PERCENT);
-        let is_doubtful = is_growing || !(has_failed || self.is_long(SPANS_MORE));
+        // After losses, the windows of all connections recover for some time.
+        let is_clear = has_failed && !self.has_lost;
+        let is_doubtful = is_growing || !(is_clear || self.is_long(SPANS_MORE));
         if self.is_rising() || (is_capped && is_doubtful) {
             return;
         }
@@ -379,11 +467,19 @@ impl Choice {
         let enough = now.mul_div(ENOUGH_PERCENT, 100);
         let count = needed(enough, rate, before).clamp(before, self.count);
         let upper = self.count;
-        if count == upper {
+        // Without a queue, windows that losses limit add up, and fewer of them would have to grow for seconds first.
+        let is_kept =
+            is_capped && has_failed && self.has_lost && now >= rate.mul_div(RISING_WITHOUT_LOSS_PERCENT, 100);
+        if count == upper || is_kept {
             self.settle(sum.at);
         } else {
             // If the number before the trial reached nearly the same rate, even fewer connections may be enough.
-            let floor = if rate >= now.mul_div(NEARLY_PERCENT, 100) { self.too_few } else { before };
+            // A window that grew before the trial has grown since.
+            let is_nearly = rate >= now.mul_div(NEARLY_PERCENT, 100) || self.was_growing;
+            let floor = if is_nearly { self.too_few } else { before };
+            // A buffer or a receive window holds each connection to the rate that it had before the trials.
+            let least = self.each.map_or(0, |each| needed(now.mul_div(NEARLY_PERCENT, 100), each, 1) - 1);
+            let floor = floor.max(least.min(count - 1));
             self.begin(Phase::Lowered { floor, upper, rate: now, begun: sum.at, settled: None }, count);
         }
     }
@@ -453,6 +549,17 @@ impl Choice {
         last.at.saturating_since(first.at) >= self.span(last.rtt) * spans
     }
 
+    /// Returns whether the connections lose as many segments of the same amount of data as before the trial, and the
+    /// path loses them whatever the rate. Each connection then has a rate of its own: if the link dropped them, each
+    /// connection would have less of the link than before the trial, and would need more losses for that (RFC 9438,
+    /// section 5.1). This shows while the rate still falls after slow start.
+    fn loses_as_before(&self, sum: &Sum) -> bool {
+        let (Some(before), Some(settled)) = (self.losses, self.settled) else { return false };
+        let now = Losses::between(&settled, sum);
+        let is_known = |losses: Losses| losses.retransmits >= LEAST_LOSSES;
+        is_known(before) && is_known(now) && now.percent_of(before) <= SAME_LOSSES_PERCENT
+    }
+
     /// Returns whether the windows and the RTT grow while the rate does not, which shows a growing queue.
     fn is_queueing(&self) -> bool {
         let (Some(first), Some(last)) = (self.sums.front(), self.sums.back()) else { return false };
@@ -463,7 +570,9 @@ impl Choice {
 
     /// Returns whether the total rate rises without a change of the number of connections.
     fn is_rising(&self) -> bool {
-        self.rises(if self.has_lost { RISING_PERCENT } else { RISING_WITHOUT_LOSS_PERCENT })
+        let lost = self.sums.front().zip(self.sums.back());
+        let has_lost = lost.is_some_and(|(first, last)| first.retransmits < last.retransmits);
+        self.rises(if has_lost { RISING_PERCENT } else { RISING_WITHOUT_LOSS_PERCENT })
     }
 
     /// Returns whether the rate of the later half of the totals exceeds `percent` of the rate of the earlier half.
@@ -501,156 +610,4 @@ fn needed(wanted: Rate, rate: Rate, count: u32) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const STEP: Duration = Duration::from_millis(250);
-    const MBIT: u64 = 1_000_000;
-
-    /// A path on which each connection reaches at most `cap`, and all together at most `link`, after `start` of slow
-    /// start.
-    struct Path {
-        cap: u64,
-        link: u64,
-        rtt: Duration,
-        start: Duration,
-        /// Whether the connections report a shared limit when the link is full.
-        is_seen: bool,
-    }
-
-    impl Path {
-        /// Runs a copy for `seconds`; returns the sequence of connection counts, and the time of the last change.
-        fn run(&self, choice: &mut Choice, seconds: u64) -> (Vec<u32>, Duration) {
-            let (mut counts, mut changed, mut old) = (vec![choice.count()], Instant::ZERO, 0);
-            for step in 1..=seconds * 4 {
-                let at = Instant::from_nanos(step * STEP.as_nanos());
-                let is_starting = at.saturating_since(changed) < self.start;
-                let count = choice.count();
-                let active = if is_starting { old.min(count) } else { count };
-                let sum = (u64::from(active) * self.cap).min(self.link);
-                let is_full = u64::from(active) * self.cap > self.link && self.is_seen;
-                let interval = |number: u32| Interval {
-                    acked: Bytes::new(if number < active {
-                        sum / u64::from(active) * STEP.as_nanos() / 8_000_000_000
-                    } else {
-                        0
-                    }),
-                    rtt: self.rtt,
-                    room: match number < active {
-                        true if is_full => Room::Shared,
-                        true => Room::PerConnection,
-                        false => Room::Starting,
-                    },
-                    is_growing: false,
-                    has_lost: false,
-                    is_resting: false,
-                };
-                if let Some(next) = choice.sampled(at, (0..count).map(interval), false) {
-                    counts.push(next);
-                    (old, changed) = (count, at);
-                }
-            }
-            (counts, changed.saturating_since(Instant::ZERO))
-        }
-    }
-
-    fn path(cap: u64, link: u64) -> Path {
-        Path {
-            cap: cap * MBIT,
-            link: link * MBIT,
-            rtt: Duration::from_millis(100),
-            start: Duration::from_millis(800),
-            is_seen: true,
-        }
-    }
-
-    #[test]
-    fn one_connection_stays_alone_where_it_fills_the_link() {
-        assert_eq!(path(2000, 1000).run(&mut Choice::new(1, 16, None), 60).0, [1]);
-    }
-
-    /// A send buffer of 4 MiB limits each connection to about 137 Mbit/s at an RTT of 210 ms, so 1 Gbit/s needs eight
-    /// connections. Seven connections reach 96 %, which cannot be distinguished from 95 % within the measurement error.
-    #[test]
-    fn connections_are_added_until_the_link_is_full() {
-        let (counts, last) = path(137, 1000).run(&mut Choice::new(1, 16, None), 25);
-        assert_eq!(counts, [1, 4, 8]);
-        assert!(last <= Duration::from_secs(7), "{last}");
-    }
-
-    #[test]
-    fn the_rate_of_the_link_says_how_many_are_needed() {
-        let link = Some(Rate::from_bps(1_000_000_000));
-        let (counts, last) = path(137, 943).run(&mut Choice::new(1, 16, link), 20);
-        assert_eq!(counts, [1, 7]);
-        assert!(last <= Duration::from_secs(3), "{last}");
-        assert_eq!(path(937, 943).run(&mut Choice::new(1, 16, link), 60).0[..2], [1, 2]);
-        assert_eq!(path(945, 943).run(&mut Choice::new(1, 16, link), 60).0, [1]);
-    }
-
-    /// The path has a cap of 500 Mbit/s for all connections together, which the connections do not report as a shared
-    /// limit.
-    #[test]
-    fn a_trial_without_gain_leaves_as_many_as_the_sum_needs() {
-        let capped = Path { is_seen: false, ..path(100, 500) };
-        let (counts, _) = capped.run(&mut Choice::new(1, 16, None), 100);
-        // Eight connections reach the rate that five would reach; 97 % needs 4.85 connections.
-        assert_eq!(counts[..4], [1, 4, 8, 5]);
-        assert_eq!(counts[4..6], [6, 5], "one more is tried, and adds nothing");
-        assert!(counts.len() <= 4 + 2 * 4, "at least 60 s between two searches: {counts:?}");
-        let alone = Path { is_seen: false, ..path(500, 500) };
-        let (counts, _) = alone.run(&mut Choice::new(1, 16, None), 20);
-        assert_eq!(counts, [1, 4, 1]);
-    }
-
-    /// On a path that becomes faster, fewer connections are tried; a connection that proves to be needed is
-    /// added again.
-    #[test]
-    fn connections_that_add_nothing_are_given_up() {
-        let mut choice = Choice::new(1, 16, None);
-        let (counts, _) = path(137, 1000).run(&mut choice, 20);
-        assert_eq!(counts.last(), Some(&8));
-        // The clock of this path starts again at zero, which the choice must not notice.
-        choice.phase = Phase::Watching { not_before: Instant::ZERO };
-        choice.sums.clear();
-        let (counts, _) = path(600, 1000).run(&mut choice, 90);
-        assert_eq!(counts[..5], [8, 4, 2, 1, 2], "one reaches 60 %, and two are enough");
-        assert_eq!(counts[5..], [1, 2], "a minute later, one is tried again");
-    }
-
-    #[test]
-    fn a_copy_that_knows_the_link_starts_with_the_forecast() {
-        let link = |mbit| Some(Rate::from_bps(mbit * MBIT));
-        let forecast =
-            |mut choice: Choice, rtt| choice.forecast(Duration::from_millis(rtt), Bytes::from_mib(4));
-        assert_eq!(forecast(Choice::new(1, 16, link(500)), 210), 4);
-        assert_eq!(forecast(Choice::new(1, 16, link(1000)), 210), 7);
-        assert_eq!(forecast(Choice::new(1, 16, link(1000)), 20), 1);
-        assert_eq!(forecast(Choice::new(2, 5, link(10_000)), 210), 5);
-        assert_eq!(forecast(Choice::new(1, 16, None), 210), 1);
-        let mut choice = Choice::new(1, 16, link(943));
-        assert_eq!(choice.forecast(Duration::from_millis(210), Bytes::from_mib(4)), 7);
-        assert_eq!(path(137, 943).run(&mut choice, 20).0, [7], "a forecast that holds is kept");
-    }
-
-    #[test]
-    fn the_bounds_are_kept() {
-        assert_eq!(path(100, 10_000).run(&mut Choice::new(3, 5, None), 60).0, [3, 5]);
-        assert_eq!(path(100, 10_000).run(&mut Choice::new(4, 4, None), 60).0, [4]);
-        let link = Some(Rate::from_bps(10_000 * MBIT));
-        assert_eq!(path(100, 10_000).run(&mut Choice::new(3, 5, link), 60).0, [3, 5]);
-    }
-
-    #[test]
-    fn a_limit_that_comes_and_goes_begins_no_trial() {
-        let mut choice = Choice::new(1, 16, None);
-        for step in 1..400_u64 {
-            let room = if step % 4 == 0 { Room::Shared } else { Room::PerConnection };
-            let at = Instant::from_nanos(step * STEP.as_nanos());
-            let (acked, rtt) = (Bytes::new(1_000_000), Duration::from_millis(100));
-            let interval =
-                Interval { acked, rtt, room, is_growing: false, has_lost: false, is_resting: false };
-            assert_eq!(choice.sampled(at, [interval], false), None);
-        }
-    }
-}
+mod tests;

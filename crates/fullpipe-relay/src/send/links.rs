@@ -308,8 +308,8 @@ impl Links {
             link.rate = Some(sample.rate);
             link.retransmits += sample.retransmits;
             let SocketSample { acked, rtt, room, is_growing, retransmits, .. } = *sample;
-            let (has_lost, is_resting) = (retransmits > 0, resting.contains(&number));
-            intervals.push(Interval { acked, rtt, room, is_growing, has_lost, is_resting });
+            let is_resting = resting.contains(&number);
+            intervals.push(Interval { acked, rtt, room, is_growing, retransmits, is_resting });
         }
         let is_opening = self.count(|state| state == State::Opening) > 0;
         let count = self.choice.as_mut()?.sampled(at, intervals, is_opening)?;

@@ -25,22 +25,22 @@ const SEARCHED: Duration = Duration::from_secs(10);
 /// Names of the paths, in the order of the experiment, with the smallest sufficient number of connections.
 const NEEDED: [(&str, u32); 12] = [
     ("clean", 1),
-    ("send buffer", 3),
+    ("send buffer", 4),
     ("receive window", 6),
     ("shaper of each", 6),
-    ("policer of each", 6),
+    ("policer of each", 5),
     ("policer of all", 4),
     ("loss", 16),
     ("loss and BBR", 1),
     ("deep queue", 1),
-    ("shallow queue", 2),
+    ("shallow queue", 1),
     ("slow reader", 1),
     ("slow producer", 1),
 ];
 
 /// Seeds of the varied paths, and the varied paths on which a bound is missed.
 const NEIGHBOURS: [u64; 2] = [1, 2];
-const MISSES: [(u64, &str); 2] = [(2, "send buffer"), (2, "policer of all")];
+const MISSES: [(u64, &str); 3] = [(1, "policer of all"), (2, "send buffer"), (2, "shallow queue")];
 
 /// Path on which the user states the link rate, because from a single connection, a shaper looks like the link.
 const STATED: &str = "shaper of each";

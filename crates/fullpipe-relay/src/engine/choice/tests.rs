@@ -1,0 +1,197 @@
+use super::*;
+
+const STEP: Duration = Duration::from_millis(250);
+const MBIT: u64 = 1_000_000;
+
+/// A path on which each connection reaches at most `cap`, and all together at most `link`, after `start` of slow
+/// start.
+struct Path {
+    cap: u64,
+    link: u64,
+    rtt: Duration,
+    start: Duration,
+    /// Whether the connections report a shared limit when the link is full.
+    is_seen: bool,
+}
+
+impl Path {
+    /// Runs a copy for `seconds`; returns the sequence of connection counts, and the time of the last change.
+    fn run(&self, choice: &mut Choice, seconds: u64) -> (Vec<u32>, Duration) {
+        let (mut counts, mut changed, mut old) = (vec![choice.count()], Instant::ZERO, 0);
+        for step in 1..=seconds * 4 {
+            let at = Instant::from_nanos(step * STEP.as_nanos());
+            let is_starting = at.saturating_since(changed) < self.start;
+            let count = choice.count();
+            let active = if is_starting { old.min(count) } else { count };
+            let sum = (u64::from(active) * self.cap).min(self.link);
+            let is_full = u64::from(active) * self.cap > self.link && self.is_seen;
+            let interval = |number: u32| Interval {
+                acked: Bytes::new(if number < active {
+                    sum / u64::from(active) * STEP.as_nanos() / 8_000_000_000
+                } else {
+                    0
+                }),
+                rtt: self.rtt,
+                room: match number < active {
+                    true if is_full => Room::Shared,
+                    true => Room::PerConnection,
+                    false => Room::Starting,
+                },
+                is_growing: false,
+                retransmits: 0,
+                is_resting: false,
+            };
+            if let Some(next) = choice.sampled(at, (0..count).map(interval), false) {
+                counts.push(next);
+                (old, changed) = (count, at);
+            }
+        }
+        (counts, changed.saturating_since(Instant::ZERO))
+    }
+}
+
+fn path(cap: u64, link: u64) -> Path {
+    Path {
+        cap: cap * MBIT,
+        link: link * MBIT,
+        rtt: Duration::from_millis(100),
+        start: Duration::from_millis(800),
+        is_seen: true,
+    }
+}
+
+#[test]
+fn one_connection_stays_alone_where_it_fills_the_link() {
+    assert_eq!(path(2000, 1000).run(&mut Choice::new(1, 16, None), 60).0, [1]);
+}
+
+/// A send buffer of 4 MiB limits each connection to about 137 Mbit/s at an RTT of 210 ms, so 1 Gbit/s needs eight
+/// connections. Seven connections reach 96 %, which cannot be distinguished from 95 % within the measurement error.
+#[test]
+fn connections_are_added_until_the_link_is_full() {
+    let (counts, last) = path(137, 1000).run(&mut Choice::new(1, 16, None), 25);
+    assert_eq!(counts, [1, 4, 8]);
+    assert!(last <= Duration::from_secs(7), "{last}");
+}
+
+#[test]
+fn the_rate_of_the_link_says_how_many_are_needed() {
+    let link = Some(Rate::from_bps(1_000_000_000));
+    let (counts, last) = path(137, 943).run(&mut Choice::new(1, 16, link), 20);
+    assert_eq!(counts, [1, 7]);
+    assert!(last <= Duration::from_secs(3), "{last}");
+    assert_eq!(path(937, 943).run(&mut Choice::new(1, 16, link), 60).0[..2], [1, 2]);
+    assert_eq!(path(945, 943).run(&mut Choice::new(1, 16, link), 60).0, [1]);
+}
+
+/// The path has a cap of 500 Mbit/s for all connections together, which the connections do not report as a shared
+/// limit.
+#[test]
+fn a_trial_without_gain_leaves_as_many_as_the_sum_needs() {
+    let capped = Path { is_seen: false, ..path(100, 500) };
+    let (counts, _) = capped.run(&mut Choice::new(1, 16, None), 100);
+    // Eight connections add as much as one more would; 4.75 connections are needed for 95 %.
+    assert_eq!(counts[..4], [1, 4, 8, 5]);
+    assert_eq!(counts[4..6], [6, 5], "one more is tried, and adds nothing");
+    assert!(counts.len() <= 4 + 2 * 4, "one trial in 30 s: {counts:?}");
+    let alone = Path { is_seen: false, ..path(500, 500) };
+    let (counts, _) = alone.run(&mut Choice::new(1, 16, None), 20);
+    assert_eq!(counts, [1, 4, 1]);
+}
+
+/// A path that becomes faster needs fewer connections; a path that needs all of them gets them back.
+#[test]
+fn connections_that_add_nothing_are_given_up() {
+    let mut choice = Choice::new(1, 16, None);
+    let (counts, _) = path(137, 1000).run(&mut choice, 20);
+    assert_eq!(counts.last(), Some(&8));
+    // The clock of this path starts again at zero, which the choice must not notice.
+    choice.phase = Phase::Watching { not_before: Instant::ZERO };
+    choice.sums.clear();
+    let (counts, _) = path(600, 1000).run(&mut choice, 90);
+    assert_eq!(counts[..5], [8, 4, 2, 1, 2], "one reaches 60 %, and two are enough");
+    assert_eq!(counts[5..], [1, 2], "a minute later, one is tried again");
+}
+
+#[test]
+fn a_copy_that_knows_the_link_starts_with_the_forecast() {
+    let link = |mbit| Some(Rate::from_bps(mbit * MBIT));
+    let forecast = |mut choice: Choice, rtt| choice.forecast(Duration::from_millis(rtt), Bytes::from_mib(4));
+    assert_eq!(forecast(Choice::new(1, 16, link(500)), 210), 4);
+    assert_eq!(forecast(Choice::new(1, 16, link(1000)), 210), 7);
+    assert_eq!(forecast(Choice::new(1, 16, link(1000)), 20), 1);
+    assert_eq!(forecast(Choice::new(2, 5, link(10_000)), 210), 5);
+    assert_eq!(forecast(Choice::new(1, 16, None), 210), 1);
+    let mut choice = Choice::new(1, 16, link(943));
+    assert_eq!(choice.forecast(Duration::from_millis(210), Bytes::from_mib(4)), 7);
+    assert_eq!(path(137, 943).run(&mut choice, 20).0, [7, 6, 7], "at most one fewer is tried");
+}
+
+#[test]
+fn the_bounds_are_kept() {
+    assert_eq!(path(100, 10_000).run(&mut Choice::new(3, 5, None), 60).0, [3, 5]);
+    assert_eq!(path(100, 10_000).run(&mut Choice::new(4, 4, None), 60).0, [4]);
+    let link = Some(Rate::from_bps(10_000 * MBIT));
+    assert_eq!(path(100, 10_000).run(&mut Choice::new(3, 5, link), 60).0, [3, 5]);
+}
+
+/// Feeds a choice with the intervals that `interval` returns for a step and for a connection that was opened at an
+/// earlier step; returns each number of connections with the time of its choice in seconds.
+fn fed(steps: u64, mut interval: impl FnMut(u64, u64) -> Interval) -> Vec<(u32, u64)> {
+    let mut choice = Choice::new(1, 16, None);
+    let (mut opened, mut counts) = (vec![0], vec![(1, 0)]);
+    for step in 1..=steps {
+        let at = Instant::from_nanos(step * STEP.as_nanos());
+        let intervals: Vec<Interval> = opened.iter().map(|opened| interval(step, *opened)).collect();
+        if let Some(count) = choice.sampled(at, intervals, false) {
+            opened.resize(opened.len().max(count as usize), step);
+            counts.push((count, step / 4));
+        }
+    }
+    counts
+}
+
+fn cwnd(acked: u64, retransmits: u64) -> Interval {
+    Interval {
+        acked: Bytes::new(acked),
+        rtt: Duration::from_millis(100),
+        room: Room::PerConnection,
+        is_growing: retransmits == 0,
+        retransmits,
+        is_resting: false,
+    }
+}
+
+/// After a loss, CUBIC's window hardly grows for seconds, and then fills the link by itself. If losses recur, they are
+/// a cap of each connection.
+#[test]
+fn a_window_that_grows_is_not_a_cap() {
+    let counts = fed(80, |step, _| cwnd(2_000_000, u64::from(step == 3)));
+    assert!(matches!(counts[..2], [_, (4, 10..=13)]), "{counts:?}");
+    let counts = fed(80, |step, _| cwnd(2_000_000, u64::from(step % 8 == 0)));
+    assert!(matches!(counts[..2], [_, (4, 0..=4)]), "{counts:?}");
+}
+
+/// For four seconds after its slow start, a connection has more than twice the rate that random loss permits. The
+/// present connections still lose this surplus when the next ones are judged.
+#[test]
+fn random_loss_leaves_each_connection_its_rate() {
+    let counts = fed(100, |step, opened| {
+        let acked = if step < opened + 16 { 500_000 } else { 200_000 };
+        cwnd(acked, acked / 100_000)
+    });
+    let counts: Vec<u32> = counts.iter().map(|(count, _)| *count).collect();
+    assert_eq!(counts, [1, 4, 8, 16]);
+}
+
+#[test]
+fn a_limit_that_comes_and_goes_begins_no_trial() {
+    let mut choice = Choice::new(1, 16, None);
+    for step in 1..400_u64 {
+        let room = if step % 4 == 0 { Room::Shared } else { Room::PerConnection };
+        let at = Instant::from_nanos(step * STEP.as_nanos());
+        let (acked, rtt) = (Bytes::new(1_000_000), Duration::from_millis(100));
+        let interval = Interval { acked, rtt, room, is_growing: false, retransmits: 0, is_resting: false };
+        assert_eq!(choice.sampled(at, [interval], false), None);
+    }
+}
