@@ -113,14 +113,13 @@ fn version() {
     }
 }
 
-/// A guide shows parts of the same output, so the command is run only once for both.
+/// A diagnosis of which a guide shows parts. All tests share its output, so it runs only once.
+pub(crate) const CROSS_BORDER: &str = "fullpipe diagnose examples/cross-border/cubic.iperf3.txt --link 1gbit --rtt 210ms \
+                                       --sysctl examples/cross-border/sysctl-before.txt";
+
 #[test]
 fn diagnose() {
-    let output = output_of(
-        "fullpipe diagnose examples/cross-border/cubic.iperf3.txt --link 1gbit --rtt 210ms --sysctl \
-         examples/cross-border/sysctl-before.txt",
-    );
-    is_as_in("diagnose-cubic.txt", &output);
+    is_as_in("diagnose-cubic.txt", &output_of(CROSS_BORDER));
 }
 
 /// The built-in example comes with facts about its path. On a link of 1 Gbit/s, which is the default of the
@@ -158,7 +157,8 @@ fn diagnose_udp() {
 
 #[test]
 fn whatif() {
-    let arguments = ["whatif", "--link", "1gbit", "--rtt", "210ms", "--loss", "20ppm", "--buffers", "4MiB"];
+    let arguments =
+        ["whatif", "--link", "50mbit", "--rtt", "210ms", "--loss", "400ppm", "--buffers", "256KiB"];
     matches("whatif.txt", &arguments);
     let small = ["whatif", "--link", "20mbit", "--rtt", "100ms", "--loss", "0.1%", "--offered", "15mbit"];
     matches_json("whatif.json", &small);
