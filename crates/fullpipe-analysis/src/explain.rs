@@ -153,11 +153,11 @@ pub(crate) fn explain(facts: &Facts<'_>) -> Result<Findings, InputError> {
     Ok(findings)
 }
 
-/// Returns the rate after the ramp. The intervals of a sender's log count the data that its application
-/// wrote, and at the end part of it is still in the send buffers. With several streams, the counted rate may
-/// therefore exceed the link rate; the receiver's total then gives the rate. This total includes the ramp, so
-/// it is only a lower bound: if most intervals fill the link and the total is near the link rate, the link
-/// was full after the ramp.
+/// Returns the rate after the ramp. The intervals of a sender's log count the data that the application
+/// wrote, including data that is still in the send buffers at the end. With several streams, the counted rate
+/// may therefore exceed the link rate; the receiver's total then gives the rate. This total includes the
+/// ramp, so it is only a lower bound: if most intervals fill the link and the total is near the link rate,
+/// the link was full after the ramp.
 fn arrived(series: &Series, facts: &Facts<'_>) -> Rate {
     let steady = series.steady();
     let mss = facts.transfer.mss.unwrap_or(DEFAULT_MSS).get();

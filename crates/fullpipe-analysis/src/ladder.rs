@@ -90,7 +90,7 @@ pub enum DiagnoseError {
     Abandoned,
 }
 
-/// Calls `simulate`, and replaces its result by an error if `watch` has abandoned the runs, because the
+/// Calls `simulate`, and replaces its result with an error if `watch` has abandoned the runs, because the
 /// result is then incomplete.
 ///
 /// # Errors

@@ -15,8 +15,8 @@ pub(crate) mod link {
     /// Source: chosen, not measured; `tests/it/cross_border.rs` checks it with the golden logs.
     pub(crate) const FULL_IN_LOG: f64 = 0.93;
     /// A control measurement that reaches this share of the link rate was limited by the link, not by a rate
-    /// cap. Headers are not subtracted, because the MTU of its path is unknown.
-    /// Source: chosen, not measured: the value for a log.
+    /// cap. Headers are not subtracted, because the MTU of the measured path is unknown.
+    /// Source: chosen, not measured; the same value as for a log.
     pub(crate) const FULL_BY_CONTROL: f64 = 0.93;
     /// A simulated run fills the link if its rate reaches this share of the link's payload rate. The rate is
     /// taken over the second half of the run, just as the rate of a log is taken after the ramp. A run has no

@@ -177,8 +177,8 @@ fn buffer_is_full(row: &Row) -> bool {
 }
 
 /// Returns whether the send buffer is at or above its limit. A writer that the kernel wakes may fill the
-/// buffer beyond its limit. The kernel wakes a writer when the buffer is two thirds full, and the buffer
-/// drains further if the writer is slow to write again.
+/// buffer beyond its limit. The kernel wakes a writer once no more than two thirds of the buffer is in use,
+/// and the buffer drains further if the writer is slow to write again.
 fn buffer_overflows(row: &Row) -> bool {
     over(row.sender.sndbuf_used, row.sender.sndbuf).is_some_and(|share| share >= 1.0)
 }

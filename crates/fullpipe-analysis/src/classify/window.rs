@@ -168,8 +168,8 @@ fn is_rate_based(rows: &[Row]) -> bool {
 }
 
 /// Returns the number of rows until BBR leaves Startup, during which it paces at 2.89 times the delivered
-/// rate. BBR leaves Startup once, when the rate stops growing; later losses can widen the gap again, so only
-/// the first rows count.
+/// rate. BBR leaves Startup once, when the rate stops growing. Later losses can raise the ratio of the two
+/// rates again, so only the first rows count.
 fn startup(rows: &[Row]) -> usize {
     /// BBR is in Startup while its pacing rate is at least this multiple of the delivered rate.
     /// Source: its gains are 2.89 in Startup and at most 1.25 later; the value between them is chosen.

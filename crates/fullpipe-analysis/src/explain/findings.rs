@@ -78,7 +78,7 @@ pub struct MeasuredFigures {
     pub snd_wnd: Option<Bytes>,
     /// Median ratio of data in flight to receive window after the ramp.
     pub inflight_per_wnd: Option<f64>,
-    /// Payload of a full segment.
+    /// Payload length of a full-sized segment.
     pub mss: Bytes,
     /// Number of parallel streams.
     pub streams: u64,

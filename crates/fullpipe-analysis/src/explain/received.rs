@@ -87,7 +87,8 @@ impl Explainer<'_> {
         }
     }
 
-    /// Adds to each low-confidence finding that the receiver observes neither Cwnd nor the send buffer.
+    /// Adds an open question to each low-confidence finding: the receiver observes neither Cwnd nor the send
+    /// buffer.
     pub(super) fn add_what_is_not_seen(&self, findings: &mut [Finding]) {
         const NOT_SEEN: &str = "the receiving end sees neither Cwnd nor the send buffer";
         let silent = |finding: &&mut Finding| {

@@ -45,7 +45,7 @@ pub fn parse(text: &str) -> Result<Measurement, InputError> {
     Err(InputError::new(message, hint))
 }
 
-/// Reads a document of this process without converting it to JSON first.
+/// Reads a document that this process created, without converting it to JSON first.
 ///
 /// # Errors
 /// Returns the same errors as [`parse`].

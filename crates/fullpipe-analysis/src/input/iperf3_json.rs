@@ -187,7 +187,7 @@ fn of_report(report: &Report) -> Result<Interval, &'static str> {
     implausible(&interval).map_or(Ok(interval), Err)
 }
 
-/// Reads a document of this process without converting it to JSON first.
+/// Reads a document that this process created, without converting it to JSON first.
 pub(super) fn of_document(document: &fullpipe_iperf3::document::Document) -> Result<Measurement, InputError> {
     read(Log::from(document), Format::Json)
 }

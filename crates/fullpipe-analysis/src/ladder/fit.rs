@@ -339,8 +339,8 @@ impl PresentRuns<'_, '_> {
         (1..=seeds).filter_map(of).collect()
     }
 
-    /// Simulates the losses `tried`, in ascending order, and returns those that meet the log. Between them, it
-    /// searches for the smallest and the largest loss rate that meets the log.
+    /// Simulates the loss rates `tried`, which are in ascending order, and others between them to find the smallest and
+    /// the largest loss rate that meets the log. Returns the loss rates that meet the log.
     fn meeting(&mut self, tried: &[Probability]) -> Result<Vec<Probability>, Stop> {
         self.make(tried, SEEDS)?;
         let mut all = tried.to_vec();
@@ -358,8 +358,8 @@ impl PresentRuns<'_, '_> {
         Ok(all)
     }
 
-    /// Simulates loss rates between those of `tried`, in ascending order, that have a higher and a lower rate
-    /// than the log.
+    /// If the log's rate lies between the mean rates at two neighbouring loss rates in `tried`, which are in
+    /// ascending order, simulates loss rates between these two and returns them.
     fn around_the_log(&mut self, tried: &[Probability]) -> Result<Vec<Probability>, Stop> {
         let rate = self.log.rate.as_bps() as f64;
         let is_faster = |runs: &Self, loss: Probability| runs.mean(loss) >= rate;
@@ -370,15 +370,15 @@ impl PresentRuns<'_, '_> {
         }
     }
 
-    /// Returns the loss rate of which the mean rate is closest to the log's.
+    /// Returns the loss rate at which the mean rate is closest to the log's.
     fn nearest(&self, losses: &[Probability]) -> Option<Probability> {
         let rate = self.log.rate.as_bps().max(1) as f64;
         let distance = |loss: &Probability| (self.mean(*loss) / rate).ln().abs();
         losses.iter().copied().min_by(|a, b| distance(a).total_cmp(&distance(b)))
     }
 
-    /// Returns the fit at the loss rate `at` with the range of this and the other loss rates that meet the log,
-    /// and the path with these loss rates.
+    /// Returns the fit at the loss rate `at`, with the range of loss rates that meet the log, and the path with the
+    /// same loss rate and range.
     fn spanning(&self, fit: Fit, at: Probability, met: &[Probability]) -> (Fit, PathModel) {
         let bps = |loss: &Probability| Rate::from_bps(self.mean(*loss) as u64);
         let (low, high) = met.iter().fold((at, at), |(low, high), one| (low.min(*one), high.max(*one)));
@@ -392,8 +392,8 @@ impl PresentRuns<'_, '_> {
         (fit, PathModel { loss: at, loss_interval: Some((low, high)), ..self.model.path })
     }
 
-    /// Simulates loss rates between two, of which `holds` is true for the first and false for the second, and
-    /// approaches the loss rate at which that changes.
+    /// Narrows the range between two loss rates by bisection, and returns the loss rates that it simulates.
+    /// `holds` is true for the first of the two loss rates and false for the second.
     fn bisected(
         &mut self,
         (mut on, mut off): (Probability, Probability),

@@ -25,8 +25,8 @@ use crate::remedy::{
 };
 use crate::thresholds::{link, queue, rate, time, window};
 
-/// Number of steps after which a walk ends. Each step makes at least one change, and there are fewer possible
-/// changes than this.
+/// Maximum number of steps of a walk. The steps set fewer than this many values, so a walk normally ends
+/// earlier.
 const MOST_STEPS: usize = 8;
 
 /// Result of a walk.
@@ -255,7 +255,7 @@ impl Walker<'_, '_> {
         })
     }
 
-    /// Returns the limit of a simulated state. BBR's pacing is the limit only if twice the buffers gain
+    /// Returns the limit of a simulated state. BBR's pacing is the limit only if doubling the buffers gains
     /// nothing: under loss, data behind a hole in the sequence fills even a window that would be large enough
     /// without loss.
     fn limit(&mut self, predicted: &Prediction) -> Result<Limit, Stop> {
@@ -292,8 +292,8 @@ impl Walker<'_, '_> {
         }
     }
 
-    /// Returns the rung with a managed queue at the bottleneck, if there is a known queue that stands, and a
-    /// managed queue is shorter at the same rate.
+    /// Returns the rung with a managed queue at the bottleneck, if the size of its queue is known, the queue
+    /// is a standing one, and a managed queue is shorter at the same rate.
     fn shorten_the_queue(&mut self, last: Option<&Rung>) -> Result<Option<Rung>, Stop> {
         let known = self.model.path.queue.is_some();
         let is_full = last.is_some_and(|last| last.limit == Limit::Link) && self.model.path.link.is_some();
@@ -421,8 +421,8 @@ fn is_full(rate: Rate, ceiling: Rate) -> bool {
 /// Returns the limit of a simulated state according to its own figures.
 ///
 /// The sender's own record shows what stopped each transmission. BBR is an exception, because it paces at the
-/// rate that it measured under a window: if its rate is near the ceiling of a window or buffer, that is the
-/// limit, not pacing.
+/// rate that it measured while a window or buffer limited it. If its rate is near the rate that the window or
+/// buffer allows, the limit is that window or buffer, not pacing.
 pub(super) fn binding(model: &Model<'_>, predicted: &Prediction) -> Limit {
     let Prediction { state, steady, sustained, shares, .. } = predicted;
     let fraction = |of: Rate| steady.as_bps() as f64 / of.as_bps().max(1) as f64;

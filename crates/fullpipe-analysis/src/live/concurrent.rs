@@ -49,7 +49,7 @@ impl ConcurrentFlows {
         Self { from, to, link: SharedLink::of(rates.iter().copied(), link, mss) }
     }
 
-    /// Returns the limit of `live`, which is one of the flows. `own` is its limit by its own rows.
+    /// Returns the limit of `live`, which is one of the flows. `own` is its limit according to its own rows.
     pub fn limit_of(&self, live: &Live, own: Option<CurrentLimit>) -> Option<CurrentLimit> {
         let judged = own.as_ref().map(|own| (own.limit, own.confidence));
         let Some((limit, confidence)) = self.link.corrected(self.rate(live), judged) else { return own };

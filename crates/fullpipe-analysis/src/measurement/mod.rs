@@ -99,7 +99,7 @@ pub struct Flow {
     pub protocol: Protocol,
     /// Name of the sender's congestion control, as reported by the tool.
     pub congestion_control: Option<String>,
-    /// Payload of a full segment.
+    /// Payload length of a full-sized segment, in bytes.
     pub mss: Option<Bytes>,
     /// Target rate of the application (`-b`); `None` if unlimited.
     pub offered: Option<Rate>,
@@ -252,7 +252,7 @@ pub struct Transfer {
     pub streams: usize,
     /// Name of the sender's congestion control, as reported by the tool.
     pub congestion_control: Option<String>,
-    /// Payload of a full segment.
+    /// Payload length of a full-sized segment, in bytes.
     pub mss: Option<Bytes>,
     /// Target rate of the application, summed over all flows.
     pub offered: Option<Rate>,

@@ -111,7 +111,7 @@ pub struct Connection {
     pub handshake: bool,
     /// Whether both endpoints agreed to window scaling.
     pub scaled: bool,
-    /// Payload of a full segment, in bytes.
+    /// Payload length of a full-sized segment, in bytes.
     #[serde(rename = "mss_bytes", with = "crate::json::ByteCount")]
     pub mss: Bytes,
     /// Whether some packets hold several segments, as on a host whose network card segments or merges them.
@@ -130,8 +130,8 @@ pub struct Connection {
     /// Last window that the receiver advertised.
     #[serde(rename = "last_window_bytes", with = "crate::json::OptionalByteCount")]
     pub last_window: Option<Bytes>,
-    /// Packets that were captured again, for example on a mirror port or on several devices of a bridge. No
-    /// other count includes these packets.
+    /// Number of copies: packets that were captured more than once, for example on a mirror port or on
+    /// several devices of a bridge. No other count includes copies.
     #[serde(default)]
     pub copies: u64,
 }

@@ -99,7 +99,7 @@ pub(super) fn present(diagnosis: &Diagnosis) -> String {
 }
 
 /// Returns the second sentence of the headline: the next limit, or the predicted rate of TCP after a UDP
-/// test; `None` if that is unknown. If the model does not reproduce the log, the sentence states this.
+/// test; `None` if that is unknown. The sentence also states whether the model fails to reproduce the log.
 fn next(diagnosis: &Diagnosis) -> Option<String> {
     let first = diagnosis.findings.first()?;
     if let Some(udp) = &diagnosis.udp {

@@ -12,7 +12,8 @@ use super::sender_view::{AckInfo, Answers};
 use super::timeline::{Loops, Timeline};
 use crate::measurement::packets::{Connection, Sample, Side};
 
-/// Payload of a full segment while the real value is unknown: an Ethernet MTU with timestamps.
+/// Payload length of a full-sized segment, in bytes, until the real value is known: an Ethernet MTU with
+/// timestamps.
 const USUAL_MSS: u64 = 1_448;
 /// Smallest segment size that counts as a limit of the path (RFC 9293 section 3.7.1); smaller segments come
 /// from the application.
@@ -30,8 +31,8 @@ const SILENT: Duration = Duration::from_secs(10);
 /// pause.
 /// Source: three times the delay that counts as immediate; a write of 128 KiB takes less.
 const BURST: Duration = Duration::from_micros(150);
-/// A capture counts as made at the nearer endpoint if the loop times to the two endpoints differ by at least
-/// this factor.
+/// A capture counts as made at the nearer endpoint if the times from the tap to the two endpoints and back
+/// differ by at least this factor.
 const NEAR: u64 = 8;
 
 /// Relevant header fields of one packet.
@@ -129,8 +130,8 @@ pub(super) struct ConnectionTracker {
     /// Number of packets; the next field counts the packets that are copies of others.
     packets: u64,
     copies: u64,
-    /// Largest number of captures per packet so far. Later packets of a burst precede the copies of earlier
-    /// ones, so the mean is never larger than the true number.
+    /// Largest value so far of the mean number of captures per packet, rounded up. The mean is never larger
+    /// than the true number, because later packets of a burst may precede the copies of earlier ones.
     times: u64,
 }
 
@@ -360,7 +361,7 @@ impl ConnectionTracker {
         scale(1 - end).and(scale(end)).unwrap_or(0).min(14)
     }
 
-    /// Returns the payload of a full segment.
+    /// Returns the payload length of a full-sized segment, in bytes.
     fn mss(&self) -> u64 {
         let told = self
             .ends
@@ -429,12 +430,12 @@ impl ConnectionTracker {
         self.packets
     }
 
-    /// Returns the number of gaps that were dropped because their memory was full.
+    /// Returns the number of gaps that were dropped because too many were open.
     pub(super) fn forgotten(&self) -> u64 {
         self.directions.iter().map(|one_way| one_way.forgotten).sum()
     }
 
-    /// Returns the number of SACK blocks that were ignored because their memory was full.
+    /// Returns the number of SACK blocks that were ignored because too many ranges were reported as received.
     pub(super) fn forgotten_blocks(&self) -> u64 {
         self.directions.iter().map(|one_way| one_way.forgotten_blocks).sum()
     }

@@ -157,7 +157,7 @@ struct Table {
     room: Room,
     known: BTreeMap<[SocketAddr; 2], usize>,
     order: Vec<([SocketAddr; 2], ConnectionTracker)>,
-    /// For each connection, the number of clock leaps up to which it has forgotten its times.
+    /// For each connection, how often the clock had been set when the connection last forgot its times.
     forgotten: Vec<u64>,
     /// Index of the connection to which the last packet belongs.
     latest: usize,
@@ -245,9 +245,9 @@ impl Table {
         }
     }
 
-    /// Makes a connection forget the times before the last leap of the clock. In a damaged file the clock may
-    /// leap with every packet. To bound the work, only the connection of the current packet forgets its times
-    /// immediately.
+    /// Makes a connection forget the times from before the clock was last set. In a damaged file the clock
+    /// may seem to be set with every packet. To bound the work, only the connection of the current packet
+    /// forgets its times immediately.
     #[inline]
     fn catch_up(&mut self, number: usize) {
         let leaps = self.clock.leaps();
@@ -304,7 +304,8 @@ fn flow(number: usize, connection: &Connection, tracked: &ConnectionTracker) -> 
     }
 }
 
-/// Returns a connection as a flow with the times of the chosen one, without its packets.
+/// Returns a connection as a flow without packets, whose intervals have the times of the chosen flow's
+/// intervals.
 fn companion(
     chosen: &Flow,
     of_chosen: &ConnectionTracker,

@@ -12,8 +12,8 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Minimum number of intervals of a log, if there are as many spans.
 const FEWEST: usize = 10;
 
-/// If the capture point is unknown, a shorter time to the receiver and back may be only the response time of
-/// a host, so the RTT is unknown, too.
+/// Minimum time from the tap to the receiver and back at which the RTT is known although the capture point is
+/// not. A shorter time may be only the response time of a host.
 const TELLING: Duration = Duration::from_millis(1);
 /// Minimum silence that counts as a gap in the capture, if ACKs of uncaptured data follow.
 const AWAY: Duration = Duration::from_millis(100);

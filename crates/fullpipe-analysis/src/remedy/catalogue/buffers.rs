@@ -13,8 +13,8 @@ use crate::remedy::{
     Proposal, Remedy, Scope, State, Step, Transition, Usage, Way, What,
 };
 
-/// Raises the buffers until the usable window no longer limits the transfer. Often both hosts need it: if
-/// only one buffer is raised, the other becomes the limit at nearly the same rate.
+/// Raises the buffers until the usable window no longer limits the transfer. Often both hosts need larger
+/// buffers: if only one buffer is raised, the other becomes the limit at nearly the same rate.
 pub(super) static REMEDY: Remedy = Remedy {
     name: "buffers",
     change: CHANGE,

@@ -1,4 +1,4 @@
-//! Charts as figures of Plotly: the data and layouts that the pages of this crate draw and that the Python package
+//! Charts as Plotly figures: the data and layouts that the pages of this crate draw and that the Python package
 //! returns.
 //!
 //! ```text
@@ -29,7 +29,7 @@ use crate::diagnosis::Diagnosis;
 use crate::ladder::Rung;
 use crate::measurement::Measurement;
 
-/// Figure of Plotly, with a layout for a window of 600 pixels or more, and one for a narrower window.
+/// Plotly figure with one layout for a window of 600 pixels or more, and one for a narrower window.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figure {
     data: Vec<Value>,
@@ -52,7 +52,7 @@ impl Figure {
         Self { data, wide: layout(true), narrow: layout(false) }
     }
 
-    /// Returns the figure as a document of Plotly: an object with `data` and `layout`.
+    /// Returns the figure in Plotly's JSON format: an object with `data` and `layout`.
     pub fn document(&self, theme: Theme) -> Value {
         let mut layout = self.wide.clone();
         layout["paper_bgcolor"] = "@paper".into();

@@ -18,7 +18,8 @@ use crate::segment::HEADERS;
 
 /// Number of rows of a run that is repeated for the charts, before thinning.
 const ROWS: u64 = 1_500;
-/// Minimum spacing of rows: on a slow path, packets are further apart.
+/// Minimum interval between rows. On a slow path, packets are further apart, so a shorter interval adds
+/// nothing.
 const FINEST: Duration = Duration::from_millis(1);
 /// Number of slices of a run; each shows the limit that applied for most of it.
 const BAND_SLICES: usize = 150;
