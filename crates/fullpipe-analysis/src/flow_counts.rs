@@ -5,9 +5,9 @@
 //! ```
 //!
 //! Path and hosts are the same as for [`whatif`](crate::whatif()); only the number of flows differs. A
-//! program that opens several connections to one host, such as `fullpipe copy`, needs the smallest number
-//! that carries almost as much as the best one: each further connection takes memory, and takes capacity from
-//! other traffic.
+//! program that opens several connections to one host, such as `fullpipe copy`, needs the smallest number of
+//! connections that reaches almost the best rate: each further connection takes memory, and takes capacity
+//! from other traffic.
 
 use std::fmt;
 use std::ops::RangeInclusive;

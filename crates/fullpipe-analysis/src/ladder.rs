@@ -188,8 +188,8 @@ pub(crate) fn climb(
 }
 
 /// Returns the effort for a log of this length and number of flows. The log is compared with a run of the
-/// present state, which has the length of the log for every congestion control. Other states do not need this
-/// length.
+/// present state, so the duration of this run follows the length of the log for every congestion control.
+/// Runs of other states need not be as long.
 fn effort_of_log(path: &PathModel, flows: u64, length: Duration) -> Effort {
     let (followed, round_trips) = (length.max(SHORTEST).min(LONGEST), path.rtt * ROUND_TRIPS);
     // Without a link rate the simulated link is so fast that only the loss can keep the flows below it.

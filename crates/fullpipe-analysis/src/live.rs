@@ -37,8 +37,8 @@ pub use shared_time::SharedTime;
 /// Maximum number of rows kept. About a dozen losses are needed to show their cause, and on a long path
 /// losses are seconds apart.
 const ROWS: usize = 512;
-/// Number of rows that are dropped when the store is full. Before that, the time of the first `COUNTED` rows
-/// is counted. They include half of the remaining rows, which then serve only as history.
+/// Number of rows that are dropped when the store is full. Before they are dropped, the time of the first
+/// `COUNTED` rows is counted. These include half of the remaining rows, which then serve only as history.
 const DROPPED: usize = ROWS / 2;
 const COUNTED: usize = DROPPED + ROWS / 4;
 /// Number of rows at which a flow gets its full capacity. Such a flow will probably fill the store, and a

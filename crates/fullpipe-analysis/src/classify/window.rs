@@ -44,8 +44,8 @@ pub(super) struct Flow<'a> {
 struct WindowHistory {
     /// Largest receive window so far, in bytes.
     largest: f64,
-    /// Sum over the rows so far, in bytes: how much smaller the window of each row is than the largest window
-    /// up to that row.
+    /// Sum over the rows so far: the share, 0 to 1, by which the window of each row is smaller than the
+    /// largest window up to that row.
     not_offered: f64,
 }
 

@@ -33,7 +33,7 @@ const BUSY: u32 = 97;
 /// Queue at the bottleneck.
 #[derive(Clone, Copy)]
 pub(super) struct Queue {
-    /// Smallest known RTT, which is the RTT of the idle path.
+    /// Smallest known RTT, taken as the RTT of the idle path.
     base: Duration,
     /// Mean RTT after the ramp.
     mean: Duration,

@@ -72,8 +72,8 @@ fn push_wrapped(text: &mut String, line: &str, width: usize) {
     }
 }
 
-/// Formats the endpoints of a connection to fit into `column`: both endpoints, else only the peer, else the
-/// end of the peer's address with the port.
+/// Formats the endpoints of a connection to fit into `column`: both endpoints if they fit, otherwise only the
+/// peer, and if necessary only the end of the peer's address with the port.
 fn endpoints(report: &SocketReport, column: usize) -> Cow<'_, str> {
     if report.connection.len() <= column {
         return Cow::Borrowed(&report.connection);

@@ -400,7 +400,7 @@ fn rows(samples: &[Sample], mss: Bytes) -> Vec<Row> {
     rows
 }
 
-/// Returns whether most losses leave the data in flight unchanged.
+/// Returns whether most losses leave the data in flight nearly unchanged.
 fn bears_loss(rows: &[Row]) -> bool {
     let mut ratios: Vec<f64> = Vec::new();
     let mut last: Option<Instant> = None;
