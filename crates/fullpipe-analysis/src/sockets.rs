@@ -336,9 +336,9 @@ impl Sockets {
         });
     }
 
-    /// Ends the interval and returns a report on each socket that moved or has queued data, largest first.
-    /// `demand` is the rate that the application offers, if known; `memory` is the memory available to its
-    /// queue.
+    /// Ends the interval and returns a report on each socket that moved data or has data queued, largest
+    /// first. `demand` is the rate that the application offers, if known; `memory` is the memory available to
+    /// its queue.
     pub fn interval(&mut self, demand: Option<Rate>, memory: Memory) -> Vec<SocketReport> {
         let mut reports = Vec::new();
         for watched in self.sockets.values_mut() {

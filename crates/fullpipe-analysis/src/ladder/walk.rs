@@ -103,8 +103,8 @@ impl Walker<'_, '_> {
         self.note_what_else(first)
     }
 
-    /// Returns the state after the first remedy that lifts `limit` with a gain; `None` if there is none. The
-    /// last rung has the rate `reached`.
+    /// Returns the state after the first remedy, or else the first pair of remedies, that lifts `limit` with
+    /// a gain; `None` if there is none. The last rung has the rate `reached`.
     fn next(&mut self, limit: Limit, reached: Rate) -> Result<Option<State>, Stop> {
         let offered: Vec<_> =
             catalogue::steps().into_iter().filter(|(_, step)| self.model.offers(step)).collect();
@@ -407,8 +407,8 @@ const fn remedies_matter(first: Limit) -> bool {
     !matches!(first, Limit::Link | Limit::App | Limit::ReceiverApp | Limit::Cpu | Limit::Unknown)
 }
 
-/// Returns whether the rate of `next` is worth a change. Both rates are means over the seeds with which
-/// both states were simulated.
+/// Returns whether the rate of `next` is worth a change. Each rate is the mean over the runs of its state
+/// that were made so far.
 fn gains(base: &Prediction, next: &Prediction) -> bool {
     next.sustained > base.sustained.mul_div(rate::WORTH.0, rate::WORTH.1)
 }

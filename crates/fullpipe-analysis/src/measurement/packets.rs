@@ -109,7 +109,7 @@ pub struct Connection {
     pub opposite_bytes: Bytes,
     /// Whether both SYNs were captured.
     pub handshake: bool,
-    /// Whether both endpoints agreed to window scaling.
+    /// Whether both endpoints agreed on window scaling.
     pub scaled: bool,
     /// Payload length of a full-sized segment, in bytes.
     #[serde(rename = "mss_bytes", with = "crate::json::ByteCount")]

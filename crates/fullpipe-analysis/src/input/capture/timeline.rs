@@ -78,7 +78,8 @@ impl Span {
         }
     }
 
-    /// Returns the mean RTT of the span; a part without samples takes its value from `least`.
+    /// Returns the mean RTT of the span, or `None` if it is not observable. A part that cannot be measured in
+    /// the span takes its value from `least`.
     fn rtt(&self, side: Side, least: Loops) -> Option<Duration> {
         self.rtt_with(self.far(), side, least)
     }

@@ -116,7 +116,7 @@ struct Triple {
     file: &'static str,
     current: fn(&HostSettings) -> Option<[Bytes; 3]>,
     requires: Option<&'static str>,
-    /// Returns the buffer limit that a state needs, so that the BDP can be in flight.
+    /// Returns the buffer limit that a state needs for its usable window.
     wanted: fn(&Case<'_>, State) -> Bytes,
     /// Returns the usable window of this endpoint's buffer in a state, in BDPs.
     bdps: fn(State) -> Option<u64>,
