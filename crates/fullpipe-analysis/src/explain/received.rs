@@ -27,13 +27,13 @@ const FEWEST_GAPS: u64 = 3;
 pub(super) struct ReceiverView {
     /// Share of the samples in which the receiving application had fallen behind, from 0 to 1.
     behind: f64,
-    /// Typical amount of unread data (`Recv-Q`).
+    /// Median amount of unread data (`Recv-Q`).
     pub(super) unread: Bytes,
     /// Largest receive buffer.
     rcvbuf: Bytes,
     /// Number of segments that arrived while an earlier one was missing.
     out_of_order: u64,
-    /// Total number of segments received.
+    /// Number of segments received, derived from the payload.
     segments: u64,
 }
 

@@ -145,7 +145,7 @@ pub(super) fn several_runs(message: &str) -> InputError {
     InputError::new(message, "use one complete run, from its first line to its last")
 }
 
-/// Rejects reports whose time goes backwards, because another run starts there.
+/// Rejects reports whose time does not advance, because another run starts there.
 pub(super) fn check_order(intervals: &[Interval]) -> Result<(), InputError> {
     if intervals.is_sorted_by(|a, b| a.start < b.start) {
         Ok(())

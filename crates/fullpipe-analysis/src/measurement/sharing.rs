@@ -21,9 +21,10 @@ use crate::thresholds::link;
 /// Several flows of one direction as one transfer.
 #[derive(Clone, Debug)]
 pub struct Together {
-    /// Sum of the flows over the time for which at least two of them overlap.
+    /// Sum of the flows over the time in which at least one companion overlaps the chosen flow.
     pub transfer: Transfer,
-    /// Share of the chosen flow's time, 0 to 1, for which at least two flows overlap.
+    /// Share of the time in which the chosen flow carries data, 0 to 1, for which at least one companion
+    /// overlaps it.
     pub share: f64,
 }
 
