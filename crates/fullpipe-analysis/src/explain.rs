@@ -63,7 +63,8 @@ pub use undecided::{Candidate, Undecided};
 const MORE_THAN_THE_LINK: f64 = 1.05;
 /// Ratio of data in flight to Cwnd that is too high to be explained by the granularity of write blocks.
 const IMPOSSIBLE: f64 = 3.0;
-/// Maximum plausible RTT: three geostationary hops. A longer RTT is probably in the wrong unit.
+/// Maximum plausible RTT: several times that of three geostationary hops. A longer RTT is probably in the
+/// wrong unit.
 const LONGEST_RTT: Duration = Duration::from_secs(10);
 /// Minimum length of a ramp that is reported as a finding, as a share of the test.
 const NOTABLE_RAMP: f64 = 0.05;
@@ -343,7 +344,7 @@ impl<'a> Explainer<'a> {
         findings
     }
 
-    /// Returns whether the steady rate equals the payload rate of `link`.
+    /// Returns whether the steady rate is high enough to fill `link`.
     fn fills(&self, link: Rate) -> bool {
         fills(self.measured.steady, link, self.measured.mss)
     }

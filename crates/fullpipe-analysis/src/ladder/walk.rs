@@ -292,8 +292,8 @@ impl Walker<'_, '_> {
         }
     }
 
-    /// Returns the rung with a managed queue at the bottleneck, if the size of the queue there is known, it
-    /// is a standing queue, and a managed queue is shorter at the same rate.
+    /// Returns the rung with a managed queue at the bottleneck, if the size of the present queue is known,
+    /// this queue is a standing one, and a managed queue is shorter at the same rate.
     fn shorten_the_queue(&mut self, last: Option<&Rung>) -> Result<Option<Rung>, Stop> {
         let known = self.model.path.queue.is_some();
         let is_full = last.is_some_and(|last| last.limit == Limit::Link) && self.model.path.link.is_some();

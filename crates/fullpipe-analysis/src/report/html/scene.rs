@@ -186,7 +186,7 @@ impl Scene {
         }
     }
 
-    /// Creates the scene of a simulated run across `path`, whose flows have the propagation delay `rtt`.
+    /// Creates the scene of a simulated run across `path`; `rtt` is the RTT of its flows on the idle path.
     fn of_moments(label: String, note: String, moments: &[Moment], path: &PathSpec, rtt: Duration) -> Self {
         let lines = Lines::of(path, rtt);
         let started = moments.iter().position(|m| m.cwnd > 0.0).unwrap_or(moments.len());
