@@ -376,7 +376,7 @@ fn path_of_log(facts: &Facts<'_>, findings: &Findings) -> PathModel {
 }
 
 /// Returns the payload rate of the cap, if a cap is the most likely limit of a log and no control measurement
-/// shows another rate. The remedy for a cap, several connections, assumes that the cap applies to each
+/// gives the rate of the cap. The remedy for a cap, several connections, assumes that the cap applies to each
 /// connection.
 fn cap_of_log(facts: &Facts<'_>, findings: &Findings) -> Option<Rate> {
     let first = findings.findings.first()?.limit;

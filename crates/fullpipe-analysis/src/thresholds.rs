@@ -95,13 +95,13 @@ pub(crate) mod queue {
     /// probes.
     /// Source: chosen, not measured; checked by `experiments/situations` (`tests/it/situations.rs`).
     pub(crate) const PROBED: f64 = 1.05;
-    /// There was no standing queue if the maximum RTT of a log is below this multiple of the base RTT. A
-    /// shaper with a queue of 1 BDP doubles the RTT.
+    /// There was no standing queue if the RTT stays below this multiple of the base RTT: the maximum RTT of a
+    /// log, or the median RTT of rows. A shaper with a queue of 1 BDP doubles the RTT.
     /// Source: `experiments/flow-cap.toml` measured the doubled RTT; allowing a tenth of the increase is
     /// chosen.
     pub(crate) const NONE_IN_LOG: f64 = 1.1;
     /// A larger buffer only lengthens the queue if the 95th percentile of the RTT exceeds this multiple of
-    /// that with the smaller buffer.
+    /// its value with the smaller buffer.
     /// Source: chosen, not measured.
     pub(crate) const LENGTHENED: (u64, u64) = (6, 5);
 }
@@ -172,8 +172,9 @@ pub(crate) mod time {
     /// of the time.
     /// Source: chosen, not measured; `docs/evidence/ladder.md` compares rungs with kernels.
     pub(crate) const HELD_SIMULATED: f64 = 0.2;
-    /// BBR's pacer follows a window or buffer that stopped BBR for this share of a cycle. This rule reads the
-    /// simulator's own record of one cycle; `HELD_SIMULATED` applies to the sum over a run.
+    /// BBR's pacer follows a window or buffer that stopped BBR for this share of a cycle. The rule reads the
+    /// simulator's own record, or the rows of a socket, over one cycle; `HELD_SIMULATED` applies to the sum
+    /// over a run.
     /// Source: chosen, not measured; checked by `experiments/situations` (`tests/it/situations.rs`).
     pub(crate) const FOLLOWED: f64 = 0.2;
     /// A trace shows the size of a buffer if the buffer limited the flow for at least this share of the time.
@@ -200,8 +201,7 @@ pub(crate) mod rate {
     /// remedy may seem to cost this much, because runs and logs vary randomly.
     /// Source: chosen, not measured.
     pub(crate) const SETBACK: (u64, u64) = (20, 19);
-    /// Larger buffers or more connections are worth their cost if each doubling gains this share of the
-    /// bottleneck's rate.
+    /// Larger buffers are worth their cost if each doubling gains this share of the bottleneck's rate.
     /// Source: chosen, not measured: the twentieth of `WORTH`, applied to the largest possible gain.
     pub(crate) const DOUBLING: (u64, u64) = (1, 20);
 }

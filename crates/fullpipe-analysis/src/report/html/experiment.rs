@@ -92,7 +92,7 @@ struct PointView<'a> {
     label: &'a str,
     goodput: String,
     second_half: String,
-    /// Share of the highest goodput, in percent.
+    /// Goodput as a percentage of the highest goodput.
     bar: String,
     retransmits: String,
     rtt: String,
