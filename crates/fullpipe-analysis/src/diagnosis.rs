@@ -59,7 +59,7 @@ pub struct Diagnosis {
     pub queue: Option<StandingQueue>,
     /// Limits that were ruled out.
     pub excluded: Vec<Exclusion>,
-    /// Limits over time, from a trace; empty for a log, which does not resolve them.
+    /// Limits over time, from a trace or a capture; empty for a log, which does not resolve them.
     pub limits: Vec<LimitPeriod>,
     /// Rungs of the ladder, from the measured run to the link.
     pub ladder: Vec<Rung>,
@@ -179,7 +179,7 @@ pub struct PathSummary {
     /// Rate cap for a single flow of this host, from the control measurement or from a trace: key `cap_bps`.
     #[serde(rename = "cap_bps", with = "crate::json::OptionalBps")]
     pub cap: Option<Rate>,
-    /// Loss events, if the log reports them; for UDP, lost datagrams.
+    /// Loss estimate, if the log counts losses; for UDP, based on the lost datagrams.
     pub loss: Option<LossSummary>,
     /// Jitter of UDP datagrams on arrival, in milliseconds.
     pub jitter_ms: Option<f64>,

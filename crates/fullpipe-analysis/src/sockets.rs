@@ -154,7 +154,7 @@ struct WatchedSocket {
     rows: Vec<Row>,
     /// All samples of the receiving side, if rows are kept for a diagnosis.
     received: Vec<ReceiverSample>,
-    /// Samples of the receiving side since the first one, and since the start of the interval.
+    /// Summaries of the receiving side's samples: of all samples, and of those in the present interval.
     arrivals: Arrivals,
     arrivals_in_interval: Arrivals,
     first: Mark,

@@ -33,7 +33,7 @@ pub struct Findings {
     pub excluded: Vec<Exclusion>,
     /// Figures that the findings are based on.
     pub measured: MeasuredFigures,
-    /// Loss events; `None` if the log has no retransmission column.
+    /// Loss estimate; `None` if the log does not count losses.
     pub loss: Option<LossEstimate>,
     /// The sender's congestion control, whether named, inferred or assumed.
     pub sender: Sender,

@@ -13,7 +13,7 @@ use crate::diagnosis::{Diagnosis, UdpSummary};
 use crate::explain::RttSource;
 use crate::ladder::Rung;
 
-/// Renders the whole diagnosis as text with at most `width` columns (at least 40), except for commands to
+/// Renders the whole diagnosis as text with the width of `look` (at least 40 columns), except for commands to
 /// copy: [`render_findings`], then [`render_ladder`].
 ///
 /// `look` is a [`Look`], or the width of text without colour.
