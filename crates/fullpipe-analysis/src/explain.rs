@@ -360,7 +360,7 @@ impl<'a> Explainer<'a> {
         if length > 0.0 { (self.measured.ramp.as_secs_f64() / length).min(1.0) } else { 0.0 }
     }
 
-    /// Returns the share of the test that follows the ramp, which is the time of the steady-state limit.
+    /// Returns the share of the test after the ramp, for which the steady-state limit applied.
     fn steady_share(&self) -> f64 {
         1.0 - self.ramp_share()
     }

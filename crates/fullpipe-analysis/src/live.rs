@@ -7,8 +7,8 @@
 //!                 counted times, and the history that the rules need
 //! ```
 //!
-//! The rules are those of [`crate::classify`], applied to the last 256 to 512 rows, which at ten rows per
-//! second cover 25 to 51 seconds and take less than half a mebibyte. Adding a row costs one copy. The rules
+//! The rules are those of [`crate::classify`], applied to the last 256 to 512 rows. At ten rows per second,
+//! these cover 25 to 51 seconds. They take less than half a mebibyte. Adding a row costs one copy. The rules
 //! run only on request and when the store is full, because a flow may run for weeks.
 //!
 //! The rules need three facts from dropped rows: the maximum receive window (a buffer never shrinks, so a

@@ -91,7 +91,7 @@ pub(crate) mod queue {
     /// Source: chosen, not measured; checked by `experiments/situations` (`tests/it/situations.rs`).
     pub(crate) const STANDS: f64 = 1.25;
     /// The probes of a rate-based sender met a queue if its smoothed RTT reached this multiple of the minimum
-    /// RTT. The maximum over a few cycles counts, because such a sender keeps the queue empty between its
+    /// RTT. The maximum over a few cycles is used, because such a sender keeps the queue empty between its
     /// probes.
     /// Source: chosen, not measured; checked by `experiments/situations` (`tests/it/situations.rs`).
     pub(crate) const PROBED: f64 = 1.05;

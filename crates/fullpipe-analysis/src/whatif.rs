@@ -114,7 +114,8 @@ pub struct Figures {
     /// Rate of one such window per round trip: key `window_bps`.
     #[serde(rename = "window_bps", with = "crate::json::Bps")]
     pub window: Rate,
-    /// Rate that the send buffer allows, which is its payload per round trip: key `sndbuf_bps`.
+    /// Rate that the send buffer allows if the payload that fits into it is sent once per round trip: key
+    /// `sndbuf_bps`.
     #[serde(rename = "sndbuf_bps", with = "crate::json::Bps")]
     pub sndbuf: Rate,
     /// Rate of a loss-based sender, the larger of the CUBIC and Reno models; null without loss: key

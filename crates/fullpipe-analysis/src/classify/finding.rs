@@ -31,8 +31,7 @@ pub enum Limit {
     Cpu,
     /// The link itself.
     Link,
-    /// Only the receiver was observed, so the limit, which is at the sender or on the path, cannot be
-    /// identified.
+    /// Unknown limit at the sender or on the path: only the receiver was observed.
     Unknown,
 }
 

@@ -151,8 +151,8 @@ impl Losses {
         count >= FEWEST && self.rank >= beyond_chance(count).max(HIGH) && self.spread < ALIKE
     }
 
-    /// Returns whether losses are so frequent that the windows just before them show nothing: in a short or
-    /// low sawtooth, the largest window of two round trips always ranks high.
+    /// Returns whether losses are so frequent that the windows just before them are not meaningful: in a
+    /// short or low sawtooth, the largest window of two round trips always ranks high.
     pub(super) fn are_dense(&self) -> bool {
         self.apart < FEWEST_TRIPS || self.window < FEWEST_SEGMENTS
     }

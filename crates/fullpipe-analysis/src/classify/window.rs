@@ -26,7 +26,7 @@ pub(super) struct Flow<'a> {
     pub(super) rows: &'a [Row],
     pub(super) host: &'a SocketFacts,
     /// Whether the sender paces at a rate that it measures, as BBR does: its window is then only an upper
-    /// bound, and its slow-start threshold means nothing.
+    /// bound, and its slow-start threshold has no meaning.
     pub(super) by_rate: bool,
     past: &'a Past,
     /// Losses, computed when a rule first needs them; a flow that its application limits never needs them.
@@ -252,9 +252,9 @@ impl Window<'_> {
         if time > 0.0 { 8.0 * bytes / time } else { 0.0 }
     }
 
-    /// Returns the rates of single round trips, or `None` for fewer than four. A rate between two rows means
-    /// nothing, because a window leaves in bursts. A round trip in which `pauses` is true is ignored, and so
-    /// is the round trip after it, in which the path fills again.
+    /// Returns the rates of single round trips, or `None` for fewer than four. A rate between two rows is not
+    /// meaningful, because a window leaves in bursts. A round trip in which `pauses` is true is ignored, and
+    /// so is the round trip after it, in which the path fills again.
     pub(super) fn rates(&self, pauses: impl Fn(&Row) -> bool) -> Option<Rates> {
         let mut rates: Vec<f64> = Vec::new();
         let (mut begin, mut paused) = (0, false);

@@ -460,7 +460,7 @@ impl<'a> Document<'a> {
     }
 }
 
-/// Endpoint whose totals a summary of a stream holds.
+/// Endpoint whose totals the summary of a stream contains.
 #[derive(Clone, Copy)]
 enum Side {
     Sender,
@@ -482,7 +482,7 @@ fn arrived_of(sent: Interval, Datagrams { total, lost, .. }: Datagrams) -> Inter
     }
 }
 
-/// Counts of a report without datagram counts.
+/// Datagram counts of a report that contains none.
 const NO_DATAGRAMS: Datagrams = Datagrams { total: 0, lost: None, jitter: None, out_of_order: None };
 
 fn datagrams_of(report: &Report) -> Datagrams {

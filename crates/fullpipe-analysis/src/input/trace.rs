@@ -116,8 +116,8 @@ pub fn of_streams(
     Ok(Measurement { origin, hosts: Hosts::default(), flows, totals: vec![totals], chosen: None })
 }
 
-/// Builds a measurement from the rows of one connection, which is explained, and of others that share its
-/// path in the same direction. All of them are sampled on one clock.
+/// Builds a measurement of one connection, the diagnosed one, from its rows and from those of other
+/// connections that share its path in the same direction. All of them are sampled on one clock.
 ///
 /// # Errors
 /// Fails as [`of_rows`] does for the rows of the chosen connection.

@@ -156,8 +156,8 @@ pub struct Rung {
     pub high: Option<Rate>,
     /// Source of the rates.
     pub source: Source,
-    /// Whether the input leaves the present limit open; if so, `what` lists the candidates. True only for the measured
-    /// rung. Not part of the JSON, in which the diagnosis has `undecided`.
+    /// Whether the input leaves the present limit open; if so, `what` lists the candidates. Can be true only for the
+    /// measured rung. Not part of the JSON, in which the diagnosis has `undecided`.
     #[serde(skip)]
     pub undecided: bool,
     /// Present limit on which this rung depends, if the input leaves the present limit open.

@@ -25,8 +25,8 @@ use crate::remedy::{
 };
 use crate::thresholds::{link, queue, rate, time, window};
 
-/// Maximum number of steps of a walk. The steps set fewer than this many values, so a walk normally ends
-/// earlier.
+/// Maximum number of steps of a walk. The steps of the ladder change at most seven values, so a walk normally
+/// ends earlier.
 const MOST_STEPS: usize = 8;
 
 /// Result of a walk.
@@ -292,8 +292,8 @@ impl Walker<'_, '_> {
         }
     }
 
-    /// Returns the rung with a managed queue at the bottleneck, if the size of the present queue is known,
-    /// this queue is a standing one, and a managed queue is shorter at the same rate.
+    /// Returns the rung with a managed queue at the bottleneck, if the size of the bottleneck queue is known,
+    /// there is a standing queue, and a managed queue is shorter at the same rate.
     fn shorten_the_queue(&mut self, last: Option<&Rung>) -> Result<Option<Rung>, Stop> {
         let known = self.model.path.queue.is_some();
         let is_full = last.is_some_and(|last| last.limit == Limit::Link) && self.model.path.link.is_some();

@@ -81,8 +81,8 @@ pub struct Sample {
     pub sent: u32,
     /// Number of packets after which less than one segment fits into the window.
     pub full: u32,
-    /// Number of packets shorter than a segment although the window had room, which shows that the sender had
-    /// no more data.
+    /// Number of packets that were shorter than a segment although the window had room: the sender had no
+    /// more data.
     pub short: u32,
     /// Number of packets that an ACK released: they left immediately after the ACK, or continued a burst that
     /// did.

@@ -127,7 +127,7 @@ pub(super) struct ConnectionTracker {
     handshake_done: bool,
     /// Evidence about copies in the packets of each endpoint.
     copy_rules: [CopyRules; 2],
-    /// Number of packets; the next field counts the packets that are copies of others.
+    /// Number of packets; the next field is the number of copies among them.
     packets: u64,
     copies: u64,
     /// Largest value so far of the mean number of captures per packet, rounded up. The mean is never larger

@@ -164,7 +164,8 @@ struct Table {
     /// Headers of the latest packets, to find those that were captured more than once.
     recent: RecentPackets,
     packets: u64,
-    /// Number of packets that are not TCP; `unfollowed` counts packets of connections beyond the maximum.
+    /// Number of packets that are not TCP; `unfollowed` is the number of packets of connections beyond the
+    /// maximum.
     others: u64,
     unfollowed: u64,
     clock: CaptureClock,

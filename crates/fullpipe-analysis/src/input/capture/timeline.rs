@@ -36,12 +36,12 @@ pub(super) struct Span {
     pub(super) inflight: u64,
     /// Receive window at the end of the span.
     pub(super) window: Option<u64>,
-    /// Number of packets with new data; `full` counts the packets that filled the window, and `short` the
-    /// packets after which the sender had no more data.
+    /// Number of packets with new data; `full` is the number of packets that filled the window, and `short`
+    /// is the number of packets after which the sender had no more data.
     pub(super) sent: u32,
     pub(super) full: u32,
     pub(super) short: u32,
-    /// Number of packets that left immediately after an ACK; `acks` counts the ACKs that passed.
+    /// Number of packets that left immediately after an ACK; `acks` is the number of ACKs that passed.
     pub(super) prompt: u32,
     pub(super) acks: u32,
     /// Number and sum of the samples of the time from the tap to the receiver and back; the next field is the

@@ -67,8 +67,8 @@ impl Figure {
 pub struct Charts(Vec<Scene>);
 
 impl Charts {
-    /// Creates the charts of a diagnosis: the measurement, and each simulated rung, which is simulated again.
-    /// Returns `None` if `watch` abandons the runs.
+    /// Creates the charts of a diagnosis, for the measurement and for each simulated rung. The simulated runs
+    /// are repeated. Returns `None` if `watch` abandons the runs.
     ///
     /// # Errors
     /// Returns an error if a simulated run panicked, which is a defect of this library.
@@ -80,8 +80,8 @@ impl Charts {
         Ok(diagnosis::scenes(measurement, diagnosis, watch)?.map(Self))
     }
 
-    /// Creates the charts of the simulated rungs of a ladder, which are simulated again. Returns `None` if `watch`
-    /// abandons the runs.
+    /// Creates the charts of the simulated rungs of a ladder. The runs are repeated. Returns `None` if `watch` abandons
+    /// the runs.
     ///
     /// # Errors
     /// Returns an error if a simulated run panicked, which is a defect of this library.
@@ -89,8 +89,8 @@ impl Charts {
         Ok(diagnosis::of_rungs(ladder, watch)?.map(Self))
     }
 
-    /// Creates the charts of the first 24 points of an experiment with its first seed, which are simulated again.
-    /// Returns `None` if `watch` abandons the runs.
+    /// Creates the charts of the first 24 points of an experiment with its first seed. The runs are repeated. Returns
+    /// `None` if `watch` abandons the runs.
     ///
     /// # Errors
     /// Returns an error if a simulated run panicked, which is a defect of this library.
