@@ -76,9 +76,9 @@ pub(crate) mod send_buffer {
     /// Source: the kernel's wake-up rule; buffers of 1, 1.5 and 2 BDP carried 660, 915 and 955 of 956 Mbit/s
     /// (`experiments/rmem-wmem.toml`).
     pub(crate) const LEAST_USABLE: f64 = 0.67;
-    /// The writer is blocked if the used memory of a row exceeds this share of the allowed memory. The value
-    /// leaves some margin below two thirds, because a row may fall between the ACK that frees memory and the
-    /// wake-up of the writer.
+    /// The writer is blocked in a row if the memory in use is at least this share of the allowed memory. The
+    /// value leaves some margin below two thirds, because a row may fall between the ACK that frees memory
+    /// and the wake-up of the writer.
     /// Source: chosen, not measured; checked by `experiments/situations` (`tests/it/situations.rs`) and
     /// `docs/evidence/situations.md`.
     pub(crate) const BLOCKED_IN_ROWS: f64 = 0.62;

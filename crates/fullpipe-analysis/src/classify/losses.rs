@@ -30,7 +30,7 @@ const MISTAKE: f64 = 0.001;
 /// Standard deviation of a rank that is uniformly distributed over 0 to 1.
 /// Source: the square root of 1/12.
 const EVEN: f64 = 0.289;
-/// Distance from its expected value that the mean of many ranks exceeds with probability `MISTAKE`.
+/// Distance by which the mean of many ranks exceeds its expected value with probability `MISTAKE`.
 /// Source: the normal distribution.
 /// Unit: standard deviations
 const DEVIATIONS: f64 = 3.09;

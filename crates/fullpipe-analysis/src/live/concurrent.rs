@@ -155,8 +155,8 @@ mod tests {
         assert_eq!(limits(&[flow(Some(50), 4_500, 5_000), flow(Some(50), 100, 5_000)])[1], Some(Limit::Cwnd));
     }
 
-    /// The rate between two rows counts as constant, so a span that begins between two rows has the rate of
-    /// the flow.
+    /// The rate between two rows is assumed to be constant, so a span that begins between two rows has the
+    /// rate of the flow.
     #[test]
     fn the_rate_does_not_depend_on_the_times_of_the_rows() {
         let live = flow(None, 100, 2_000);

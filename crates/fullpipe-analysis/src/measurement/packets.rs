@@ -6,7 +6,7 @@ use fullpipe_units::{Bytes, Duration, Instant};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The explained connection of a capture.
+/// The diagnosed connection of a capture.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Packets {
     /// Properties of the connection as a whole.

@@ -133,7 +133,7 @@ fn limit(report: &SocketReport) -> Cow<'static, str> {
     }
 }
 
-/// Returns lines for the largest sockets, for a report that explains one of them.
+/// Returns lines for the largest sockets, for a report that diagnoses one of them.
 pub(super) fn table(reports: &[SocketReport]) -> Vec<String> {
     let widest = reports.iter().take(MOST_LINES).map(|report| report.remote.to_string().len()).max();
     let width = widest.unwrap_or(0).max(4);

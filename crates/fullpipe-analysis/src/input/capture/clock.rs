@@ -13,8 +13,8 @@
 
 use fullpipe_units::{Duration, Instant};
 
-/// Minimum step back in time that shows that the clock was set back. With several processors, packets are out
-/// of order by microseconds, and by more in files that were merged without sorting.
+/// Minimum backward step of the timestamps that shows that the clock was set back. With several processors,
+/// packets are out of order by microseconds, and by more in files that were merged without sorting.
 const BACK: Duration = Duration::from_secs(1);
 /// Minimum pause that a clock set forward may explain.
 const FORWARD: Duration = Duration::from_secs(1);

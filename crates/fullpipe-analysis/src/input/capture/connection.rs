@@ -92,9 +92,9 @@ impl Departure {
 }
 
 impl End {
-    /// Returns the maximum time that can have passed on this endpoint's timestamp clock up to timestamp
-    /// `value`, or `None` before its first timestamp. Most clocks tick every millisecond; for slower clocks,
-    /// the fastest rate so far is the bound.
+    /// Returns the maximum time that this endpoint's timestamp clock can have taken to reach `value`, or
+    /// `None` before its first timestamp. Most clocks tick every millisecond; for slower clocks, the fastest
+    /// rate so far is the bound.
     fn passed_until(&self, value: u32) -> Option<Duration> {
         let ((first, begin), last) = self.first_timestamp.zip(self.last_timestamp)?;
         let ticks = |from: u32, to: u32| u64::try_from(to.wrapping_sub(from) as i32).unwrap_or(0);
@@ -182,7 +182,8 @@ impl ConnectionTracker {
         copy
     }
 
-    /// Forgets the times of packets that have not been answered yet, because the clock was set since then.
+    /// Forgets the times of packets that have not been answered yet, because the clock has been set since
+    /// these packets passed.
     pub(super) fn forget_times(&mut self) {
         self.directions.iter_mut().for_each(OneWay::forget_times);
         self.answers = Default::default();

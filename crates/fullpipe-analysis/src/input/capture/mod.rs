@@ -73,9 +73,9 @@ impl Room {
     }
 }
 
-/// Reads a capture. The flow that is explained is connection number `choice`, counted from 1 with the largest
-/// first, or the one that carried the most data. The other flows are the connections that may share its path
-/// in the same direction.
+/// Reads a capture. The diagnosed flow is connection number `choice`, counted from 1 with the largest first,
+/// or the one that carried the most data. The other flows are the connections that may share its path in the
+/// same direction.
 ///
 /// # Errors
 /// Returns an error if the source is not a capture, if its link type is unknown, or if no connection carried
