@@ -67,8 +67,8 @@ const BELOW: f64 = 0.7;
 /// A rate is steady if its values over single round trips vary by less than this share of their median.
 const STEADY: f64 = 0.12;
 /// Under loss, a rate is constant if its values over single round trips vary by less than this share of their
-/// median. If a fifth of the packets is lost at random, the rate varies by more than this share at any number
-/// of segments per round trip that is large enough to evaluate.
+/// median. If a fifth of the packets is lost at random, the rate varies by more than this share in every case
+/// that is evaluated, that is, with at least [`COUNTED`] segments per round trip.
 const CLOCK: f64 = 0.06;
 /// Minimum number of segments per round trip at which the rate of a single round trip is statistically
 /// meaningful.

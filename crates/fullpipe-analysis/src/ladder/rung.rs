@@ -157,7 +157,7 @@ pub struct Rung {
     /// Source of the rates.
     pub source: Source,
     /// Whether the input leaves the present limit open; if so, `what` lists the candidates. Can be true only for the
-    /// measured rung. Not part of the JSON, in which the diagnosis has `undecided`.
+    /// measured rung. Not part of the JSON; there, the diagnosis has the key `undecided`.
     #[serde(skip)]
     pub undecided: bool,
     /// Present limit on which this rung depends, if the input leaves the present limit open.
