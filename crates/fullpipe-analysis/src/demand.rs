@@ -52,7 +52,7 @@ impl Demand {
 }
 
 impl Memory {
-    /// Returns the memory size to calculate with.
+    /// Returns the memory size on which calculations are based.
     pub const fn bytes(self) -> Bytes {
         match self {
             Self::Given(bytes) | Self::Available(bytes) => bytes,
@@ -60,7 +60,7 @@ impl Memory {
         }
     }
 
-    /// Returns the source of the memory size, as in the JSON.
+    /// Returns the source of the memory size in the form of the JSON document.
     pub const fn source(self) -> MemorySource {
         match self {
             Self::Given(_) => MemorySource::Given,

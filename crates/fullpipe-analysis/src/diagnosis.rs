@@ -59,7 +59,7 @@ pub struct Diagnosis {
     pub queue: Option<StandingQueue>,
     /// Limits that were ruled out.
     pub excluded: Vec<Exclusion>,
-    /// Limits over time, from a trace; empty for a log, which does not resolve them.
+    /// Limits over time, from a trace or a capture; empty for a log, which does not resolve them.
     pub limits: Vec<LimitPeriod>,
     /// Rungs of the ladder, from the measured run to the link.
     pub ladder: Vec<Rung>,
@@ -129,7 +129,7 @@ pub struct InputSummary {
 /// Connections of a capture.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CaptureSummary {
-    /// Number of the explained connection, counted from 1 in the order of `connections`, as `--flow` does.
+    /// Number of the diagnosed connection, as for `--flow`: its position in `connections`, counted from 1.
     pub chosen: usize,
     /// Connections that carried data, largest first.
     pub connections: Vec<Connection>,
@@ -156,7 +156,7 @@ pub struct PathSummary {
     pub mean_rtt_ms: Option<f64>,
     /// Bandwidth-delay product: link rate times RTT; null unless both are known.
     pub bdp_bytes: Option<u64>,
-    /// Payload of a full segment.
+    /// Payload length of a full-sized segment.
     pub mss_bytes: u64,
     /// Median amount of data in flight after the ramp, estimated as rate times RTT.
     pub inflight_bytes: u64,
@@ -179,7 +179,7 @@ pub struct PathSummary {
     /// Rate cap for a single flow of this host, from the control measurement or from a trace: key `cap_bps`.
     #[serde(rename = "cap_bps", with = "crate::json::OptionalBps")]
     pub cap: Option<Rate>,
-    /// Loss events, if the log reports them; for UDP, lost datagrams.
+    /// Loss estimate, if the log counts losses; for UDP, based on the lost datagrams.
     pub loss: Option<LossSummary>,
     /// Jitter of UDP datagrams on arrival, in milliseconds.
     pub jitter_ms: Option<f64>,
@@ -214,13 +214,13 @@ impl fmt::Display for CongestionControlSource {
 /// Results of a UDP test, with the predicted rate of TCP on the same path.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct UdpSummary {
-    /// Rate sent: key `sent_bps`.
+    /// Payload rate that was sent: key `sent_bps`.
     #[serde(rename = "sent_bps", with = "crate::json::Bps")]
     pub sent: Rate,
-    /// Rate received; null if only the sender reported: key `arrived_bps`.
+    /// Payload rate that arrived; null if only the sender reported: key `arrived_bps`.
     #[serde(rename = "arrived_bps", with = "crate::json::OptionalBps")]
     pub arrived: Option<Rate>,
-    /// Payload of a datagram.
+    /// Payload length of a datagram.
     pub datagram_bytes: u64,
     /// Number of datagrams sent.
     pub datagrams: u64,
@@ -440,7 +440,7 @@ impl Diagnosis {
         }
     }
 
-    /// Adds the sampled sockets, one of which is explained.
+    /// Adds the sampled sockets, one of which is the diagnosed one.
     #[must_use]
     pub fn among(self, sockets: Vec<SocketReport>) -> Self {
         Self { sockets: Some(sockets), ..self }

@@ -63,7 +63,8 @@ pub use undecided::{Candidate, Undecided};
 const MORE_THAN_THE_LINK: f64 = 1.05;
 /// Ratio of data in flight to Cwnd that is too high to be explained by the granularity of write blocks.
 const IMPOSSIBLE: f64 = 3.0;
-/// Maximum plausible RTT: three geostationary hops. A longer RTT is probably in the wrong unit.
+/// Maximum plausible RTT: several times that of three geostationary hops. A longer RTT is probably in the
+/// wrong unit.
 const LONGEST_RTT: Duration = Duration::from_secs(10);
 /// Minimum length of a ramp that is reported as a finding, as a share of the test.
 const NOTABLE_RAMP: f64 = 0.05;
@@ -153,11 +154,11 @@ pub(crate) fn explain(facts: &Facts<'_>) -> Result<Findings, InputError> {
     Ok(findings)
 }
 
-/// Returns the rate after the ramp. The intervals of a sender's log count the data that its application
-/// wrote, and at the end part of it is still in the send buffers. With several streams, the counted rate may
-/// therefore exceed the link rate; the receiver's total then gives the rate. This total includes the ramp, so
-/// it is only a lower bound: if most intervals fill the link and the total is near the link rate, the link
-/// was full after the ramp.
+/// Returns the rate after the ramp. The intervals of a sender's log count the data that the application
+/// wrote, including data that is still in the send buffers at the end. With several streams, the counted rate
+/// may therefore exceed the link rate; the receiver's total then gives the rate. This total includes the
+/// ramp, so it is only a lower bound: if most intervals fill the link and the total is near the link rate,
+/// the link was full after the ramp.
 fn arrived(series: &Series, facts: &Facts<'_>) -> Rate {
     let steady = series.steady();
     let mss = facts.transfer.mss.unwrap_or(DEFAULT_MSS).get();
@@ -343,7 +344,7 @@ impl<'a> Explainer<'a> {
         findings
     }
 
-    /// Returns whether the steady rate equals the payload rate of `link`.
+    /// Returns whether the steady rate is high enough to fill `link`.
     fn fills(&self, link: Rate) -> bool {
         fills(self.measured.steady, link, self.measured.mss)
     }
@@ -359,7 +360,7 @@ impl<'a> Explainer<'a> {
         if length > 0.0 { (self.measured.ramp.as_secs_f64() / length).min(1.0) } else { 0.0 }
     }
 
-    /// Returns the share of the test that follows the ramp, which is the time of the steady-state limit.
+    /// Returns the share of the test after the ramp, for which the steady-state limit applied.
     fn steady_share(&self) -> f64 {
         1.0 - self.ramp_share()
     }

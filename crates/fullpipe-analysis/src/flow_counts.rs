@@ -5,9 +5,9 @@
 //! ```
 //!
 //! Path and hosts are the same as for [`whatif`](crate::whatif()); only the number of flows differs. A
-//! program that opens several connections to one host, such as `fullpipe copy`, needs the smallest number
-//! that carries almost as much as the best one: each further connection takes memory, and takes capacity from
-//! other traffic.
+//! program that opens several connections to one host, such as `fullpipe copy`, needs the smallest number of
+//! connections that reaches almost the best rate: each further connection takes memory, and takes capacity
+//! from other traffic.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -81,7 +81,7 @@ pub struct FlowCounts {
     /// Payload rate of the link: key `line_bps`.
     #[serde(rename = "line_bps", with = "crate::json::Bps")]
     pub line: Rate,
-    /// Each number of flows, in ascending order; empty if the runs would take too long.
+    /// Figures for each number of flows, in ascending order; empty if the runs would take too long.
     pub counts: Vec<FlowCount>,
     /// Smallest number of flows that reaches 95 % of the best steady-state rate; null without runs.
     pub enough: Option<u64>,
@@ -103,8 +103,8 @@ impl FlowCounts {
     }
 }
 
-/// Simulates each number of flows of `range`. The number of flows in `question` is ignored. `watch` is
-/// called from any thread as runs finish.
+/// Simulates each number of flows in `range`. The number of flows in `question` is ignored. `watch` is called
+/// from any thread as runs finish.
 ///
 /// # Errors
 /// Returns an error for an implausible or incomplete path, for abandoned runs, or for a defect of the simulator.

@@ -90,7 +90,7 @@ pub enum DiagnoseError {
     Abandoned,
 }
 
-/// Calls `simulate`, and replaces its result by an error if `watch` has abandoned the runs, because the
+/// Calls `simulate`, and replaces its result with an error if `watch` has abandoned the runs, because the
 /// result is then incomplete.
 ///
 /// # Errors
@@ -188,8 +188,8 @@ pub(crate) fn climb(
 }
 
 /// Returns the effort for a log of this length and number of flows. The log is compared with a run of the
-/// present state, which has the length of the log for every congestion control. Other states do not need this
-/// length.
+/// present state, so the duration of this run follows the length of the log for every congestion control.
+/// Runs of other states need not be as long.
 fn effort_of_log(path: &PathModel, flows: u64, length: Duration) -> Effort {
     let (followed, round_trips) = (length.max(SHORTEST).min(LONGEST), path.rtt * ROUND_TRIPS);
     // Without a link rate the simulated link is so fast that only the loss can keep the flows below it.
@@ -376,7 +376,7 @@ fn path_of_log(facts: &Facts<'_>, findings: &Findings) -> PathModel {
 }
 
 /// Returns the payload rate of the cap, if a cap is the most likely limit of a log and no control measurement
-/// shows another rate. The remedy for a cap, several connections, assumes that the cap applies to each
+/// gives the rate of the cap. The remedy for a cap, several connections, assumes that the cap applies to each
 /// connection.
 fn cap_of_log(facts: &Facts<'_>, findings: &Findings) -> Option<Rate> {
     let first = findings.findings.first()?.limit;

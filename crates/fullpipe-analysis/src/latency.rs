@@ -77,7 +77,7 @@ impl Latency {
 }
 
 impl fmt::Display for Latency {
-    /// Writes a sentence without a full stop, which also names the RTTs that were not measured.
+    /// Writes a sentence without a full stop. It also names the RTTs that were not measured.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.idle, self.loaded, self.longest, self.added()) {
             (Some(idle), Some(loaded), Some(longest), Some(added)) => write!(

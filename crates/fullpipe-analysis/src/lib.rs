@@ -10,7 +10,7 @@
 //!
 //! - [`diagnose`] runs the complete analysis of a measurement.
 //! - [`whatif()`] builds the ladder of a path that is given instead of measured.
-//! - [`flow_counts()`] simulates each number of flows on such a path.
+//! - [`flow_counts()`] simulates such a path with different numbers of flows.
 //! - [`ladder::climb_known`] builds the ladder for one point of an experiment.
 //! - [`offered_load`] compares a ladder with the rate that an application offers.
 //! - [`live`] classifies one flow while it is running, and [`sockets`] all flows of a host.

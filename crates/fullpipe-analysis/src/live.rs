@@ -7,8 +7,8 @@
 //!                 counted times, and the history that the rules need
 //! ```
 //!
-//! The rules are those of [`crate::classify`], applied to the last 256 to 512 rows, which at ten rows per
-//! second cover 25 to 51 seconds and take less than half a mebibyte. Adding a row costs one copy. The rules
+//! The rules are those of [`crate::classify`], applied to the last 256 to 512 rows. At ten rows per second,
+//! these cover 25 to 51 seconds. They take less than half a mebibyte. Adding a row costs one copy. The rules
 //! run only on request and when the store is full, because a flow may run for weeks.
 //!
 //! The rules need three facts from dropped rows: the maximum receive window (a buffer never shrinks, so a
@@ -37,8 +37,8 @@ pub use shared_time::SharedTime;
 /// Maximum number of rows kept. About a dozen losses are needed to show their cause, and on a long path
 /// losses are seconds apart.
 const ROWS: usize = 512;
-/// Number of rows dropped from a full store. `COUNTED` also covers half of the remaining rows. Their time has
-/// been counted already, and they only serve as history.
+/// Number of rows that are dropped when the store is full. Before they are dropped, the time of the first
+/// `COUNTED` rows is counted. These include half of the remaining rows, which then serve only as history.
 const DROPPED: usize = ROWS / 2;
 const COUNTED: usize = DROPPED + ROWS / 4;
 /// Number of rows at which a flow gets its full capacity. Such a flow will probably fill the store, and a

@@ -101,9 +101,9 @@ impl LossEstimate {
     }
 
     /// Returns the loss estimate of a log. For TCP, each stream with retransmissions in an interval counts as
-    /// one event, and the number of segments is derived from the payload. For UDP, each lost datagram counts,
-    /// relative to the datagrams sent. `None` if the log shows neither: a TCP receiver's log, or a UDP
-    /// sender's log without the receiver's report.
+    /// one event, and the number of segments is derived from the payload. For UDP, the estimate counts lost
+    /// datagrams, relative to the datagrams sent. `None` if the log shows neither: a TCP receiver's log, or a
+    /// UDP sender's log without the receiver's report.
     pub fn of_transfer(log: &Transfer) -> Option<Self> {
         if log.protocol == Protocol::Udp {
             let datagrams = log.datagrams?;

@@ -1,12 +1,12 @@
 //! Offered load: the rate that an application offers, compared with each rung of the ladder.
 //!
 //! If the path carries less than the application offers, the rest stays in a queue of the application. If
-//! this queue has no bound, the kernel finally kills the application for lack of memory, no matter how much
-//! memory there is ([`crate::demand`]).
+//! this queue has no bound, the kernel eventually kills the application for lack of memory, no matter how
+//! much memory there is ([`crate::demand`]).
 //!
 //! The first remedy therefore concerns the application: a bound for its queue, and a rule for a full queue.
-//! The second one limits the kernel's part of the queue (`tcp_notsent_lowat`), and the last one is the rung
-//! that carries the rate.
+//! The second one limits the kernel's part of the queue (`tcp_notsent_lowat`), and the last one improves the
+//! path up to the rung that carries the rate.
 
 use fullpipe_units::Rate;
 use schemars::JsonSchema;

@@ -15,7 +15,7 @@ pub struct PathFacts {
     pub flows: Option<u64>,
     /// Capacity of the queue at the bottleneck, in bytes.
     pub queue: Option<Bytes>,
-    /// Payload of a full segment.
+    /// Payload length of a full-sized segment, in bytes.
     pub mss: Option<Bytes>,
     /// Maximum rate that a policer or shaper allows one flow, in bits of payload per second.
     pub cap: Option<Rate>,

@@ -154,7 +154,7 @@ struct WatchedSocket {
     rows: Vec<Row>,
     /// All samples of the receiving side, if rows are kept for a diagnosis.
     received: Vec<ReceiverSample>,
-    /// Samples of the receiving side since the first one, and since the start of the interval.
+    /// Summaries of the receiving side's samples: of all samples, and of those in the present interval.
     arrivals: Arrivals,
     arrivals_in_interval: Arrivals,
     first: Mark,
@@ -336,9 +336,9 @@ impl Sockets {
         });
     }
 
-    /// Ends the interval and returns a report on each socket that moved or has queued data, largest first.
-    /// `demand` is the rate that the application offers, if known; `memory` is the memory available to its
-    /// queue.
+    /// Ends the interval and returns a report on each socket that moved data or has data queued, largest
+    /// first. `demand` is the rate that the application offers, if known; `memory` is the memory available to
+    /// its queue.
     pub fn interval(&mut self, demand: Option<Rate>, memory: Memory) -> Vec<SocketReport> {
         let mut reports = Vec::new();
         for watched in self.sockets.values_mut() {

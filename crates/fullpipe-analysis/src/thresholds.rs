@@ -15,8 +15,8 @@ pub(crate) mod link {
     /// Source: chosen, not measured; `tests/it/cross_border.rs` checks it with the golden logs.
     pub(crate) const FULL_IN_LOG: f64 = 0.93;
     /// A control measurement that reaches this share of the link rate was limited by the link, not by a rate
-    /// cap. Headers are not subtracted, because the MTU of its path is unknown.
-    /// Source: chosen, not measured: the value for a log.
+    /// cap. Headers are not subtracted, because the MTU of the measured path is unknown.
+    /// Source: chosen, not measured; the same value as for a log.
     pub(crate) const FULL_BY_CONTROL: f64 = 0.93;
     /// A simulated run fills the link if its rate reaches this share of the link's payload rate. The rate is
     /// taken over the second half of the run, just as the rate of a log is taken after the ramp. A run has no
@@ -76,9 +76,9 @@ pub(crate) mod send_buffer {
     /// Source: the kernel's wake-up rule; buffers of 1, 1.5 and 2 BDP carried 660, 915 and 955 of 956 Mbit/s
     /// (`experiments/rmem-wmem.toml`).
     pub(crate) const LEAST_USABLE: f64 = 0.67;
-    /// The writer is blocked if the used memory of a row exceeds this share of the allowed memory. The value
-    /// leaves some margin below two thirds, because a row may fall between the ACK that frees memory and the
-    /// wake-up of the writer.
+    /// The writer is blocked in a row if the memory in use is at least this share of the allowed memory. The
+    /// value leaves some margin below two thirds, because a row may fall between the ACK that frees memory
+    /// and the wake-up of the writer.
     /// Source: chosen, not measured; checked by `experiments/situations` (`tests/it/situations.rs`) and
     /// `docs/evidence/situations.md`.
     pub(crate) const BLOCKED_IN_ROWS: f64 = 0.62;
@@ -91,17 +91,17 @@ pub(crate) mod queue {
     /// Source: chosen, not measured; checked by `experiments/situations` (`tests/it/situations.rs`).
     pub(crate) const STANDS: f64 = 1.25;
     /// The probes of a rate-based sender met a queue if its smoothed RTT reached this multiple of the minimum
-    /// RTT. The maximum over a few cycles counts, because such a sender keeps the queue empty between its
+    /// RTT. The maximum over a few cycles is used, because such a sender keeps the queue empty between its
     /// probes.
     /// Source: chosen, not measured; checked by `experiments/situations` (`tests/it/situations.rs`).
     pub(crate) const PROBED: f64 = 1.05;
-    /// There was no standing queue if the maximum RTT of a log is below this multiple of the base RTT. A
-    /// shaper with a queue of 1 BDP doubles the RTT.
+    /// There was no standing queue if the RTT stays below this multiple of the base RTT: the maximum RTT of a
+    /// log, or the median RTT of rows. A shaper with a queue of 1 BDP doubles the RTT.
     /// Source: `experiments/flow-cap.toml` measured the doubled RTT; allowing a tenth of the increase is
     /// chosen.
     pub(crate) const NONE_IN_LOG: f64 = 1.1;
     /// A larger buffer only lengthens the queue if the 95th percentile of the RTT exceeds this multiple of
-    /// that with the smaller buffer.
+    /// its value with the smaller buffer.
     /// Source: chosen, not measured.
     pub(crate) const LENGTHENED: (u64, u64) = (6, 5);
 }
@@ -172,8 +172,9 @@ pub(crate) mod time {
     /// of the time.
     /// Source: chosen, not measured; `docs/evidence/ladder.md` compares rungs with kernels.
     pub(crate) const HELD_SIMULATED: f64 = 0.2;
-    /// BBR's pacer follows a window or buffer that stopped BBR for this share of a cycle. This rule reads the
-    /// simulator's own record of one cycle; `HELD_SIMULATED` applies to the sum over a run.
+    /// BBR's pacer follows a window or buffer that stopped BBR for this share of a cycle. The rule reads the
+    /// simulator's own record, or the rows of a socket, over one cycle; `HELD_SIMULATED` applies to the sum
+    /// over a run.
     /// Source: chosen, not measured; checked by `experiments/situations` (`tests/it/situations.rs`).
     pub(crate) const FOLLOWED: f64 = 0.2;
     /// A trace shows the size of a buffer if the buffer limited the flow for at least this share of the time.
@@ -200,8 +201,7 @@ pub(crate) mod rate {
     /// remedy may seem to cost this much, because runs and logs vary randomly.
     /// Source: chosen, not measured.
     pub(crate) const SETBACK: (u64, u64) = (20, 19);
-    /// Larger buffers or more connections are worth their cost if each doubling gains this share of the
-    /// bottleneck's rate.
+    /// Larger buffers are worth their cost if each doubling gains this share of the bottleneck's rate.
     /// Source: chosen, not measured: the twentieth of `WORTH`, applied to the largest possible gain.
     pub(crate) const DOUBLING: (u64, u64) = (1, 20);
 }

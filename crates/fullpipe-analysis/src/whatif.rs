@@ -92,7 +92,7 @@ pub struct Inputs {
     pub rcvbuf_bytes: u64,
     /// Number of parallel flows.
     pub flows: u64,
-    /// Payload of a full segment.
+    /// Payload length of a full-sized segment.
     pub mss_bytes: u64,
     /// Capacity of the queue at the bottleneck.
     pub queue_bytes: u64,
@@ -114,7 +114,8 @@ pub struct Figures {
     /// Rate of one such window per round trip: key `window_bps`.
     #[serde(rename = "window_bps", with = "crate::json::Bps")]
     pub window: Rate,
-    /// Rate that the send buffer allows, which is its payload per round trip: key `sndbuf_bps`.
+    /// Rate that the send buffer allows if the payload that fits into it is sent once per round trip: key
+    /// `sndbuf_bps`.
     #[serde(rename = "sndbuf_bps", with = "crate::json::Bps")]
     pub sndbuf: Rate,
     /// Rate of a loss-based sender, the larger of the CUBIC and Reno models; null without loss: key
@@ -140,7 +141,7 @@ pub struct Plan {
 pub const ASSUMED_KERNEL: KernelVersion = KernelVersion::new(6, 8);
 
 const LEAST_BUFFER: Bytes = Bytes::new(4096);
-/// The kernel stores sizes in an `int`.
+/// Maximum buffer size: the kernel stores sizes in an `int`.
 const LARGEST_BUFFER: Bytes = Bytes::new(i32::MAX as u64);
 
 /// Answers a question. `watch` is called from any thread as simulated runs finish.

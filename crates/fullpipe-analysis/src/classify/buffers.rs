@@ -35,7 +35,8 @@ impl BufferState {
     }
 
     /// Returns the evidence as a sentence, or the open question as an error. `who` names the buffer,
-    /// `setting` the kernel setting that limits autotuning, and `set` the socket option that fixes the size.
+    /// `setting` names the kernel setting that limits autotuning, and `set` names the socket option that
+    /// fixes the size.
     pub(super) fn words(self, who: &str, size: Bytes, setting: &str, set: &str) -> Result<String, String> {
         match self {
             Self::Growing => Ok(format!("the {who} is autotuned, and has grown to {size} so far")),

@@ -1,4 +1,4 @@
-//! Findings: each limit with its open questions and with its evidence, which comes from the time during
+//! Findings: each limit with its evidence and its open questions. The evidence comes from the time during
 //! which the limit applied.
 
 use fullpipe_lab::stats::upper_median;
@@ -14,11 +14,12 @@ use crate::thresholds::time;
 
 /// Row spacing above which an event between two rows may go unnoticed.
 const COARSE: Duration = Duration::from_millis(150);
-/// If Cwnd is full in a smaller share of the rows than this, BBR's rate estimate limits the flow,
-/// not its window.
+/// BBR's rate estimate, not its window, limits the flow if Cwnd is full in less than this share of
+/// the rows.
 const RARELY_FULL: f64 = 0.5;
 
-/// Returns one finding per limit in the time since `from`, longest first. Findings are built on demand.
+/// Returns one finding per limit in the time since `from`, longest first. Each finding is built when the
+/// iterator reaches it.
 pub(super) fn findings(
     flow: &Flow<'_>,
     judged: &JudgedRows<'_>,

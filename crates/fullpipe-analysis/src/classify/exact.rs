@@ -14,13 +14,13 @@
 //! | the same | a policer made the latest drops | `policer` |
 //! | the same | else | `cwnd` |
 //!
-//! The first column is a fact, because the simulator records each change of what stops the sender. Stops are
-//! summed over round trips, because different stops alternate within a single round trip. If the path was
-//! busy, the path is the limit, for every kind of congestion control: a larger window would not have
-//! delivered more. If the path was not busy, the congestion control itself is the limit, unless a policer's
-//! drops slowed it down. BBR is a special case if a receive window or send buffer is the limit: BBR measures
-//! the resulting rate and paces at it, so the record attributes most of the time to the pacer. A window or
-//! buffer that stopped BBR for a fifth of the time is therefore the limit.
+//! The first column is certain, because the simulator records every change of the reason for which the sender
+//! stops. Stops are summed over round trips, because different stops alternate within a single round trip. If
+//! the path was busy, the path is the limit, for every kind of congestion control: a larger window would not
+//! have delivered more. If the path was not busy, the congestion control itself is the limit, unless a
+//! policer's drops slowed it down. BBR is a special case if a receive window or send buffer is the limit: BBR
+//! measures the resulting rate and paces at it, so the record attributes most of the time to the pacer. A
+//! window or buffer that stopped BBR for a fifth of the time is therefore the limit.
 
 use fullpipe_lab::trace::Row;
 use fullpipe_tcp::SendLimit;

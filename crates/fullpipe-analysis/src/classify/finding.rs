@@ -22,8 +22,8 @@ pub enum Limit {
     SlowStart,
     /// The sender's pacing rate.
     Pacing,
-    /// A rate cap on one flow or host below the link's rate, with an unknown mechanism: a policer, a shaper,
-    /// or a ceiling of the host itself, such as that of a virtual switch.
+    /// A rate cap below the link rate, on one flow or one host, by an unknown mechanism: a policer, a shaper,
+    /// or a limit of the host itself, for example in a virtual switch.
     Cap,
     /// A policer: a token bucket that drops the packets that exceed its rate.
     Policer,
@@ -31,8 +31,7 @@ pub enum Limit {
     Cpu,
     /// The link itself.
     Link,
-    /// Only the receiver was observed, so the limit, which is at the sender or on the path, cannot be
-    /// identified.
+    /// Unknown limit at the sender or on the path: only the receiver was observed.
     Unknown,
 }
 
@@ -107,7 +106,7 @@ impl Confidence {
 pub struct Finding {
     /// The limit.
     pub limit: Limit,
-    /// Short description of the limit for people: `loss holds cwnd down`.
+    /// Short description of the limit in plain words, such as `loss holds cwnd down`.
     #[serde(default)]
     pub what: String,
     /// Share of the test for which this limit applied, 0 to 1. Alternative findings cover the same time.

@@ -1,8 +1,9 @@
 //! Loss episodes, and whether a fixed rate causes them.
 //!
-//! A policer, like a short queue, drops the data above a certain rate and leaves the RTT unchanged, so that a
-//! loss-based sender has a large window at each loss. Random loss hits each packet with the same probability,
-//! whatever the window. The classifier therefore ranks the windows at losses among the windows of all data:
+//! A policer drops the data that exceeds its rate and leaves the RTT unchanged, and a short queue has nearly
+//! the same effect. As a result, a loss-based sender has a large window at each loss. Random loss hits each
+//! packet with the same probability, whatever the window. The classifier therefore ranks the windows at
+//! losses among the windows of all data:
 //!
 //! ```text
 //!   random loss     ranks spread evenly over 0..1, for any congestion control: their mean is 1/2,
@@ -29,14 +30,14 @@ const MISTAKE: f64 = 0.001;
 /// Standard deviation of a rank that is uniformly distributed over 0 to 1.
 /// Source: the square root of 1/12.
 const EVEN: f64 = 0.289;
-/// Distance from its expected value that the mean of many ranks exceeds with probability `MISTAKE`.
+/// Distance by which the mean of many ranks exceeds its expected value with probability `MISTAKE`.
 /// Source: the normal distribution.
 /// Unit: standard deviations
 const DEVIATIONS: f64 = 3.09;
 /// Largest number of losses for which the tail of the mean rank is computed exactly, as the volume of a
 /// corner of the unit hypercube. For more losses, the normal distribution is a good approximation.
 const FEW: usize = 6;
-/// Minimum mean rank from which a fixed rate is assumed to cause the losses. It applies to any number of
+/// Minimum mean rank at which a fixed rate is assumed to cause the losses. It applies to any number of
 /// losses, because some of them may have another cause.
 const HIGH: f64 = 0.65;
 /// If the standard deviation of the windows at losses is below this share of their mean, a fixed rate causes
@@ -68,7 +69,8 @@ pub(super) struct Losses {
     pub(super) rank: f64,
     /// Median of the rates delivered around the episodes, in bit/s; `None` without episodes.
     pub(super) rate: Option<f64>,
-    /// Number of episodes without a queue whose delivered rate is within 5 % of the median `rate`.
+    /// Number of episodes that occurred without a queue and at a delivered rate within 5 % of the median,
+    /// `rate`.
     pub(super) alike: usize,
     /// Whether the number of segments lost in the first episode shows that slow start overshot a rate.
     overshoots: bool,
@@ -125,7 +127,7 @@ impl Losses {
         }
     }
 
-    /// Returns the losses of `past` and `rows` together; `past` may lack some of its rows.
+    /// Returns the losses of `past` and `rows` together; `past` need not contain every earlier row.
     pub(super) fn after(past: &[Row], rows: &[Row]) -> Self {
         let (first, last) = (past.first(), rows.last());
         match first.zip(last).map(|(first, last)| first.sender.retransmits == last.sender.retransmits) {
@@ -149,8 +151,8 @@ impl Losses {
         count >= FEWEST && self.rank >= beyond_chance(count).max(HIGH) && self.spread < ALIKE
     }
 
-    /// Returns whether losses are so frequent that the windows just before them show nothing: in a short or
-    /// low sawtooth, the largest window of two round trips always ranks high.
+    /// Returns whether losses are so frequent that the windows just before them are not meaningful: in a
+    /// short or low sawtooth, the largest window of two round trips always ranks high.
     pub(super) fn are_dense(&self) -> bool {
         self.apart < FEWEST_TRIPS || self.window < FEWEST_SEGMENTS
     }
@@ -248,8 +250,8 @@ fn apart(rows: &[Row], later: usize) -> f64 {
     time / round_trip(last).as_secs_f64() / later.max(1) as f64
 }
 
-/// Returns the median of the rates around the losses, and the number of losses without a queue whose rate is
-/// within 5 % of that median.
+/// Returns the median of the rates around the losses, and the number of losses that occurred without a queue
+/// and at a rate within 5 % of that median.
 fn one_rate(around: &[(f64, bool)]) -> (Option<f64>, usize) {
     let rate = upper_median(around.iter().map(|(rate, _)| *rate).collect(), f64::total_cmp);
     let near = |of: f64| rate.is_some_and(|rate| (of - rate).abs() <= loss::ONE_RATE * rate);

@@ -147,7 +147,7 @@ pub(crate) struct Past {
 }
 
 impl Past {
-    /// The history keeps one of this many dropped rows, in addition to the rows before and after each loss.
+    /// The history keeps one in this many dropped rows, in addition to the rows before and after each loss.
     const KEPT: usize = 4;
     /// Maximum number of rows that the history keeps.
     pub(crate) const ROWS: usize = 256;

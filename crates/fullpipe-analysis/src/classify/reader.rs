@@ -7,17 +7,17 @@
 //!   then pauses                                       (RFC 9293 section 3.8.6.2.2)
 //! ```
 //!
-//! If the receiver's `Recv-Q` is known, it decides. Otherwise the window decides: data that is acknowledged
-//! without reopening the window is unread. An application that writes to a slow disk or pipe causes the third
-//! pattern. Its advertised window equals the whole buffer most of the time, because the data that will fill
-//! the buffer is still in flight, so no median shows the slow reader. Two measures over many round trips do
-//! show it: the share of the buffer that was not advertised, and a rate far below the one that the buffer
-//! allows, which is one window per round trip.
+//! If the receiver's `Recv-Q` is known, the decision is based on it. Otherwise it is based on the window:
+//! data that is acknowledged without reopening the window is unread. An application that writes to a slow
+//! disk or pipe causes the third pattern. The advertised window then equals the whole buffer most of the
+//! time, because the data that will fill the buffer is still in flight. No median therefore shows the slow
+//! reader. Two measures over many round trips do show it: the share of the buffer that was not advertised,
+//! and a rate far below one window per round trip, the rate that the buffer allows.
 //!
-//! When its reader pauses, a receiver also delays ACKs (its window does not advance, so Linux waits up to 40
-//! ms), and a sender whose window has just reopened starts with what Cwnd allows. Between two window closings
-//! the sender therefore waits for ACKs and for Cwnd, although in the long run a faster sender would only make
-//! the window close sooner.
+//! When its reader pauses, a receiver also delays ACKs: its window does not advance, so Linux waits up to 40
+//! ms. In addition, a sender whose receive window has just reopened can send no more than Cwnd allows.
+//! Between two window closings the sender therefore waits for ACKs and for Cwnd, although in the long run a
+//! faster sender would only make the window close sooner.
 
 use super::rules::{LONG, WIDE_ROWS, by_path, receive_window_is_full};
 use super::spans::around;
@@ -59,9 +59,9 @@ pub(super) fn whose_window(flow: &Flow<'_>, at: usize, near: &Window<'_>) -> (Li
     }
 }
 
-/// Returns the limit behind the congestion control around row `at`, if the receive window is not full. It is
-/// the path, unless the reader has left much of the window unread for a long time and all of it from time to
-/// time.
+/// Returns the limit behind the congestion control around row `at`, if the receive window is not full. The
+/// limit is the path, unless much of the receive buffer was unread for a long time and all of it was unread
+/// from time to time.
 pub(super) fn by_reader_or_path(flow: &Flow<'_>, at: usize) -> (Limit, Confidence) {
     use Confidence::{Certain, High, Low};
     // The closure is evaluated last, because it reads many rows.

@@ -67,8 +67,8 @@ const BELOW: f64 = 0.7;
 /// A rate is steady if its values over single round trips vary by less than this share of their median.
 const STEADY: f64 = 0.12;
 /// Under loss, a rate is constant if its values over single round trips vary by less than this share of their
-/// median. If a fifth of the packets is lost at random, the rate varies by more than this share at any number
-/// of segments per round trip that is large enough to evaluate.
+/// median. If a fifth of the packets is lost at random, the rate varies by more than this share in every case
+/// that is evaluated, that is, with at least [`COUNTED`] segments per round trip.
 const CLOCK: f64 = 0.06;
 /// Minimum number of segments per round trip at which the rate of a single round trip is statistically
 /// meaningful.
@@ -177,8 +177,8 @@ fn buffer_is_full(row: &Row) -> bool {
 }
 
 /// Returns whether the send buffer is at or above its limit. A writer that the kernel wakes may fill the
-/// buffer beyond its limit. The kernel wakes a writer when the buffer is two thirds full, and the buffer
-/// drains further if the writer is slow to write again.
+/// buffer beyond its limit. The kernel wakes a writer once no more than two thirds of the buffer is in use,
+/// and the buffer drains further if the writer is slow to write again.
 fn buffer_overflows(row: &Row) -> bool {
     over(row.sender.sndbuf_used, row.sender.sndbuf).is_some_and(|share| share >= 1.0)
 }

@@ -31,9 +31,9 @@ pub struct SharedLink {
 }
 
 impl SharedLink {
-    /// Creates the link of flows with the payload rates `rates`. A flow with a negligible rate does not
-    /// count. `link` is the rate of the link, if it is known. `mss` is the largest payload of a segment, or
-    /// zero if it is unknown.
+    /// Creates the link that flows with the payload rates `rates` share. A flow with a negligible rate does
+    /// not count. `link` is the rate of the link, if it is known. `mss` is the payload length of a full-sized
+    /// segment, or zero if it is unknown.
     pub fn of(rates: impl Iterator<Item = Rate> + Clone, link: Option<Rate>, mss: Bytes) -> Self {
         let largest = rates.clone().max().unwrap_or_default();
         let shared = Self { least: link::TAKES_PART * largest.as_bps() as f64, ..Self::default() };
@@ -45,8 +45,8 @@ impl SharedLink {
         Self { flows, sum, full: link.filter(|link| fills(sum, *link, mss)), ..shared }
     }
 
-    /// Applies the rule to a single flow, too. A receiver needs this, whereas the rows of a sender show
-    /// whether it fills the link alone.
+    /// Applies the rule to a single flow, too. Receivers need this: only the rows of a sender show whether a
+    /// single flow fills the link.
     #[must_use]
     pub(crate) fn judging_one(self) -> Self {
         Self { judges_one: true, ..self }

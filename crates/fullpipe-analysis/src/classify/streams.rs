@@ -68,7 +68,7 @@ pub const fn of_one_of_several(limit: Limit, confidence: Confidence) -> (Limit, 
     }
 }
 
-/// Replaces a stream's congestion-control limit by the limit of the shared path.
+/// Replaces a stream's congestion-control limit with the limit of the shared path.
 fn on_shared_path(own: Verdict, path: Option<(Limit, Confidence)>) -> Verdict {
     let (limit, confidence) = match (own.limit, path) {
         (Limit::Cwnd | Limit::Cap | Limit::Policer | Limit::Link, Some((Limit::Cwnd, _)) | None) => {

@@ -75,8 +75,8 @@ impl<'a, R> Tally<'a, R> {
         Rate::from_bps(if seconds > 0.0 { (8.0 * self.delivered / seconds) as u64 } else { 0 })
     }
 
-    /// Returns the rate that the limit allows, which is the rate delivered under it; `None` for a growing
-    /// window, which has no fixed ceiling.
+    /// Returns the rate that the limit allows: the rate delivered while the limit applied; `None`
+    /// for the congestion window, which has no fixed ceiling.
     pub(super) fn ceiling(&self) -> Option<Rate> {
         (!matches!(self.limit, Limit::Cwnd | Limit::SlowStart)).then(|| self.rate())
     }

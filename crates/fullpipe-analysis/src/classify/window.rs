@@ -26,7 +26,7 @@ pub(super) struct Flow<'a> {
     pub(super) rows: &'a [Row],
     pub(super) host: &'a SocketFacts,
     /// Whether the sender paces at a rate that it measures, as BBR does: its window is then only an upper
-    /// bound, and its slow-start threshold means nothing.
+    /// bound, and its slow-start threshold has no meaning.
     pub(super) by_rate: bool,
     past: &'a Past,
     /// Losses, computed when a rule first needs them; a flow that its application limits never needs them.
@@ -44,8 +44,8 @@ pub(super) struct Flow<'a> {
 struct WindowHistory {
     /// Largest receive window so far, in bytes.
     largest: f64,
-    /// Sum over the rows so far, in bytes: how much smaller the window of each row is than the largest window
-    /// up to that row.
+    /// Sum over the rows so far: the share, 0 to 1, by which the window of each row is smaller than the
+    /// largest window up to that row.
     not_offered: f64,
 }
 
@@ -168,8 +168,8 @@ fn is_rate_based(rows: &[Row]) -> bool {
 }
 
 /// Returns the number of rows until BBR leaves Startup, during which it paces at 2.89 times the delivered
-/// rate. BBR leaves Startup once, when the rate stops growing; later losses can widen the gap again, so only
-/// the first rows count.
+/// rate. BBR leaves Startup once, when the rate stops growing. Later losses can raise the ratio of the two
+/// rates again, so only the first rows count.
 fn startup(rows: &[Row]) -> usize {
     /// BBR is in Startup while its pacing rate is at least this multiple of the delivered rate.
     /// Source: its gains are 2.89 in Startup and at most 1.25 later; the value between them is chosen.
@@ -252,9 +252,9 @@ impl Window<'_> {
         if time > 0.0 { 8.0 * bytes / time } else { 0.0 }
     }
 
-    /// Returns the rates of single round trips, or `None` for fewer than four. A rate between two rows means
-    /// nothing, because a window leaves in bursts. A round trip in which `pauses` is true is ignored, and so
-    /// is the round trip after it, in which the path fills again.
+    /// Returns the rates of single round trips, or `None` for fewer than four. A rate between two rows is not
+    /// meaningful, because a window leaves in bursts. A round trip in which `pauses` is true is ignored, and
+    /// so is the round trip after it, in which the path fills again.
     pub(super) fn rates(&self, pauses: impl Fn(&Row) -> bool) -> Option<Rates> {
         let mut rates: Vec<f64> = Vec::new();
         let (mut begin, mut paused) = (0, false);

@@ -159,8 +159,8 @@ impl Explainer<'_> {
         ranked.into_iter().map(|(_, finding)| finding).collect()
     }
 
-    /// Returns the findings if Cwnd is unknown, as in a receiver's log. They are only hints with low
-    /// confidence.
+    /// Returns the findings if Cwnd is unknown, as in a receiver's log. Their confidence is low, unless gaps
+    /// in the received data show that loss limits the flow.
     pub(super) fn without_cwnd(&mut self) -> Vec<Finding> {
         let flat = self.series.is_flat();
         let mut findings = self.candidates();
@@ -226,8 +226,8 @@ impl Explainer<'_> {
         Rate::of(total, self.measured.rtt)
     }
 
-    /// Returns whether the rate equals the control measurement's, so that a rate cap on the host
-    /// explains it.
+    /// Returns whether the rate is near that of the control measurement, so that a rate cap on the
+    /// host explains it.
     pub(super) fn meets_the_control_rate(&self) -> bool {
         self.control_verdict() == Control::Same && self.cap.is_some()
     }
@@ -613,7 +613,7 @@ enum Cap {
 enum Control {
     /// No conclusion, or no control measurement.
     Unknown,
-    /// The control measurement has the same rate as the log.
+    /// The control measurement has nearly the same rate as the log.
     Same,
     /// The control measurement is so fast that the host cannot have a rate cap.
     Excludes,

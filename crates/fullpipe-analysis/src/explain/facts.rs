@@ -36,7 +36,7 @@ pub struct HostFacts {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Facts<'a> {
     pub(crate) measurement: &'a Measurement,
-    /// Explained direction of the measurement.
+    /// Diagnosed direction of the measurement.
     pub(crate) transfer: &'a Transfer,
     pub(crate) path: PathFacts,
     pub(crate) hosts: &'a HostFacts,

@@ -33,7 +33,7 @@ pub struct Findings {
     pub excluded: Vec<Exclusion>,
     /// Figures that the findings are based on.
     pub measured: MeasuredFigures,
-    /// Loss events; `None` if the log has no retransmission column.
+    /// Loss estimate; `None` if the log does not count losses.
     pub loss: Option<LossEstimate>,
     /// The sender's congestion control, whether named, inferred or assumed.
     pub sender: Sender,
@@ -78,7 +78,7 @@ pub struct MeasuredFigures {
     pub snd_wnd: Option<Bytes>,
     /// Median ratio of data in flight to receive window after the ramp.
     pub inflight_per_wnd: Option<f64>,
-    /// Payload of a full segment.
+    /// Payload length of a full-sized segment.
     pub mss: Bytes,
     /// Number of parallel streams.
     pub streams: u64,

@@ -33,7 +33,7 @@ const BUSY: u32 = 97;
 /// Queue at the bottleneck.
 #[derive(Clone, Copy)]
 pub(super) struct Queue {
-    /// Smallest known RTT, which is the RTT of the idle path.
+    /// Smallest known RTT, taken as the RTT of the idle path.
     base: Duration,
     /// Mean RTT after the ramp.
     mean: Duration,
@@ -133,8 +133,8 @@ impl Explainer<'_> {
     }
 
     /// Returns the end whose processor iperf3 keeps busy all the time, and the share of one processor that
-    /// each of its threads uses, in percent. iperf3 sleeps while it waits for the network, so nothing else
-    /// keeps it busy.
+    /// each of its threads uses, in percent. iperf3 sleeps while it waits for the network, so a slow network
+    /// cannot keep a processor busy.
     pub(super) fn busy_host(&self) -> Option<(&'static str, u32)> {
         let cpu = self.facts.measurement.hosts.cpu?;
         let (local, remote) =

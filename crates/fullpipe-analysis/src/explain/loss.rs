@@ -29,7 +29,7 @@ const SATURATED: f64 = 0.5;
 const MISCOUNTED: (f64, f64) = (0.95, 1.05);
 
 impl Explainer<'_> {
-    /// Returns the loss estimate of a log; `None` if it counts no retransmissions.
+    /// Returns the loss estimate of a log; `None` if the log does not count retransmissions.
     pub(super) fn estimated_loss(&self) -> Option<LossEstimate> {
         let events = LossEstimate::of_transfer(self.facts.transfer)?;
         let again = self.measured.retransmits.unwrap_or(0);

@@ -27,13 +27,13 @@ const FEWEST_GAPS: u64 = 3;
 pub(super) struct ReceiverView {
     /// Share of the samples in which the receiving application had fallen behind, from 0 to 1.
     behind: f64,
-    /// Typical amount of unread data (`Recv-Q`).
+    /// Median amount of unread data (`Recv-Q`).
     pub(super) unread: Bytes,
     /// Largest receive buffer.
     rcvbuf: Bytes,
     /// Number of segments that arrived while an earlier one was missing.
     out_of_order: u64,
-    /// Total number of segments received.
+    /// Number of segments received, derived from the payload.
     segments: u64,
 }
 
@@ -87,7 +87,8 @@ impl Explainer<'_> {
         }
     }
 
-    /// Adds to each low-confidence finding that the receiver observes neither Cwnd nor the send buffer.
+    /// Adds an open question to each low-confidence finding: the receiver observes neither Cwnd nor the send
+    /// buffer.
     pub(super) fn add_what_is_not_seen(&self, findings: &mut [Finding]) {
         const NOT_SEEN: &str = "the receiving end sees neither Cwnd nor the send buffer";
         let silent = |finding: &&mut Finding| {

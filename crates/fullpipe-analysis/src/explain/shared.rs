@@ -2,9 +2,9 @@
 //! about one of them.
 //!
 //! If the sum of the connections reaches the rate of a given link, the link is the limit of all of them, and
-//! their sum is explained. Otherwise each connection is explained alone, and the sum is only a lower bound of
-//! the rate that the path can carry. A single connection then cannot show what limits the others: its share
-//! of a full link is a rate as steady as that of a policer.
+//! they are diagnosed together. Otherwise each connection is diagnosed alone, and the sum is only a lower
+//! bound of the rate that the path can carry. A single connection then cannot show what limits the others:
+//! its share of a full link is a rate as steady as that of a policer.
 
 use fullpipe_units::Rate;
 
@@ -14,11 +14,11 @@ use crate::measurement::sharing::fills;
 use crate::measurement::{Measurement, Protocol, Transfer};
 use crate::segment::DEFAULT_MSS;
 
-/// The connections are explained together only if they overlap for at least this share of the time of the
+/// The connections are diagnosed together only if they overlap for at least this share of the time of the
 /// chosen connection.
 const MOSTLY: f64 = 0.5;
 
-/// Returns the transfer to explain: the sum of all connections if they fill `link` together, or else the
+/// Returns the transfer to diagnose: the sum of all connections if they fill `link` together, or else the
 /// chosen one.
 pub(crate) fn subject(measurement: &Measurement, link: Option<Rate>) -> Transfer {
     let full = |sum: &Transfer| {
@@ -31,7 +31,7 @@ pub(crate) fn subject(measurement: &Measurement, link: Option<Rate>) -> Transfer
 }
 
 impl Facts<'_> {
-    /// Returns whether the sum of several connections is explained, because they fill the link together.
+    /// Returns whether several connections are diagnosed together, because they fill the link.
     pub(super) fn is_of_full_link(&self) -> bool {
         self.measurement.chosen.is_some() && self.transfer.streams > 1
     }

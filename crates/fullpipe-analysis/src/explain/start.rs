@@ -20,12 +20,12 @@ use crate::thresholds::loss;
 /// Source: RFC 6928.
 /// Unit: segments
 const INITIAL_WINDOW: f64 = 10.0;
-/// Number of round trips that a flow in slow start takes in addition to the formula's, because the last
-/// window must be acknowledged, delayed ACKs slow the growth, and BBR paces its first window.
+/// Number of round trips that a flow in slow start takes in addition to those of the formula: the last window
+/// must be acknowledged, delayed ACKs slow the growth, and BBR paces its first window.
 /// Unit: round trips
 const MORE_ROUND_TRIPS: f64 = 3.0;
-/// A burst of losses shows that slow start overshot a rate if the burst hit at least this multiple of the
-/// share of segments that later losses hit. Random loss would hit both with the same probability.
+/// A burst of losses shows that slow start overshot a rate if the loss rate in the burst is at least this
+/// multiple of the loss rate afterwards. With random loss, the two loss rates would be about equal.
 const DENSER: f64 = 4.0;
 
 /// Losses at the end of slow start that random loss does not explain.
@@ -37,7 +37,7 @@ pub(super) struct Overshoot {
 
 impl Series {
     /// Returns the burst of losses that ended slow start, if a rate limit or a queue explains it and random
-    /// loss does not; `None` if later losses occur at much lower rates, so that they limit the flow.
+    /// loss does not; `None` if later losses occur at much lower rates and therefore limit the flow.
     pub(super) fn overshoot(&self, mss: Bytes) -> Option<Overshoot> {
         let (burst, later) = self.first_losses(mss)?;
         let lost = burst.retransmits as f64;

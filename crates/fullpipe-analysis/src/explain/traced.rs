@@ -106,8 +106,8 @@ fn findings(
     }
 }
 
-/// Lowers the confidence of a finding if both endpoints are on one host: RTTs are microseconds, and one host
-/// does the work of both endpoints.
+/// Lowers the confidence of a finding if both endpoints are on one host: the RTT is only microseconds, and
+/// one host does the work of both endpoints.
 fn of_one_host(finding: &mut Finding) {
     finding.confidence = Confidence::Low;
     finding.could_not_tell.insert(

@@ -1,9 +1,10 @@
 //! Explains a UDP test: how much of the sent data arrived, and how evenly.
 //!
-//! UDP has no windows, acknowledgements or congestion control, so a link that carries a given rate over UDP
-//! may carry only a tenth of it over TCP, and a clean UDP test can hide the fault for years. If the test left
-//! room on the link, however, its loss rate is the path's. Together with the RTT and the link rate, the loss
-//! rate predicts the rate of TCP: the ladder is then built for a given path, not for a measured transfer.
+//! UDP has no windows, acknowledgements or congestion control. A link that carries a given rate over UDP may
+//! therefore carry only a tenth of this rate over TCP, and a UDP test without noticeable loss does not reveal
+//! the cause. If the test left room on the link, however, its loss rate is the path's. Together with the RTT
+//! and the link rate, the loss rate predicts the rate of TCP: the ladder is then built for a given path, not
+//! for a measured transfer.
 
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Probability, Rate};

@@ -56,8 +56,9 @@ pub struct Candidate {
 }
 
 impl Undecided {
-    /// Returns the candidates of a log, whose findings of low confidence are alternatives. `room` is whether
-    /// the log shows that the congestion window has room. `None` if the first finding is decided.
+    /// Returns the candidates of a log, whose findings of low confidence are alternatives. `room` tells
+    /// whether the log shows that the congestion window has room. Returns `None` if the first finding is
+    /// decided.
     pub(super) fn of_alternatives(findings: &[Finding], room: bool) -> Option<Self> {
         let first = findings.first().filter(|first| first.confidence == Confidence::Low)?;
         if first.limit == Limit::Unknown {
@@ -163,7 +164,8 @@ fn listed(names: &[&str]) -> String {
     }
 }
 
-/// Returns a number that is equal for limits between which the same observation decides.
+/// Returns the number of the group to which a limit belongs. The limits of one group form one candidate,
+/// because only the test distinguishes them.
 const fn kind(limit: Limit) -> u8 {
     match limit {
         Limit::App | Limit::Pacing => 0,

@@ -45,7 +45,7 @@ pub fn parse(text: &str) -> Result<Measurement, InputError> {
     Err(InputError::new(message, hint))
 }
 
-/// Reads a document of this process without converting it to JSON first.
+/// Reads a document that this process created, without converting it to JSON first.
 ///
 /// # Errors
 /// Returns the same errors as [`parse`].
@@ -145,7 +145,7 @@ pub(super) fn several_runs(message: &str) -> InputError {
     InputError::new(message, "use one complete run, from its first line to its last")
 }
 
-/// Rejects reports whose time goes backwards, because another run starts there.
+/// Rejects reports whose time does not advance, because another run starts there.
 pub(super) fn check_order(intervals: &[Interval]) -> Result<(), InputError> {
     if intervals.is_sorted_by(|a, b| a.start < b.start) {
         Ok(())

@@ -187,7 +187,7 @@ fn of_report(report: &Report) -> Result<Interval, &'static str> {
     implausible(&interval).map_or(Ok(interval), Err)
 }
 
-/// Reads a document of this process without converting it to JSON first.
+/// Reads a document that this process created, without converting it to JSON first.
 pub(super) fn of_document(document: &fullpipe_iperf3::document::Document) -> Result<Measurement, InputError> {
     read(Log::from(document), Format::Json)
 }
@@ -460,7 +460,7 @@ impl<'a> Document<'a> {
     }
 }
 
-/// Endpoint whose totals a summary of a stream holds.
+/// Endpoint whose totals the summary of a stream contains.
 #[derive(Clone, Copy)]
 enum Side {
     Sender,
@@ -482,7 +482,7 @@ fn arrived_of(sent: Interval, Datagrams { total, lost, .. }: Datagrams) -> Inter
     }
 }
 
-/// Counts of a report without datagram counts.
+/// Datagram counts of a report that contains none.
 const NO_DATAGRAMS: Datagrams = Datagrams { total: 0, lost: None, jitter: None, out_of_order: None };
 
 fn datagrams_of(report: &Report) -> Datagrams {

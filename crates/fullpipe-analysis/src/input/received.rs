@@ -60,8 +60,8 @@ pub fn of_streams(streams: &[Vec<Sample>], congestion: Option<&str>) -> Result<M
     })
 }
 
-/// Builds a measurement from the samples of one receiving socket, which is explained, and of others that
-/// share its path. All of them are sampled on one clock.
+/// Builds a measurement of one receiving socket, the diagnosed one, from its samples and from those of other
+/// sockets that share its path. All of them are sampled on one clock.
 ///
 /// # Errors
 /// Fails as [`of_streams`] does for the chosen socket.

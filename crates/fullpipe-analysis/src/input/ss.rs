@@ -9,7 +9,7 @@
 //! The reader finds fields by name and ignores unknown fields, because the order and number of fields differ
 //! between versions. A dump ends where a connection appears for the second time. If no time is printed before
 //! the dumps (`date +%s.%N`), the kernel's millisecond counters determine the time between two dumps:
-//! `lastsnd`, `lastrcv` and `busy` never grow by more than that time.
+//! `lastsnd`, `lastrcv`, `lastack` and `busy` never grow by more than that time.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -118,7 +118,8 @@ impl HostSettings {
     }
 }
 
-/// Parses three sizes in ascending order; `None` if the largest is zero, which would stop the host.
+/// Parses three sizes in ascending order. Returns `None` for any other text, and if the largest size is zero,
+/// because no host can work with that value.
 fn triple(value: &str) -> Option<[u64; 3]> {
     let numbers: Vec<u64> = value.split_whitespace().map(|n| n.parse().ok()).collect::<Option<_>>()?;
     let triple: [u64; 3] = numbers.try_into().ok()?;

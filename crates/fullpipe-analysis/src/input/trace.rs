@@ -15,9 +15,9 @@ use crate::measurement::{
 
 /// Maximum number of points listed in a message.
 const LISTED: usize = 4;
-/// Maximum number of intervals of all companions of a flow together. Each companion has the intervals of the
-/// chosen flow. Without a maximum, a connection of a day with thousands of short companions would not fit
-/// into memory.
+/// Maximum total number of intervals of the companions of a flow, that is, of the other flows on its path.
+/// Each companion has the intervals of the chosen flow. Without a maximum, a day-long connection with
+/// thousands of short companions would not fit into memory.
 const MOST_OF_COMPANIONS: usize = 1 << 20;
 
 /// Selection of one flow in a trace.
@@ -116,8 +116,8 @@ pub fn of_streams(
     Ok(Measurement { origin, hosts: Hosts::default(), flows, totals: vec![totals], chosen: None })
 }
 
-/// Builds a measurement from the rows of one connection, which is explained, and of others that share its
-/// path in the same direction. All of them are sampled on one clock.
+/// Builds a measurement of one connection, the diagnosed one, from its rows and from those of other
+/// connections that share its path in the same direction. All of them are sampled on one clock.
 ///
 /// # Errors
 /// Fails as [`of_rows`] does for the rows of the chosen connection.
@@ -175,7 +175,7 @@ fn moved(rows: &[Row]) -> Bytes {
     rows.windows(2).fold(Bytes::ZERO, |sum, pair| sum + delivered(&pair[0], &pair[1]))
 }
 
-/// Returns the `most` flows that moved most data, in their order.
+/// Returns the `most` flows that moved the most data, in their original order.
 fn largest(flows: Vec<&[Row]>, most: usize) -> Vec<&[Row]> {
     if flows.len() <= most {
         return flows;

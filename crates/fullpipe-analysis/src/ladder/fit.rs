@@ -37,8 +37,9 @@ const TRIED: usize = 7;
 const SEEDS: u64 = 5;
 /// Number of seeds for the comparison with the log.
 const SEEDS_SHOWN: u64 = 8;
-/// Smallest loss rate that is tried, as a share of the estimate, if the lower bound is far below the
-/// estimate. At this loss rate, a loss-based sender is about ten times as fast as at the estimate.
+/// Smallest loss rate that is tried besides the lower bound, as a share of the estimate, if the lower bound
+/// is far below the estimate. At this loss rate, a loss-based sender is about ten times as fast as at the
+/// estimate.
 const LEAST: f64 = 0.03;
 /// Quantiles of the simulated rates between which the log's rate must lie.
 const MIDDLE: (f64, f64) = (0.1, 0.9);
@@ -53,8 +54,8 @@ const ROUNDED: f64 = 0.01;
 const MANY_EVENTS: u64 = 20;
 /// A range is wide if its upper end exceeds its lower end by more than this factor.
 const WIDE: u64 = 2;
-/// Maximum length of the test that is recommended if a log has few loss events. A flow that rarely loses a packet
-/// would need an even longer test, and hardly anybody waits for it.
+/// Maximum length of the test that is recommended if a log has few loss events. A flow that rarely loses a packet would
+/// need an even longer test, which is impractical.
 const LONGEST_TEST: Duration = Duration::from_secs(600);
 /// Lengths of recommended tests are multiples of this.
 const STEP_OF_TESTS: Duration = Duration::from_secs(30);
@@ -64,8 +65,9 @@ const AS_LONG: (u64, u64) = (51, 50);
 /// Maximum work of all runs of a fit in data packets, a few seconds on two cores. A log that would need more work is
 /// compared without a fit, or not at all.
 const PACKETS: u64 = 60_000_000;
-/// Number of steps in which a loss rate is searched for between two that were tried. Neighbours differ by up to a
-/// factor of two, and their rates by up to a factor of 1.7. Three steps reduce that to 1.07, less than [`NEAR`].
+/// Number of steps in which a loss rate is searched for between two that were tried. Neighbours typically differ by a
+/// factor of two, and the rates of a loss-based sender by a factor of 1.7. Three steps reduce the latter to 1.07, which
+/// is within [`NEAR`].
 const BISECTIONS: usize = 3;
 
 /// Comparison of a log with the simulation of its present state.
@@ -95,8 +97,8 @@ pub struct Fit {
     pub loss_low: f64,
     /// Largest loss rate that meets the log.
     pub loss_high: f64,
-    /// Lowest rate that is expected of further measurements on this path: the lowest mean with a loss rate that
-    /// meets the log, or `low`. Key `range_low_bps`.
+    /// Lowest rate that is expected of further measurements on this path: the lowest mean with a loss rate that meets
+    /// the log, or `low` if that is lower. Key `range_low_bps`.
     #[serde(default, rename = "range_low_bps", with = "crate::json::OptionalBps")]
     pub range_low: Option<Rate>,
     /// Highest rate that is expected of further measurements on this path: key `range_high_bps`.
@@ -135,7 +137,7 @@ impl fmt::Display for Fit {
 }
 
 /// Returns the comparison with the log, and the path with the loss rates that meet it; `None` if the path
-/// cannot be fitted to the limit of the log, if the log counts no losses, or if the simulation takes too
+/// cannot be fitted to the limit of the log, if the log does not count losses, or if the simulation takes too
 /// long.
 pub(super) fn fitted(
     model: &Model<'_>,
@@ -339,8 +341,8 @@ impl PresentRuns<'_, '_> {
         (1..=seeds).filter_map(of).collect()
     }
 
-    /// Simulates the losses `tried`, in ascending order, and returns those that meet the log. Between them, it
-    /// searches for the smallest and the largest loss rate that meets the log.
+    /// Simulates the loss rates `tried`, which are in ascending order, and others between them to find the smallest and
+    /// the largest loss rate that meets the log. Returns the loss rates that meet the log.
     fn meeting(&mut self, tried: &[Probability]) -> Result<Vec<Probability>, Stop> {
         self.make(tried, SEEDS)?;
         let mut all = tried.to_vec();
@@ -358,8 +360,8 @@ impl PresentRuns<'_, '_> {
         Ok(all)
     }
 
-    /// Simulates loss rates between those of `tried`, in ascending order, that have a higher and a lower rate
-    /// than the log.
+    /// If the log's rate lies between the mean rates at two neighbouring loss rates in `tried`, which are in
+    /// ascending order, simulates loss rates between these two and returns them.
     fn around_the_log(&mut self, tried: &[Probability]) -> Result<Vec<Probability>, Stop> {
         let rate = self.log.rate.as_bps() as f64;
         let is_faster = |runs: &Self, loss: Probability| runs.mean(loss) >= rate;
@@ -370,15 +372,15 @@ impl PresentRuns<'_, '_> {
         }
     }
 
-    /// Returns the loss rate of which the mean rate is closest to the log's.
+    /// Returns the loss rate at which the mean rate is closest to the log's.
     fn nearest(&self, losses: &[Probability]) -> Option<Probability> {
         let rate = self.log.rate.as_bps().max(1) as f64;
         let distance = |loss: &Probability| (self.mean(*loss) / rate).ln().abs();
         losses.iter().copied().min_by(|a, b| distance(a).total_cmp(&distance(b)))
     }
 
-    /// Returns the fit at the loss rate `at` with the range of this and the other loss rates that meet the log,
-    /// and the path with these loss rates.
+    /// Returns the fit at the loss rate `at`, with the range of loss rates that meet the log, and the path with the
+    /// same loss rate and range.
     fn spanning(&self, fit: Fit, at: Probability, met: &[Probability]) -> (Fit, PathModel) {
         let bps = |loss: &Probability| Rate::from_bps(self.mean(*loss) as u64);
         let (low, high) = met.iter().fold((at, at), |(low, high), one| (low.min(*one), high.max(*one)));
@@ -392,8 +394,8 @@ impl PresentRuns<'_, '_> {
         (fit, PathModel { loss: at, loss_interval: Some((low, high)), ..self.model.path })
     }
 
-    /// Simulates loss rates between two, of which `holds` is true for the first and false for the second, and
-    /// approaches the loss rate at which that changes.
+    /// Narrows the range between two loss rates by bisection, and returns the loss rates that it simulates.
+    /// `holds` is true for the first of the two loss rates and false for the second.
     fn bisected(
         &mut self,
         (mut on, mut off): (Probability, Probability),

@@ -34,8 +34,9 @@ pub struct Repeats {
 /// called from any thread as runs finish.
 ///
 /// # Errors
-/// Returns an error for a scenario whose flows differ, end, start late or have a limit that no remedy of the
-/// ladder lifts, for abandoned runs, and for a defect of the simulator.
+/// Returns an error for a scenario whose flows differ, do not always have data to send, or have a limit or a
+/// congestion control that the ladder does not support; for abandoned runs; and for a defect of the
+/// simulator.
 pub fn climb_known(
     scenario: &Scenario,
     repeats: Repeats,

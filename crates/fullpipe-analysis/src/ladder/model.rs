@@ -61,7 +61,7 @@ pub(crate) struct PathModel {
     pub(crate) cap_is_per_flow: bool,
     /// Minimum rate that the link is known to carry.
     pub(crate) at_least: Rate,
-    /// Payload of a full segment.
+    /// Payload length of a full-sized segment, in bytes.
     pub(crate) mss: Bytes,
     /// Capacity of the queue at the bottleneck; `None` for one BDP.
     pub(crate) queue: Option<Bytes>,
@@ -212,7 +212,7 @@ pub(crate) struct Effort {
     pub(crate) packets_if_more: u64,
     /// Total work above which even the shortened runs take too long, so that nothing is simulated.
     pub(crate) most: u64,
-    /// Total work, in data packets, at which the simulation ends. It adds up the estimated work of each run.
+    /// Total estimated work of all runs, in data packets, at which the simulation ends.
     pub(crate) budget: u64,
 }
 

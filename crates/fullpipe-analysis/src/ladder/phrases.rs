@@ -1,4 +1,4 @@
-//! Texts of the ladder about a limit.
+//! Texts of the ladder: its limits, assumptions and notes.
 
 use fullpipe_units::Duration;
 

@@ -18,7 +18,7 @@ pub(super) struct Prediction {
     pub(super) steady: Rate,
     /// Steady-state rate by which states are compared. If all runs of a state are alike, the second half of a
     /// run is a few periods of a sawtooth, and it is random whether a period with several losses is among
-    /// them. In this case, the half with the higher rate counts.
+    /// them. In this case, the rate of the faster half is used.
     pub(super) sustained: Rate,
     /// Lowest and highest steady-state rate: at the two bounds of the loss interval or, if the loss is not an
     /// estimate, over the measurements that the seeds form.

@@ -16,7 +16,7 @@ use crate::classify::Limit;
 pub enum Source {
     /// The log.
     Measured,
-    /// A simulated run.
+    /// Simulated runs.
     Simulated,
     /// The link rate or rate cap, as given or as far as it is known.
     Given,
@@ -156,8 +156,8 @@ pub struct Rung {
     pub high: Option<Rate>,
     /// Source of the rates.
     pub source: Source,
-    /// Whether the input leaves the present limit open; if so, `what` lists the candidates. Only the measured rung has
-    /// this value. It is not part of the JSON, in which the diagnosis has `undecided`.
+    /// Whether the input leaves the present limit open; if so, `what` lists the candidates. Can be true only for the
+    /// measured rung. Not part of the JSON; there, the diagnosis has the key `undecided`.
     #[serde(skip)]
     pub undecided: bool,
     /// Present limit on which this rung depends, if the input leaves the present limit open.
@@ -170,7 +170,7 @@ pub struct Rung {
     /// them under the key `remedies`, and their titles and commands under `remedy` and `commands`.
     #[serde(flatten)]
     pub remedies: RungRemedies,
-    /// The rung on a Linux kernel; absent unless requested.
+    /// One run of this rung on a Linux kernel; absent unless requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proof: Option<RungProof>,
     /// One of the simulated runs of this rung, for closer inspection. The measured rung has a run of the present state

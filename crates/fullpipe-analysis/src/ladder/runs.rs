@@ -49,7 +49,7 @@ impl JobWatch for After<'_> {
     }
 }
 
-/// Runs made so far. No run is made twice.
+/// Runs of the states made so far. No run of a state is made twice.
 pub(super) struct Runs<'m, P> {
     model: &'m Model<'m>,
     budget: Budget,
@@ -68,7 +68,7 @@ impl<'m, P: JobWatch> Runs<'m, P> {
         self.model
     }
 
-    /// Returns the state of every run so far.
+    /// Returns the figures of every state that was simulated so far.
     pub(super) fn states(&self) -> impl Iterator<Item = Prediction> {
         self.states.iter().map(|(state, outcomes)| Prediction::of(self.model, *state, outcomes))
     }

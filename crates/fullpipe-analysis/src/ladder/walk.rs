@@ -25,8 +25,8 @@ use crate::remedy::{
 };
 use crate::thresholds::{link, queue, rate, time, window};
 
-/// Number of steps after which a walk ends. Each step makes at least one change, and there are fewer possible
-/// changes than this.
+/// Maximum number of steps of a walk. The steps of the ladder change at most seven values, so a walk normally
+/// ends earlier.
 const MOST_STEPS: usize = 8;
 
 /// Result of a walk.
@@ -103,8 +103,8 @@ impl Walker<'_, '_> {
         self.note_what_else(first)
     }
 
-    /// Returns the state after the first remedy that lifts `limit` with a gain; `None` if there is none. The
-    /// last rung has the rate `reached`.
+    /// Returns the state after the first remedy, or else the first pair of remedies, that lifts `limit` with
+    /// a gain; `None` if there is none. The last rung has the rate `reached`.
     fn next(&mut self, limit: Limit, reached: Rate) -> Result<Option<State>, Stop> {
         let offered: Vec<_> =
             catalogue::steps().into_iter().filter(|(_, step)| self.model.offers(step)).collect();
@@ -255,7 +255,7 @@ impl Walker<'_, '_> {
         })
     }
 
-    /// Returns the limit of a simulated state. BBR's pacing is the limit only if twice the buffers gain
+    /// Returns the limit of a simulated state. BBR's pacing is the limit only if doubling the buffers gains
     /// nothing: under loss, data behind a hole in the sequence fills even a window that would be large enough
     /// without loss.
     fn limit(&mut self, predicted: &Prediction) -> Result<Limit, Stop> {
@@ -292,8 +292,8 @@ impl Walker<'_, '_> {
         }
     }
 
-    /// Returns the rung with a managed queue at the bottleneck, if there is a known queue that stands, and a
-    /// managed queue is shorter at the same rate.
+    /// Returns the rung with a managed queue at the bottleneck, if the size of the bottleneck queue is known,
+    /// there is a standing queue, and a managed queue is shorter at the same rate.
     fn shorten_the_queue(&mut self, last: Option<&Rung>) -> Result<Option<Rung>, Stop> {
         let known = self.model.path.queue.is_some();
         let is_full = last.is_some_and(|last| last.limit == Limit::Link) && self.model.path.link.is_some();
@@ -407,8 +407,8 @@ const fn remedies_matter(first: Limit) -> bool {
     !matches!(first, Limit::Link | Limit::App | Limit::ReceiverApp | Limit::Cpu | Limit::Unknown)
 }
 
-/// Returns whether the rate of `next` is worth a change. Both rates are means over the seeds with which
-/// both states were simulated.
+/// Returns whether the rate of `next` is worth a change. Each rate is the mean over the runs of its state
+/// that were made so far.
 fn gains(base: &Prediction, next: &Prediction) -> bool {
     next.sustained > base.sustained.mul_div(rate::WORTH.0, rate::WORTH.1)
 }
@@ -421,8 +421,8 @@ fn is_full(rate: Rate, ceiling: Rate) -> bool {
 /// Returns the limit of a simulated state according to its own figures.
 ///
 /// The sender's own record shows what stopped each transmission. BBR is an exception, because it paces at the
-/// rate that it measured under a window: if its rate is near the ceiling of a window or buffer, that is the
-/// limit, not pacing.
+/// rate that it measured while a window or buffer limited it. If its rate is near the rate that the window or
+/// buffer allows, the limit is that window or buffer, not pacing.
 pub(super) fn binding(model: &Model<'_>, predicted: &Prediction) -> Limit {
     let Prediction { state, steady, sustained, shares, .. } = predicted;
     let fraction = |of: Rate| steady.as_bps() as f64 / of.as_bps().max(1) as f64;

@@ -49,7 +49,7 @@ impl ConcurrentFlows {
         Self { from, to, link: SharedLink::of(rates.iter().copied(), link, mss) }
     }
 
-    /// Returns the limit of `live`, which is one of the flows. `own` is its limit by its own rows.
+    /// Returns the limit of `live`, which is one of the flows. `own` is its limit according to its own rows.
     pub fn limit_of(&self, live: &Live, own: Option<CurrentLimit>) -> Option<CurrentLimit> {
         let judged = own.as_ref().map(|own| (own.limit, own.confidence));
         let Some((limit, confidence)) = self.link.corrected(self.rate(live), judged) else { return own };
@@ -155,8 +155,8 @@ mod tests {
         assert_eq!(limits(&[flow(Some(50), 4_500, 5_000), flow(Some(50), 100, 5_000)])[1], Some(Limit::Cwnd));
     }
 
-    /// The rate between two rows counts as constant, so a span that begins between two rows has the rate of
-    /// the flow.
+    /// The rate between two rows is assumed to be constant, so a span that begins between two rows has the
+    /// rate of the flow.
     #[test]
     fn the_rate_does_not_depend_on_the_times_of_the_rows() {
         let live = flow(None, 100, 2_000);

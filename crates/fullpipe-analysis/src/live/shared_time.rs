@@ -13,8 +13,8 @@ use fullpipe_units::Instant;
 use super::{ConcurrentFlows, Live, NOW};
 use crate::classify::Sharing;
 
-/// Judges running flows of one direction together, second by second, so that [`Live::times`] counts the time
-/// for which they fill a link as time of the link.
+/// Judges running flows of one direction together, second by second, so that [`Live::times`] attributes the
+/// time for which they fill a link to the link.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SharedTime {
     /// Time up to which the flows have been judged.

@@ -7,7 +7,7 @@
 //!              Measurement { origin, hosts, flows, totals, chosen }
 //!                             │
 //!                             ▼
-//!        transfer(): the chosen flow, or the flows of the explained direction, summed
+//!        transfer(): the chosen flow, or the flows of the diagnosed direction, summed
 //! ```
 //!
 //! Several flows are the normal case: parallel streams of one test, or the connections of a service. Every
@@ -34,13 +34,13 @@ pub struct Measurement {
     pub origin: Origin,
     /// Properties of the hosts, as reported by the tool.
     pub hosts: Hosts,
-    /// Flows, at least one; those of the explained direction come first.
+    /// Flows, at least one; those of the diagnosed direction come first.
     pub flows: Vec<Flow>,
     /// Sums over the flows of each direction, in the order of [`Self::flows`]; with a chosen flow, the sums
     /// of that flow.
     pub totals: Vec<Totals>,
-    /// Index of the connection that is explained alone; `None` if the flows of a direction are explained
-    /// together, as the parallel streams of one test are.
+    /// Index of the connection that is diagnosed alone; `None` if the flows of a direction are diagnosed
+    /// together, like the parallel streams of one test.
     pub chosen: Option<usize>,
 }
 
@@ -99,7 +99,7 @@ pub struct Flow {
     pub protocol: Protocol,
     /// Name of the sender's congestion control, as reported by the tool.
     pub congestion_control: Option<String>,
-    /// Payload of a full segment.
+    /// Payload length of a full-sized segment, in bytes.
     pub mss: Option<Bytes>,
     /// Target rate of the application (`-b`); `None` if unlimited.
     pub offered: Option<Rate>,
@@ -239,7 +239,7 @@ pub struct SocketBuffers {
     pub rcvbuf: Bytes,
 }
 
-/// Sum of the flows of one direction, the subject of an explanation.
+/// Sum of the flows of one direction: the transfer that is diagnosed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Transfer {
     /// Direction of the data.
@@ -252,7 +252,7 @@ pub struct Transfer {
     pub streams: usize,
     /// Name of the sender's congestion control, as reported by the tool.
     pub congestion_control: Option<String>,
-    /// Payload of a full segment.
+    /// Payload length of a full-sized segment, in bytes.
     pub mss: Option<Bytes>,
     /// Target rate of the application, summed over all flows.
     pub offered: Option<Rate>,
@@ -269,7 +269,7 @@ pub struct Transfer {
 }
 
 impl Measurement {
-    /// Returns the sum of the flows of the explained direction.
+    /// Returns the sum of the flows of the diagnosed direction.
     pub fn transfer(&self) -> Transfer {
         Transfer::of(self.explained(), &self.totals.first().copied().unwrap_or_default())
     }
@@ -280,7 +280,7 @@ impl Measurement {
         Some(Transfer::of(self.flows.iter().filter(|flow| flow.direction == totals.direction), totals))
     }
 
-    /// Returns the chosen flow, or the flows of the explained direction.
+    /// Returns the chosen flow, or the flows of the diagnosed direction.
     pub fn explained(&self) -> impl Iterator<Item = &Flow> + Clone {
         let direction = self.totals.first().map(|totals| totals.direction);
         let flows = self.flows.iter().enumerate().filter(move |(nth, flow)| match self.chosen {
@@ -290,7 +290,7 @@ impl Measurement {
         flows.map(|(_, flow)| flow)
     }
 
-    /// Returns whether the host that recorded the measurement sent the explained data.
+    /// Returns whether the host that recorded the measurement sent the diagnosed data.
     pub fn made_by_sender(&self) -> bool {
         self.explained().next().is_none_or(|flow| flow.role == Role::Sender)
     }
@@ -305,7 +305,7 @@ impl Measurement {
         self.explained().any(|flow| matches!(flow.detail, Some(Detail::Snapshot(_))))
     }
 
-    /// Returns the packets of the explained connection of a capture.
+    /// Returns the packets of the diagnosed connection of a capture.
     pub fn packets(&self) -> Option<&Packets> {
         self.explained().find_map(|flow| match &flow.detail {
             Some(Detail::Packets(packets)) => Some(packets),

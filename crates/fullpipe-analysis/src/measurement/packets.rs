@@ -6,7 +6,7 @@ use fullpipe_units::{Bytes, Duration, Instant};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The explained connection of a capture.
+/// The diagnosed connection of a capture.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Packets {
     /// Properties of the connection as a whole.
@@ -81,8 +81,8 @@ pub struct Sample {
     pub sent: u32,
     /// Number of packets after which less than one segment fits into the window.
     pub full: u32,
-    /// Number of packets shorter than a segment although the window had room, which shows that the sender had
-    /// no more data.
+    /// Number of packets that were shorter than a segment although the window had room: the sender had no
+    /// more data.
     pub short: u32,
     /// Number of packets that an ACK released: they left immediately after the ACK, or continued a burst that
     /// did.
@@ -109,9 +109,9 @@ pub struct Connection {
     pub opposite_bytes: Bytes,
     /// Whether both SYNs were captured.
     pub handshake: bool,
-    /// Whether both endpoints agreed to window scaling.
+    /// Whether both endpoints agreed on window scaling.
     pub scaled: bool,
-    /// Payload of a full segment, in bytes.
+    /// Payload length of a full-sized segment, in bytes.
     #[serde(rename = "mss_bytes", with = "crate::json::ByteCount")]
     pub mss: Bytes,
     /// Whether some packets hold several segments, as on a host whose network card segments or merges them.
@@ -130,8 +130,8 @@ pub struct Connection {
     /// Last window that the receiver advertised.
     #[serde(rename = "last_window_bytes", with = "crate::json::OptionalByteCount")]
     pub last_window: Option<Bytes>,
-    /// Packets that were captured again, for example on a mirror port or on several devices of a bridge. No
-    /// other count includes these packets.
+    /// Number of copies: packets that were captured more than once, for example on a mirror port or on
+    /// several devices of a bridge. No other count includes copies.
     #[serde(default)]
     pub copies: u64,
 }

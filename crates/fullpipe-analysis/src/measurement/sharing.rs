@@ -1,7 +1,7 @@
 //! Flows that share a path: several connections of one input, summed over the time for which they overlap.
 //!
 //! ```text
-//!   chosen flow    ├──────────────────────┤     explained
+//!   chosen flow    ├──────────────────────┤     diagnosed
 //!   its companions    ├─────────┤
 //!                          ├────────────────┤
 //!   overlap           ├────────────────── ┤     summed: the path carries at least that
@@ -21,15 +21,16 @@ use crate::thresholds::link;
 /// Several flows of one direction as one transfer.
 #[derive(Clone, Debug)]
 pub struct Together {
-    /// Sum of the flows over the time for which at least two of them overlap.
+    /// Sum of the flows over the time in which at least one companion overlaps the chosen flow.
     pub transfer: Transfer,
-    /// Share of the chosen flow's time, 0 to 1, for which at least two flows overlap.
+    /// Share of the time in which the chosen flow carries data, 0 to 1, for which at least one companion
+    /// overlaps it.
     pub share: f64,
 }
 
 impl Measurement {
     /// Returns the chosen flow and its companions in the same direction as one transfer, over the time for
-    /// which they overlap; `None` if all flows are explained together anyway, or if none overlap.
+    /// which they overlap; `None` if all flows are diagnosed together anyway, or if none overlap.
     pub fn together(&self) -> Option<Together> {
         let chosen = &self.flows[self.chosen?];
         let others: Vec<&Flow> = self.companions().collect();
@@ -90,8 +91,8 @@ impl Measurement {
         self.companions().filter_map(Flow::rows).collect()
     }
 
-    /// Returns the highest rate that the path is proven to carry, by the explained flows or together with
-    /// their companions.
+    /// Returns the highest rate that the path is proven to carry, by the diagnosed flows alone or together
+    /// with their companions.
     pub fn proven_rate(&self) -> Rate {
         let together = self.together().map(|together| together.transfer.proven_rate());
         together.into_iter().fold(self.transfer().proven_rate(), Rate::max)

@@ -11,7 +11,7 @@ use super::Host;
 /// Change that a remedy makes to the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Replace a congestion control that is not rate-based by this one.
+    /// Replace a congestion control that is not rate-based with this one.
     CongestionControl(Algorithm),
     /// Raise the autotuning limits until this many BDPs can be in flight.
     Buffers {

@@ -30,8 +30,8 @@ pub struct Step {
     pub order: Order,
     /// Limits that the step lifts or raises.
     pub lifts: &'static [Limit],
-    /// The change in all of its sizes, smallest first. The ladder goes on to the next size as long as this
-    /// gains enough.
+    /// The change in all of its sizes, smallest first. The ladder goes on to the next size as long as the
+    /// step gains enough.
     pub sizes: &'static [Change],
 }
 

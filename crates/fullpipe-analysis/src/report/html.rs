@@ -65,7 +65,7 @@ impl<'a> Frame<'a> {
         embedded(&PageCharts::of(&self.scenes))
     }
 
-    /// Returns the data of the charts of a race as JSON.
+    /// Returns the chart data of a race as JSON.
     fn race_data(&self) -> String {
         embedded(&self.races)
     }

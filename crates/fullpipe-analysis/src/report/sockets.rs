@@ -72,8 +72,8 @@ fn push_wrapped(text: &mut String, line: &str, width: usize) {
     }
 }
 
-/// Formats the endpoints of a connection to fit into `column`: both endpoints, else only the peer, else the
-/// end of the peer's address with the port.
+/// Formats the endpoints of a connection to fit into `column`: both endpoints if they fit, otherwise only the
+/// peer, and if necessary only the end of the peer's address with the port.
 fn endpoints(report: &SocketReport, column: usize) -> Cow<'_, str> {
     if report.connection.len() <= column {
         return Cow::Borrowed(&report.connection);
@@ -133,7 +133,7 @@ fn limit(report: &SocketReport) -> Cow<'static, str> {
     }
 }
 
-/// Returns lines for the largest sockets, for a report that explains one of them.
+/// Returns lines for the largest sockets, for a report that diagnoses one of them.
 pub(super) fn table(reports: &[SocketReport]) -> Vec<String> {
     let widest = reports.iter().take(MOST_LINES).map(|report| report.remote.to_string().len()).max();
     let width = widest.unwrap_or(0).max(4);

@@ -13,7 +13,7 @@ use crate::diagnosis::{Diagnosis, UdpSummary};
 use crate::explain::RttSource;
 use crate::ladder::Rung;
 
-/// Renders the whole diagnosis as text with at most `width` columns (at least 40), except for commands to
+/// Renders the whole diagnosis as text with the width of `look` (at least 40 columns), except for commands to
 /// copy: [`render_findings`], then [`render_ladder`].
 ///
 /// `look` is a [`Look`], or the width of text without colour.
@@ -99,7 +99,7 @@ pub(super) fn present(diagnosis: &Diagnosis) -> String {
 }
 
 /// Returns the second sentence of the headline: the next limit, or the predicted rate of TCP after a UDP
-/// test; `None` if that is unknown. If the model does not reproduce the log, the sentence states this.
+/// test; `None` if that is unknown. The sentence also states whether the model fails to reproduce the log.
 fn next(diagnosis: &Diagnosis) -> Option<String> {
     let first = diagnosis.findings.first()?;
     if let Some(udp) = &diagnosis.udp {

@@ -18,7 +18,7 @@ use crate::thresholds::{reader, window};
 /// Advice if nothing at the receiver shows the limit.
 pub(crate) const NOT_OBSERVABLE: &str = "not observable from the receiver: capture at the sender";
 
-/// Samples of a receiving socket in an interval.
+/// Summary of the samples of a receiving socket in an interval.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Arrivals {
     samples: u64,

@@ -28,8 +28,8 @@ impl Way {
     }
 }
 
-/// Corrects the limits of sockets that share a link of rate `link`. `mss` is the largest payload of a
-/// segment.
+/// Corrects the limits of sockets that share a link of rate `link`. `mss` is the payload length of a
+/// full-sized segment.
 pub(super) fn share(reports: &mut [SocketReport], link: Option<Rate>, way: Way, mss: Bytes, words: bool) {
     let rates: Vec<Rate> = reports.iter().map(|report| way.rate(report).unwrap_or_default()).collect();
     let shared = SharedLink::of(rates.iter().copied(), link, mss);

@@ -24,7 +24,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// Returns whether this host has the role `host`.
+    /// Returns whether this role includes the endpoint `host`.
     pub const fn is(self, host: Host) -> bool {
         matches!(
             (self, host),

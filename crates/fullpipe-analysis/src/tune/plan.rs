@@ -188,7 +188,7 @@ pub fn plan(host: &LocalHost, inputs: &PlanInputs, watch: impl JobWatch) -> Resu
 }
 
 /// Returns the sender's congestion control. If it is unknown or not in the simulator, CUBIC, the kernel
-/// default, replaces it, and an assumption says so.
+/// default, replaces it, and a sentence about this is added to `assumptions`.
 fn algorithm(host: &LocalHost, inputs: &PlanInputs, assumptions: &mut Vec<String>) -> Algorithm {
     let own = inputs.role.is(Host::Sender).then(|| host.congestion_control()).flatten();
     let Some(name) = own.or(inputs.peer.congestion_control.as_deref()) else {

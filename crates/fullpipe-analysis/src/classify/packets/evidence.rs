@@ -65,7 +65,7 @@ impl Time<'_> {
         self.tally.median(value)
     }
 
-    /// Returns the median data in flight; samples in which no packet passed are ignored.
+    /// Returns the median data in flight; samples in which no new data was sent are ignored.
     fn in_flight(&self) -> Bytes {
         let of = |sample: &Sample| (sample.sent > 0).then_some(sample.flight_size.get() as f64);
         Bytes::new(self.median(of).unwrap_or(0.0) as u64)

@@ -40,7 +40,8 @@ use crate::thresholds::queue;
 const NEAR: u64 = 1;
 /// Round trips on either side over which data in flight is checked for growth.
 const COURSE: u64 = 8;
-/// Value that replaces `COURSE` near losses, because CUBIC's plateau lasts longer.
+/// Value that replaces `COURSE` near losses, because CUBIC's plateau may last longer than `COURSE` round
+/// trips.
 const PLATEAU: u64 = 32;
 /// Round trips on either side within which a loss explains a varying window.
 const LOSSY: u64 = 64;
@@ -52,8 +53,8 @@ const PATIENCE: u64 = 2;
 /// Round trips on either side within which a short packet shows that the sender ran out of data.
 const SHORT: u64 = 16;
 /// Share of the window in flight below which ACKs that release no data show that the sender has no data to send. The
-/// window is the maximum data in flight of the last round trip. A send buffer wakes its writer when it is two thirds
-/// full.
+/// window is the maximum data in flight of the last round trip. The kernel wakes a blocked writer once no more than two
+/// thirds of the send buffer is in use.
 const DRAINED: f64 = 0.75;
 /// The sender waits for its application if it has no data to send in at least this share of the samples.
 const STARVED: f64 = 0.1;
@@ -399,7 +400,7 @@ fn rows(samples: &[Sample], mss: Bytes) -> Vec<Row> {
     rows
 }
 
-/// Returns whether most losses leave the data in flight unchanged.
+/// Returns whether most losses leave the data in flight nearly unchanged.
 fn bears_loss(rows: &[Row]) -> bool {
     let mut ratios: Vec<f64> = Vec::new();
     let mut last: Option<Instant> = None;

@@ -7,14 +7,14 @@
 //!   time of the packets       0   1   2   3 │   3    4
 //! ```
 //!
-//! The clock changes if NTP steps it or if a virtual machine resumes; a damaged file may contain wrong
-//! timestamps. Without a correction, a change forwards would lengthen the transfer, and a change backwards
-//! would put the rest of the transfer into a single instant.
+//! The clock is set if NTP steps it or if a virtual machine resumes; a damaged file may contain wrong
+//! timestamps. Without a correction, a step forward would lengthen the transfer, and a step back would put
+//! the rest of the transfer into a single instant.
 
 use fullpipe_units::{Duration, Instant};
 
-/// Minimum step back in time that shows that the clock was set back. With several processors, packets are out
-/// of order by microseconds, and by more in files that were merged without sorting.
+/// Minimum backward step of the timestamps that shows that the clock was set back. With several processors,
+/// packets are out of order by microseconds, and by more in files that were merged without sorting.
 const BACK: Duration = Duration::from_secs(1);
 /// Minimum pause that a clock set forward may explain.
 const FORWARD: Duration = Duration::from_secs(1);
@@ -31,7 +31,7 @@ pub(super) struct CaptureClock {
     first: Option<Leap>,
 }
 
-/// Leap of the clock.
+/// Step by which the clock was set forward or back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Leap {
     /// Time since the first packet.
@@ -41,12 +41,12 @@ struct Leap {
 }
 
 impl CaptureClock {
-    /// Returns the number of leaps so far.
+    /// Returns how often the clock has been set so far.
     pub(super) const fn leaps(&self) -> u64 {
         self.leaps
     }
 
-    /// Returns the time of a packet with timestamp `at`. `stood_still` tells whether TCP shows that a pause
+    /// Returns the time of a packet with timestamp `at`. `stood_still` returns whether TCP shows that a pause
     /// of the given length did not take place.
     #[inline]
     pub(super) fn time(&mut self, at: Instant, stood_still: impl FnOnce(Duration) -> bool) -> Instant {
@@ -76,7 +76,7 @@ impl CaptureClock {
         self.first.get_or_insert(Leap { after: self.now.saturating_since(self.begin), by, forward });
     }
 
-    /// Returns a sentence about the leaps of the clock, if there were any.
+    /// Returns a sentence about the steps of the clock, if there were any.
     pub(super) fn remark(&self) -> Option<String> {
         let Leap { after, by, forward } = self.first?;
         let direction = if forward { "forward" } else { "back" };

@@ -12,7 +12,8 @@ use super::sender_view::{AckInfo, Answers};
 use super::timeline::{Loops, Timeline};
 use crate::measurement::packets::{Connection, Sample, Side};
 
-/// Payload of a full segment while the real value is unknown: an Ethernet MTU with timestamps.
+/// Payload length of a full-sized segment, in bytes, until the real value is known: an Ethernet MTU with
+/// timestamps.
 const USUAL_MSS: u64 = 1_448;
 /// Smallest segment size that counts as a limit of the path (RFC 9293 section 3.7.1); smaller segments come
 /// from the application.
@@ -30,8 +31,8 @@ const SILENT: Duration = Duration::from_secs(10);
 /// pause.
 /// Source: three times the delay that counts as immediate; a write of 128 KiB takes less.
 const BURST: Duration = Duration::from_micros(150);
-/// A capture counts as made at the nearer endpoint if the loop times to the two endpoints differ by at least
-/// this factor.
+/// A capture counts as made at the nearer endpoint if the times from the tap to the two endpoints and back
+/// differ by at least this factor.
 const NEAR: u64 = 8;
 
 /// Relevant header fields of one packet.
@@ -91,9 +92,9 @@ impl Departure {
 }
 
 impl End {
-    /// Returns the maximum time that can have passed on this endpoint's timestamp clock up to timestamp
-    /// `value`, or `None` before its first timestamp. Most clocks tick every millisecond; for slower clocks,
-    /// the fastest rate so far is the bound.
+    /// Returns the maximum time that this endpoint's timestamp clock can have taken to reach `value`, or
+    /// `None` before its first timestamp. Most clocks tick every millisecond; for slower clocks, the fastest
+    /// rate so far is the bound.
     fn passed_until(&self, value: u32) -> Option<Duration> {
         let ((first, begin), last) = self.first_timestamp.zip(self.last_timestamp)?;
         let ticks = |from: u32, to: u32| u64::try_from(to.wrapping_sub(from) as i32).unwrap_or(0);
@@ -126,11 +127,11 @@ pub(super) struct ConnectionTracker {
     handshake_done: bool,
     /// Evidence about copies in the packets of each endpoint.
     copy_rules: [CopyRules; 2],
-    /// Number of packets; the next field counts the packets that are copies of others.
+    /// Number of packets; the next field is the number of copies among them.
     packets: u64,
     copies: u64,
-    /// Largest number of captures per packet so far. Later packets of a burst precede the copies of earlier
-    /// ones, so the mean is never larger than the true number.
+    /// Largest value so far of the mean number of captures per packet, rounded up. The mean is never larger
+    /// than the true number, because later packets of a burst may precede the copies of earlier ones.
     times: u64,
 }
 
@@ -181,7 +182,8 @@ impl ConnectionTracker {
         copy
     }
 
-    /// Forgets the times of packets that have not been answered yet, because the clock was set since then.
+    /// Forgets the times of packets that have not been answered yet, because the clock has been set since
+    /// these packets passed.
     pub(super) fn forget_times(&mut self) {
         self.directions.iter_mut().for_each(OneWay::forget_times);
         self.answers = Default::default();
@@ -360,7 +362,7 @@ impl ConnectionTracker {
         scale(1 - end).and(scale(end)).unwrap_or(0).min(14)
     }
 
-    /// Returns the payload of a full segment.
+    /// Returns the payload length of a full-sized segment, in bytes.
     fn mss(&self) -> u64 {
         let told = self
             .ends
@@ -429,12 +431,12 @@ impl ConnectionTracker {
         self.packets
     }
 
-    /// Returns the number of gaps that were dropped because their memory was full.
+    /// Returns the number of gaps that were dropped because too many were open.
     pub(super) fn forgotten(&self) -> u64 {
         self.directions.iter().map(|one_way| one_way.forgotten).sum()
     }
 
-    /// Returns the number of SACK blocks that were ignored because their memory was full.
+    /// Returns the number of SACK blocks that were ignored because too many ranges were reported as received.
     pub(super) fn forgotten_blocks(&self) -> u64 {
         self.directions.iter().map(|one_way| one_way.forgotten_blocks).sum()
     }

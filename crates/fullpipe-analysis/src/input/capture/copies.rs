@@ -10,9 +10,9 @@
 //!                        └─ else ── each packet is captured k times: every k-th counts
 //! ```
 //!
-//! A retransmission has a new IP identification and usually a new timestamp, and follows a round trip after
-//! the original, once ACKs have reported a gap. A copy repeats all headers. Addresses, TTL and VLAN tags may
-//! be rewritten between two capture points, so only the fields that the endpoints set are compared.
+//! A retransmission has a new IP identification and usually a new timestamp, and follows the original by a
+//! round trip or more, once ACKs have reported a gap. A copy repeats all headers. Addresses, TTL and VLAN
+//! tags may be rewritten between two capture points, so only the fields that the endpoints set are compared.
 
 use std::collections::VecDeque;
 
@@ -25,9 +25,9 @@ use super::connection::PacketView;
 /// mirror port delays the copy by its queue.
 pub(super) const APART: Duration = Duration::from_millis(1);
 /// Number of buckets of remembered packets, and packets per bucket. At ten gigabits per second a thousand
-/// packets pass in [`APART`], one per bucket on average, and eight rarely fall into one bucket. With room for
-/// four, an original was forgotten before its copy once in a million packets even at one gigabit per second.
-/// All buckets stay in the processor cache.
+/// packets pass in [`APART`], one per bucket on average, and eight rarely fall into one bucket. With four
+/// packets per bucket, one original in a million was forgotten before its copy arrived, even at one gigabit
+/// per second. All buckets stay in the processor cache.
 const BUCKETS: usize = 1_024;
 const WAYS: usize = 8;
 /// Number of super-segments that each direction remembers, in case their segments follow.
@@ -70,7 +70,8 @@ impl Default for RecentPackets {
 }
 
 impl RecentPackets {
-    /// Remembers a packet of connection `number`, and returns whether its headers passed before.
+    /// Remembers a packet of connection `number`, and returns the earlier packets with the same headers, if
+    /// there were any.
     #[inline]
     pub(super) fn repetition(&mut self, number: usize, packet: &PacketView<'_>) -> Option<Repetition> {
         let hash = hash(number, packet);
@@ -99,8 +100,8 @@ impl RecentPackets {
     }
 }
 
-/// Returns a hash of the headers that the sending endpoint set. Its upper half is never zero, as in an empty
-/// entry.
+/// Returns a hash of the headers that the sending endpoint set. Its upper half is never zero, because zero
+/// marks an empty entry.
 #[inline]
 fn hash(number: usize, packet: &PacketView<'_>) -> u64 {
     /// Odd numbers whose multiples are spread evenly: the fractional parts of the golden ratio and of the

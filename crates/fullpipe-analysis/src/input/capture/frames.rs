@@ -38,7 +38,7 @@ pub(super) struct Frame<'a> {
     pub(super) at: Instant,
     /// Captured bytes, starting with the IP header; empty for a packet that is not IP.
     pub(super) ip: &'a [u8],
-    /// Length on the wire in bytes, starting with the IP header.
+    /// Length on the wire in bytes, counted from the start of the IP header.
     pub(super) len: usize,
 }
 
@@ -51,8 +51,8 @@ pub(super) struct Ending {
     pub(super) timeless: u64,
     /// Number of packets dropped during the capture, as reported by the capturing tool.
     pub(super) dropped: u64,
-    /// Number of IP fragments of TCP segments. Only the first fragment of a segment has its ports, and none
-    /// has its length, so they are not read.
+    /// Number of IP fragments of TCP segments. Only the first fragment contains the ports of the segment, and
+    /// none contains its length, so fragments are not read.
     pub(super) fragments: u64,
 }
 

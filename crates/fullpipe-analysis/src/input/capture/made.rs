@@ -46,7 +46,8 @@ pub(super) fn whole() -> Vec<u8> {
     file
 }
 
-/// Returns copies of that capture with random bytes changed, and truncated copies.
+/// Returns copies of the capture from `whole`, each with random bytes changed and up to 199 bytes cut off at
+/// the end.
 pub(crate) fn spoilt() -> impl Iterator<Item = Vec<u8>> {
     let file = whole();
     (0..500).map(move |seed| {

@@ -73,9 +73,9 @@ impl Room {
     }
 }
 
-/// Reads a capture. The flow that is explained is connection number `choice`, counted from 1 with the largest
-/// first, or the one that carried the most data. The other flows are the connections that may share its path
-/// in the same direction.
+/// Reads a capture. The diagnosed flow is connection number `choice`, counted from 1 with the largest first,
+/// or the one that carried the most data. The other flows are the connections that may share its path in the
+/// same direction.
 ///
 /// # Errors
 /// Returns an error if the source is not a capture, if its link type is unknown, or if no connection carried
@@ -157,14 +157,15 @@ struct Table {
     room: Room,
     known: BTreeMap<[SocketAddr; 2], usize>,
     order: Vec<([SocketAddr; 2], ConnectionTracker)>,
-    /// For each connection, the number of clock leaps up to which it has forgotten its times.
+    /// For each connection, how often the clock had been set when the connection last forgot its times.
     forgotten: Vec<u64>,
     /// Index of the connection to which the last packet belongs.
     latest: usize,
     /// Headers of the latest packets, to find those that were captured more than once.
     recent: RecentPackets,
     packets: u64,
-    /// Number of packets that are not TCP; `unfollowed` counts packets of connections beyond the maximum.
+    /// Number of packets that are not TCP; `unfollowed` is the number of packets of connections beyond the
+    /// maximum.
     others: u64,
     unfollowed: u64,
     clock: CaptureClock,
@@ -245,9 +246,9 @@ impl Table {
         }
     }
 
-    /// Makes a connection forget the times before the last leap of the clock. In a damaged file the clock may
-    /// leap with every packet. To bound the work, only the connection of the current packet forgets its times
-    /// immediately.
+    /// Makes a connection forget the times from before the clock was last set. In a damaged file the clock
+    /// may seem to be set with every packet. To bound the work, only the connection of the current packet
+    /// forgets its times immediately.
     #[inline]
     fn catch_up(&mut self, number: usize) {
         let leaps = self.clock.leaps();
@@ -304,7 +305,8 @@ fn flow(number: usize, connection: &Connection, tracked: &ConnectionTracker) -> 
     }
 }
 
-/// Returns a connection as a flow with the times of the chosen one, without its packets.
+/// Returns a connection as a flow without packets, whose intervals have the times of the chosen flow's
+/// intervals.
 fn companion(
     chosen: &Flow,
     of_chosen: &ConnectionTracker,

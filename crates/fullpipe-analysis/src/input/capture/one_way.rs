@@ -28,7 +28,7 @@ const A_TRIP: (u64, u64) = (4, 5);
 /// unknown. tshark uses the same value.
 const UNKNOWN_TRIP: Duration = Duration::from_millis(3);
 
-/// Payload of a packet with an Ethernet MTU and no TCP options.
+/// Payload length, in bytes, of a packet that fills an Ethernet MTU and has no TCP options.
 pub(super) const ETHERNET_SEGMENT: u64 = 1_460;
 
 /// Missing range of bytes below the highest offset seen.
@@ -83,7 +83,8 @@ pub(super) struct OneWay {
     /// Data above `una` that SACK blocks reported as received.
     sacked: RangeSet,
     full: bool,
-    /// Largest payload of a packet; `largest_segment` only counts packets that fit into an Ethernet MTU.
+    /// Largest payload of any packet; `largest_segment` is the largest payload of a packet that fits into an
+    /// Ethernet MTU.
     largest: u64,
     largest_segment: u64,
     /// Number of gaps that were dropped because too many were open.
@@ -103,7 +104,7 @@ pub(super) struct Data {
     pub(super) at: Instant,
     pub(super) seq: SeqNum,
     pub(super) len: u64,
-    /// Payload of a full segment.
+    /// Payload length of a full-sized segment, in bytes.
     pub(super) mss: u64,
     /// Value of the timestamp option.
     pub(super) stamp: Option<u32>,
@@ -299,7 +300,7 @@ impl OneWay {
     }
 
     /// Returns whether the sender has filled the receive window; `edge` is the right window edge known to the
-    /// sender, and `mss` the payload of a full segment.
+    /// sender, and `mss` is the payload length of a full-sized segment, in bytes.
     pub(super) fn look_at_window(&mut self, edge: Option<u64>, mss: u64) -> bool {
         let full = edge.is_some_and(|edge| self.top() + mss > edge);
         self.counts.window_full += u64::from(full && !self.full);

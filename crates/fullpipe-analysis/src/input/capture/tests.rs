@@ -26,7 +26,7 @@ fn many_connections_share_the_room() {
     }
 }
 
-/// Packets of untracked connections are counted and reported; the largest connection is explained.
+/// Packets of untracked connections are counted and reported; the largest connection is diagnosed.
 #[test]
 fn more_connections_than_are_followed() {
     let mut file = pcap();

@@ -12,8 +12,8 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Minimum number of intervals of a log, if there are as many spans.
 const FEWEST: usize = 10;
 
-/// If the capture point is unknown, a shorter time to the receiver and back may be only the response time of
-/// a host, so the RTT is unknown, too.
+/// Minimum time from the tap to the receiver and back at which the RTT is known although the capture point is
+/// not. A shorter time may be only the response time of a host.
 const TELLING: Duration = Duration::from_millis(1);
 /// Minimum silence that counts as a gap in the capture, if ACKs of uncaptured data follow.
 const AWAY: Duration = Duration::from_millis(100);
@@ -36,12 +36,12 @@ pub(super) struct Span {
     pub(super) inflight: u64,
     /// Receive window at the end of the span.
     pub(super) window: Option<u64>,
-    /// Number of packets with new data; `full` counts the packets that filled the window, and `short` the
-    /// packets after which the sender had no more data.
+    /// Number of packets with new data; `full` is the number of packets that filled the window, and `short`
+    /// is the number of packets after which the sender had no more data.
     pub(super) sent: u32,
     pub(super) full: u32,
     pub(super) short: u32,
-    /// Number of packets that left immediately after an ACK; `acks` counts the ACKs that passed.
+    /// Number of packets that left immediately after an ACK; `acks` is the number of ACKs that passed.
     pub(super) prompt: u32,
     pub(super) acks: u32,
     /// Number and sum of the samples of the time from the tap to the receiver and back; the next field is the
@@ -78,7 +78,8 @@ impl Span {
         }
     }
 
-    /// Returns the mean RTT of the span; a part without samples takes its value from `least`.
+    /// Returns the mean RTT of the span, or `None` if it is not observable. A part that cannot be measured in
+    /// the span takes its value from `least`.
     fn rtt(&self, side: Side, least: Loops) -> Option<Duration> {
         self.rtt_with(self.far(), side, least)
     }

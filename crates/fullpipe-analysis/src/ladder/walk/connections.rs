@@ -1,4 +1,4 @@
-//! Chooses the number of connections, and states what they take from another flow.
+//! Chooses the number of connections, and notes the rate that they leave for another flow.
 
 use fullpipe_units::Rate;
 
@@ -8,16 +8,16 @@ use crate::ladder::budget::Stop;
 use crate::ladder::prediction::Prediction;
 use crate::remedy::State;
 
-/// Gain that makes more connections worthwhile as long as the link is not full. They take no memory worth
-/// mentioning, and a note states what they take from another flow. The different seeds of a run differ by
-/// about this much.
+/// Gain that makes more connections worthwhile as long as the link is not full. More connections need little
+/// additional memory, and a note states the rate that they leave for another flow. The rates of runs with
+/// different seeds differ by about this much.
 const MORE_CONNECTIONS: (u64, u64) = (101, 100);
 
 impl Walker<'_, '_> {
-    /// Returns the figures for the smallest number of connections that fills the link, or that hardly falls
-    /// short of the next larger number; `None` if it gains nothing. `states` are in ascending order. Where a
-    /// window or a buffer is the limit, a number that mainly lengthens the queue is not chosen, but noted.
-    /// Under loss, the queue at the link is no reason against more connections.
+    /// Returns the figures for the smallest number of connections that fills the link, or beyond which the
+    /// rate hardly increases; `None` if several connections gain nothing. `states` are in ascending order.
+    /// Where a window or a buffer is the limit, a number that mainly lengthens the queue is not chosen, but
+    /// noted. Under loss, the queue at the link is no reason against more connections.
     pub(super) fn enough_connections(
         &mut self,
         limit: Limit,
@@ -68,7 +68,7 @@ impl Walker<'_, '_> {
         }
     }
 
-    /// Notes what several connections take from another flow.
+    /// Notes the rate that several connections leave for another flow.
     pub(super) fn note_the_share(&mut self, before: State, after: State) -> Result<(), Stop> {
         let (alone, beside) = (self.runs.left_to_another(before)?, self.runs.left_to_another(after)?);
         let leave = |state, rate: Rate| match self.model.flows(state) {

@@ -8,8 +8,8 @@ use crate::remedy::{
     Usage, What,
 };
 
-/// Removes `SO_SNDBUF` and `SO_RCVBUF`. A socket that sets them is not autotuned, and sysctl limits on
-/// autotuning do not affect it.
+/// Removes `SO_SNDBUF` and `SO_RCVBUF`. A buffer whose size is set with these options is not autotuned, and
+/// the sysctl limits on autotuning do not apply to it.
 pub(super) static BUFFERS: Remedy = Remedy {
     name: "application_buffers",
     change: Change::AutotunedBuffers,

@@ -13,8 +13,8 @@ use crate::remedy::{
     Proposal, Remedy, Scope, State, Step, Transition, Usage, Way, What,
 };
 
-/// Raises the buffers until the usable window no longer limits the transfer. Often both hosts need it: if
-/// only one buffer is raised, the other becomes the limit at nearly the same rate.
+/// Raises the buffers until the usable window no longer limits the transfer. Often both hosts need larger
+/// buffers: if only one buffer is raised, the other becomes the limit at nearly the same rate.
 pub(super) static REMEDY: Remedy = Remedy {
     name: "buffers",
     change: CHANGE,
@@ -116,7 +116,7 @@ struct Triple {
     file: &'static str,
     current: fn(&HostSettings) -> Option<[Bytes; 3]>,
     requires: Option<&'static str>,
-    /// Returns the buffer limit that a state needs, so that the BDP can be in flight.
+    /// Returns the buffer limit that a state needs for its usable window.
     wanted: fn(&Case<'_>, State) -> Bytes,
     /// Returns the usable window of this endpoint's buffer in a state, in BDPs.
     bdps: fn(State) -> Option<u64>,

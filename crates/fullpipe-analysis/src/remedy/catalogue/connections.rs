@@ -41,8 +41,8 @@ impl What {
 /// capacity from other traffic.
 const MANY: u64 = 10;
 pub(crate) const CHANGE: Change = Change::Connections(MANY);
-/// Pacing leaves room on the link: BBR pauses to measure the RTT, and an application paces a socket. Another
-/// connection uses that room.
+/// Pacing leaves room on the link: BBR sends little while it measures the RTT, and an application may limit
+/// the pacing rate of a socket. Another connection can use this room.
 const LIFTS: &[Limit] =
     &[Limit::Cwnd, Limit::SlowStart, Limit::Rwnd, Limit::Sndbuf, Limit::Pacing, Limit::Cap, Limit::Policer];
 const COST: Cost = Cost::Words(

@@ -40,8 +40,8 @@ const COST: Cost = Cost::Words(
     "after a pause, the sender sends a whole window at once, even if the path can no longer carry it",
 );
 const KEY: &str = "net.ipv4.tcp_slow_start_after_idle";
-/// Maximum size of the simulated burst. Otherwise the burst is one BDP, which needs the whole window, or the
-/// part of it that `SMALLER_BURST` gives.
+/// Maximum size of the simulated burst. If the BDP is smaller, the burst is one BDP, which needs the whole
+/// window.
 const LARGEST_BURST: Bytes = Bytes::from_mib(8);
 /// Divisor of the burst size, for a second simulation if the whole burst gains nothing. Without slow start, a
 /// burst leaves at the host's rate. With its headers, a burst of one BDP is larger than a queue of one BDP,

@@ -14,7 +14,8 @@ use crate::report::page::percent;
 /// Maximum number of points with charts; the tables contain all points. More charts would make the file too
 /// large to open quickly.
 const MOST_POINTS: usize = 24;
-/// Maximum number of flows of a point with a separate chart, in addition to the chart of all flows together.
+/// Maximum number of flows of a point for which each flow has a separate chart, in addition to the chart of
+/// all flows together.
 const MOST_FLOWS: usize = 4;
 
 /// Renders an experiment as a page, with all points and expectations in tables. Charts show the first seed of
@@ -91,7 +92,7 @@ struct PointView<'a> {
     label: &'a str,
     goodput: String,
     second_half: String,
-    /// Share of the highest goodput, in percent.
+    /// Goodput as a percentage of the highest goodput.
     bar: String,
     retransmits: String,
     rtt: String,

@@ -1,4 +1,4 @@
-//! Charts as figures of Plotly: the data and layouts that the pages of this crate draw and that the Python package
+//! Charts as Plotly figures: the data and layouts that the pages of this crate draw and that the Python package
 //! returns.
 //!
 //! ```text
@@ -29,7 +29,7 @@ use crate::diagnosis::Diagnosis;
 use crate::ladder::Rung;
 use crate::measurement::Measurement;
 
-/// Figure of Plotly, with a layout for a window of 600 pixels or more, and one for a narrower window.
+/// Plotly figure with one layout for a window of 600 pixels or more, and one for a narrower window.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figure {
     data: Vec<Value>,
@@ -52,7 +52,7 @@ impl Figure {
         Self { data, wide: layout(true), narrow: layout(false) }
     }
 
-    /// Returns the figure as a document of Plotly: an object with `data` and `layout`.
+    /// Returns the figure in Plotly's JSON format: an object with `data` and `layout`.
     pub fn document(&self, theme: Theme) -> Value {
         let mut layout = self.wide.clone();
         layout["paper_bgcolor"] = "@paper".into();
@@ -67,8 +67,8 @@ impl Figure {
 pub struct Charts(Vec<Scene>);
 
 impl Charts {
-    /// Creates the charts of a diagnosis: the measurement, and each simulated rung, which is simulated again.
-    /// Returns `None` if `watch` abandons the runs.
+    /// Creates the charts of a diagnosis, for the measurement and for each simulated rung. The simulated runs
+    /// are repeated. Returns `None` if `watch` abandons the runs.
     ///
     /// # Errors
     /// Returns an error if a simulated run panicked, which is a defect of this library.
@@ -80,8 +80,8 @@ impl Charts {
         Ok(diagnosis::scenes(measurement, diagnosis, watch)?.map(Self))
     }
 
-    /// Creates the charts of the simulated rungs of a ladder, which are simulated again. Returns `None` if `watch`
-    /// abandons the runs.
+    /// Creates the charts of the simulated rungs of a ladder. The runs are repeated. Returns `None` if `watch` abandons
+    /// the runs.
     ///
     /// # Errors
     /// Returns an error if a simulated run panicked, which is a defect of this library.
@@ -89,8 +89,8 @@ impl Charts {
         Ok(diagnosis::of_rungs(ladder, watch)?.map(Self))
     }
 
-    /// Creates the charts of the first 24 points of an experiment with its first seed, which are simulated again.
-    /// Returns `None` if `watch` abandons the runs.
+    /// Creates the charts of the first 24 points of an experiment with its first seed. The runs are repeated. Returns
+    /// `None` if `watch` abandons the runs.
     ///
     /// # Errors
     /// Returns an error if a simulated run panicked, which is a defect of this library.

@@ -1,4 +1,4 @@
-//! HTML page of a race: the times and ratios of each path, over the size of the download.
+//! HTML page of a race: the times and ratios of each path for each download size.
 
 use askama::Template;
 use fullpipe_lab::race::{ArmReport, BoundReport, CellReport, IntervalKind, RaceReport, RatioReport};
@@ -32,7 +32,7 @@ pub fn render_race(report: &RaceReport, made: Provenance<'_>) -> String {
     page.render().unwrap_or_default()
 }
 
-/// Downloads on one path, over their size.
+/// Downloads of different sizes on one path.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct RaceChart {
     /// Label of the path, which is the label of its cells without the size.

@@ -18,7 +18,8 @@ use crate::segment::HEADERS;
 
 /// Number of rows of a run that is repeated for the charts, before thinning.
 const ROWS: u64 = 1_500;
-/// Minimum spacing of rows: on a slow path, packets are further apart.
+/// Minimum interval between rows. On a slow path, packets are further apart, so a shorter interval adds
+/// nothing.
 const FINEST: Duration = Duration::from_millis(1);
 /// Number of slices of a run; each shows the limit that applied for most of it.
 const BAND_SLICES: usize = 150;
@@ -185,7 +186,7 @@ impl Scene {
         }
     }
 
-    /// Creates the scene of a simulated run across `path`, whose flows have the propagation delay `rtt`.
+    /// Creates the scene of a simulated run across `path`; `rtt` is the RTT of its flows on the idle path.
     fn of_moments(label: String, note: String, moments: &[Moment], path: &PathSpec, rtt: Duration) -> Self {
         let lines = Lines::of(path, rtt);
         let started = moments.iter().position(|m| m.cwnd > 0.0).unwrap_or(moments.len());

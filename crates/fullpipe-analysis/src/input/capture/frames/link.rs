@@ -95,7 +95,7 @@ fn after_addresses(bytes: &[u8], at: usize) -> Option<usize> {
 }
 
 /// Returns the offset of the IP header in the bytes from `at` on, which follow the EtherType `kind`. Each
-/// header moves `at` forward, so that the loop ends at the end of the bytes.
+/// header moves `at` forward, so the loop ends at the end of the bytes at the latest.
 #[inline]
 fn after_type(bytes: &[u8], mut kind: u16, mut at: usize) -> Option<usize> {
     loop {

@@ -14,7 +14,7 @@ const ROW: usize = 76;
 const WIDE: usize = 44;
 const NARROW: usize = 24;
 
-/// Returns the rungs of a ladder from top to bottom, on an axis that ends at the rate of the `link` if it is known.
+/// Returns a chart of the rungs of a ladder from top to bottom, with the rate of the `link` if it is known.
 pub fn ladder(ladder: &[Rung], link: Option<Rate>) -> Figure {
     let bps = |rate: Rate| rate.as_bps() as f64;
     let rates: Vec<f64> = ladder.iter().map(|rung| bps(rung.lasting())).collect();

@@ -10,7 +10,7 @@ use crate::report::html::curve::Curve;
 /// the same colour.
 const COLOURS: usize = 8;
 const DASHES: [&str; 3] = ["solid", "dot", "dash"];
-/// Links whose rates differ by less than this share are drawn as one link.
+/// The link is drawn as one line if the link rates of all runs differ by less than this share.
 const SAME_LINK: f64 = 0.05;
 
 /// Returns the mean rates of all runs over time.
