@@ -82,7 +82,7 @@ impl TcpVsUdp {
         }
         format!(
             "UDP lost {lost:.2} % at {}, so the path carries at least the rate of TCP. The test does not \
-             show whether the path carries more, and what limits TCP; repeat it with a higher UDP rate (-b).",
+             show whether the path carries more, or what limits TCP; repeat it with a higher UDP rate (-b).",
             self.offered
         )
     }

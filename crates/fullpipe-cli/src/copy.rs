@@ -72,7 +72,7 @@ pub(crate) fn copy(args: &CopyArgs, look: Look) -> Result<ExitCode, Failure> {
     let (clear, hint) = (shown.clearing(), continuing(&options.sources));
     interrupt::at_signal(move || {
         clear();
-        eprintln!("interrupted; what is durable at the target is kept\nhint: {hint}");
+        eprintln!("interrupted; the data that is durable at the target is kept\nhint: {hint}");
         std::process::exit(INTERRUPTED.into());
     })?;
     // Without a sampler, the copy uses the minimum number of connections.
@@ -89,7 +89,7 @@ pub(crate) fn copy(args: &CopyArgs, look: Look) -> Result<ExitCode, Failure> {
         Format::Text => report.to_string(),
     };
     match options.target {
-        // Standard output has the content of the file.
+        // Standard output carries the content of the file, so the report goes to standard error.
         End::Pipe => eprint!("{text}"),
         _ => output::print(&text)?,
     }

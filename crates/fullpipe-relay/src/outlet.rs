@@ -177,7 +177,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // The next copy to a pipe removes a folder that is left.
+        // If this fails, the next copy to a pipe removes the folder.
         let _ = fs::remove_dir_all(&self.path);
     }
 }

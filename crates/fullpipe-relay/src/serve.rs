@@ -312,7 +312,7 @@ impl Relay {
             return Err(invalid("the client uses another version of the protocol"));
         }
         if connection >= MOST_CONNECTIONS {
-            return Err(invalid("the number of the connection is too high"));
+            return Err(invalid("the connection number is too high"));
         }
         let lacking = cc.and_then(|cc| {
             let set = match socket::is_cc(&cc) {
@@ -366,7 +366,7 @@ impl Relay {
         let begun = async {
             loop {
                 let mut begins = std::pin::pin!(self.begun.notified());
-                // From here on, the beginning of a transfer is not missed.
+                // From here on, no notification of a new transfer is missed.
                 begins.as_mut().enable();
                 let active = locked(&self.transfers).get(&transfer).cloned();
                 if active.is_some() || locked(&self.ended).contains(&transfer) {

@@ -54,7 +54,7 @@ pub(crate) fn path_loss(facts: &Facts<'_>) -> Result<LossEstimate, String> {
             "the test sent {on_the_link}, with headers, into a link of {link}, which TCP would not do; \
              repeat with -b below the rate of the link"
         )),
-        // If any one of its packets is lost, the whole datagram is lost.
+        // A datagram is lost if any one of the packets that carry it is lost.
         _ => Ok(LossEstimate::new(lost, datagrams.total.saturating_mul(packets))),
     }
 }

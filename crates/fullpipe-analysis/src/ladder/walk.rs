@@ -232,7 +232,7 @@ impl Walker<'_, '_> {
     }
 
     fn tried(&mut self, state: State) -> Result<Prediction, Stop> {
-        // One state gives one prediction.
+        // `Runs::tried` returns one prediction per state.
         Ok(self.runs.tried(&[state])?.remove(0))
     }
 

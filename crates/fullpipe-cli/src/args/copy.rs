@@ -87,9 +87,9 @@ pub(crate) struct CopyArgs {
     #[arg(long, value_name = "TIME", default_value = "60s")]
     pub(crate) retry: Duration,
 
-    /// Maximum memory. For files: that of this process and its sockets, at least 32MiB. For a pipe: the amount
-    /// of data that is not yet durable at the relay, 4MiB to 4GiB in memory, or up to 4TiB on the disk with
-    /// --spool [default: no limit for files, 64MiB for a pipe]
+    /// Maximum memory. For files: the memory of this process and its sockets, at least 32MiB. For a pipe: the
+    /// amount of data that is not yet durable at the relay, 4MiB to 4GiB in memory, or up to 4TiB on the disk
+    /// with --spool [default: no limit for files, 64MiB for a pipe]
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<Bytes>,
 
@@ -160,8 +160,9 @@ Examples:
 
 A file for --allow lists one client per line: a fingerprint, optionally followed by root=FOLDER,
 which gives the client a separate folder, by limit=RATE, which limits the rate of the client in each
-direction, and by read-only or write-only. # begins a comment. The relay runs until it is stopped; clients continue their copies when it runs again. Unfinished files
-are next to their targets, in .fullpipe-*.partial.
+direction, and by read-only or write-only. # begins a comment. The relay runs until it is stopped;
+clients continue their copies when it runs again. Unfinished files are next to their targets, in
+.fullpipe-*.partial.
 
 Exit codes:
   1  the key, the folder or the address cannot be used

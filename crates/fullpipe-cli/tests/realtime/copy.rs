@@ -434,7 +434,7 @@ fn ctrl_c_prints_the_command_that_continues_the_copy() {
         .map(|word| if word.contains(' ') { format!("'{word}'") } else { word.clone() })
         .collect();
     let expected = format!(
-        "interrupted; what is durable at the target is kept\nhint: to continue the copy, run fullpipe {}\n",
+        "interrupted; the data that is durable at the target is kept\nhint: to continue the copy, run fullpipe {}\n",
         command.join(" ")
     );
     assert_eq!((output.status.code(), output.stdout.len(), stderr), (Some(130), 0, expected));

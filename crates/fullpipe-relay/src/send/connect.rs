@@ -118,7 +118,7 @@ impl Relay {
             if let Some(rtt) = self.rtt() {
                 return rtt;
             }
-            // The sender is in this value, so the channel cannot close.
+            // `self` owns the sender, so the channel cannot close.
             let _ = handshake.changed().await;
         }
     }
@@ -279,7 +279,7 @@ impl Relay {
             }
             Err(reverse) => Err(Error::network(
                 format!(
-                    "cannot connect to {} ({error}), nor can it connect to this host ({reverse})",
+                    "this host cannot connect to {} ({error}), nor can that host connect to this one ({reverse})",
                     self.name
                 ),
                 self.advice,

@@ -537,8 +537,8 @@ impl<'a> Copy<'a> {
             driver.carry(carried);
             return Err(error);
         }
-        // A small copy is complete before these connections are open. To the relay, a connection that is cut
-        // in its handshake looks like an error, so the copy waits for the handshakes, but not for a
+        // A small copy is complete before these connections are open. To the relay, a connection that is closed
+        // during its handshake looks like an error, so the copy waits for the handshakes, but not for a
         // connection that hangs.
         let _ = timeout(FAREWELL, async {
             while let Some(opened) = opening.join_next().await {

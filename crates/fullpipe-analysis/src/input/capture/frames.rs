@@ -96,7 +96,7 @@ fn is_tcp_fragment(ip: &[u8]) -> bool {
 }
 
 const ENDS_EARLY: &str = "the file ends within its header";
-const TOO_LONG: &str = "a block is longer than any packet";
+const TOO_LONG: &str = "a block is longer than the maximum packet length";
 
 fn broken(what: &str) -> InputError {
     InputError::new(format!("cannot read this capture: {what}"), "capture again with tcpdump -w F or dumpcap")
