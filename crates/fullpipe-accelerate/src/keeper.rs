@@ -696,7 +696,7 @@ impl<'a> Keeper<'a> {
             rates: self.rates,
             report: self.beat.clone(),
         };
-        // Without this file, the service works, but `status` does not list it.
+        // Without this file, the service still works, but `status` does not list it.
         let _ = self.file.write(&status);
     }
 

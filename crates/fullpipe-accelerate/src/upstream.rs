@@ -218,7 +218,7 @@ impl End for Server {
                 (self.connecting, self.written) = (false, true);
                 Output::Accepted(len)
             }
-            // While the kernel connects, the error is also EAGAIN.
+            // While the connection is being established, the error is also EAGAIN.
             Err(error) if is_temporary(&error) => Output::Accepted(0),
             Err(error) => {
                 self.failure = Some(attempt(&error));

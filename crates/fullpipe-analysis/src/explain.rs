@@ -426,9 +426,9 @@ impl<'a> Explainer<'a> {
                 Some(mean) => {
                     let short = mean.as_secs_f64() < queue::STANDS * measured.rtt.as_secs_f64();
                     let cause = if short {
-                        "probably not caused by a long queue overflowing"
+                        "probably not caused by the overflow of a long queue"
                     } else {
-                        "possibly caused by a queue overflowing"
+                        "possibly caused by the overflow of a queue"
                     };
                     evidence.push(format!("{}: the losses were {cause}", self.rtt_evidence(mean)));
                 }

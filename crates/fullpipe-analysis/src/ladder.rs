@@ -170,8 +170,8 @@ pub(crate) fn climb(
     let shows_bbr = ladder.rungs.iter().any(|rung| rung.source == Source::Simulated);
     if by_rate != duration && shows_bbr {
         ladder.assumptions.push(format!(
-            "runs with BBR take {by_rate}, and as long again for the steady state, because the rate of BBR \
-             settles sooner"
+            "runs with BBR are simulated over {by_rate}, and over the same time again for the steady state, \
+             because the rate of BBR settles sooner"
         ));
     }
     if let Some(cap) = model.path.cap.filter(|_| model.path.cap_is_per_flow) {

@@ -79,7 +79,7 @@ pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<Comp
     for cell in &longer {
         let _ = writeln!(
             remarks,
-            "\nFew loss events in the first log, so the log lasts {}, as the diagnosis recommends: cell {}, {}.",
+            "\nThe first log has few loss events, so the log lasts {}, as the diagnosis recommends: cell {}, {}.",
             cell.point.scenario.duration, cell.number, cell.point.label
         );
     }

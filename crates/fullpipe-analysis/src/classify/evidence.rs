@@ -310,7 +310,7 @@ impl Time<'_> {
 
     fn ranks(&self, flow: &Flow<'_>) -> String {
         format!(
-            "at the {} losses, the window is on average larger than for {:.0} % of the data (expected for \
+            "on average, the window at the {} losses is larger than it was for {:.0} % of the data (expected for \
              random loss: 50 %)",
             flow.losses().episodes,
             100.0 * flow.losses().rank

@@ -322,7 +322,7 @@ impl Explainer<'_> {
         }
         if self.startup().is_some() {
             could_not_tell.push(
-                "why BBR stays in Startup, which suggests the send buffer rather than the receive window"
+                "why BBR stays in Startup; this suggests that the send buffer is the limit, not the receive window"
                     .into(),
             );
         }

@@ -247,8 +247,8 @@ impl Time<'_> {
 
     fn ranks(&self) -> String {
         format!(
-            "at the {} losses, the amount in flight is on average larger than for {:.0} % of the data (expected \
-             for random loss: 50 %)",
+            "on average, the amount in flight at the {} losses is larger than it was for {:.0} % of the data \
+             (expected for random loss: 50 %)",
             self.losses.episodes,
             100.0 * self.losses.rank
         )

@@ -126,7 +126,7 @@ fn packet<'a>(
     let Some((fixed, data)) = body.split_at_checked(PACKET_FIXED) else {
         return Err(broken("a packet block is shorter than its header"));
     };
-    // The obsolete packet block has a drop count in the upper half of this field.
+    // In the obsolete packet block, this field consists of a 16-bit interface number and a 16-bit drop count.
     let number = if kind == OBSOLETE_PACKET { order.u16(fixed, 0).into() } else { order.u32(fixed, 0) };
     let interface = interfaces.get(number as usize);
     let Interface { link, clock, .. } =
