@@ -167,8 +167,8 @@ fn too_coarse(facts: &Facts<'_>, measured: &MeasuredFigures) -> Option<String> {
     let enough = (NONE_SEEN / fill).ceil();
     (loss.low.as_f64() < fill && loss.high.as_f64() > fill).then(|| {
         format!(
-            "whether the loss rate is below {}, at which a loss-based sender fills this link, because that \
-             takes {enough:.2e} packets without a loss, and this test sent only {:.2e}",
+            "whether the loss rate is below {}, at which a loss-based sender fills this link; a test without a \
+             loss shows this only after {enough:.2e} packets, and this test sent only {:.2e}",
             Probability::from_f64(fill),
             loss.segments as f64
         )

@@ -149,7 +149,7 @@ impl CopyOptions {
         let memory = self.memory;
         if let Some(memory) = memory.filter(|memory| *memory < Budget::least()) {
             return Err(Error::usage(
-                format!("a memory of {memory} is too small for a copy of files"),
+                format!("{memory} of memory is too little for a copy of files"),
                 format!("choose at least {}", Budget::least()),
             ));
         }
