@@ -328,7 +328,7 @@ impl<'a> Explainer<'a> {
                 let mut unclear = self.cwnd(ratio);
                 unclear.confidence = Confidence::Low;
                 unclear.could_not_tell.push(format!(
-                    "whether Cwnd or a window or buffer of about the same size is the limit, because a \
+                    "whether the limit is Cwnd, or a window or buffer of about the same size, because a \
                      ratio of {ratio:.2} is between the thresholds of {FREE} and {FULL}"
                 ));
                 let mut all = vec![unclear];
@@ -526,8 +526,8 @@ impl<'a> Explainer<'a> {
         let control = self.facts.hosts.control?;
         if (control.as_bps() as f64) < rate::CONTROL_TOO_LOW * self.measured.mean.as_bps() as f64 {
             self.notes.push(format!(
-                "the control measurement is ignored, because its rate of {control} is below the {} of this \
-                 log, so it does not show a cap",
+                "the control measurement is ignored: its rate of {control} is below the {} of this log, so it \
+                 does not show a cap",
                 self.measured.mean
             ));
             return None;

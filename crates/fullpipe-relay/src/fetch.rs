@@ -423,7 +423,7 @@ fn report(totals: &Totals, earlier: Sums, (started, reconnects): (Instant, u64))
     CopyReport {
         schema: CopyReport::SCHEMA,
         files,
-        // Files that an earlier attempt has placed count as unchanged in this one.
+        // Files that an earlier attempt has placed count as unchanged in this attempt.
         same_files: totals.same.saturating_sub(earlier.files),
         skipped_files: 0,
         bytes: totals.bytes.get(),

@@ -272,7 +272,7 @@ impl Relay {
         match self.dialled(dial).await {
             Ok(tcp) => {
                 locked(&self.notes).push(format!(
-                    "cannot connect to {} ({error}), so that host connects to this one",
+                    "cannot connect to {} ({error}); that host connects to this one instead",
                     self.name
                 ));
                 Ok(tcp)

@@ -72,7 +72,7 @@ pub(super) fn each(source: impl Read, mut see: impl FnMut(Frame<'_>)) -> Result<
     let ending = match window.ahead(PCAPNG.len())?.first_chunk() {
         Some(&PCAPNG) => pcapng::each(window, counted),
         Some(magic) if PCAP.contains(magic) => pcap::each(window, counted),
-        Some(_) => Err(broken("the start of the file is not that of a pcap or pcapng file")),
+        Some(_) => Err(broken("the file does not begin with the header of a pcap or pcapng file")),
         None => Err(broken(ENDS_EARLY)),
     }?;
     Ok(Ending { fragments, ..ending })

@@ -71,7 +71,8 @@ pub(super) fn each<R: Read>(
         if ahead.starts_with(&PCAPNG) {
             order = Some(order_of(ahead)?);
         }
-        let order = order.ok_or_else(|| broken("the start of the file is not that of a pcapng file"))?;
+        let order =
+            order.ok_or_else(|| broken("the file does not begin with the header of a pcapng file"))?;
         let (kind, length) = (order.u32(ahead, 0), order.u32(ahead, 4) as usize);
         if length > LARGEST_BLOCK {
             return Err(broken(TOO_LONG));
