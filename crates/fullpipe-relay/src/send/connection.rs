@@ -199,7 +199,7 @@ impl Sender {
             if let Some(requests) = requests {
                 write_requests(writer, first.take(), requests).await?;
             }
-            // Data that becomes available from here on changes the value again.
+            // Work that becomes available after this call changes the value again, so it is not missed.
             if *work.borrow_and_update() == Work::Ended {
                 return writer.shutdown().await;
             }
