@@ -195,7 +195,7 @@ pub static KEYS: [Key; 13] = [
     },
     Key {
         name: "probe.floor",
-        meaning: "Minimum probe timeout, as a margin over SRTT plus four RTT deviations; the minimum never exceeds 2 SRTT.",
+        meaning: "Margin of the tail loss probe: its timeout is at least the sum of SRTT, four times the mean deviation of the RTT and this margin, but this minimum never exceeds 2 SRTT.",
         default: "5ms",
         range: ["1ms", "100ms"],
         lab: ["0ms", "200ms"],
