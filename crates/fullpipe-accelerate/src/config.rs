@@ -259,7 +259,7 @@ impl Inputs {
         let mut sections = match listen {
             None => return Ok(found),
             Some(Value::Array(sections)) => sections,
-            Some(_) => return Err(ConfigError::new("listen is not a list of tables", "write [[listen]]")),
+            Some(_) => return Err(ConfigError::new("listen is not an array of tables", "write [[listen]]")),
         };
         let (Some(Value::Table(table)), true) = (sections.pop(), sections.is_empty()) else {
             return Err(ConfigError::new(
@@ -354,7 +354,7 @@ impl Inputs {
         let memory = self.memory.unwrap_or(MEMORY);
         if memory < LEAST_MEMORY {
             return Err(ConfigError::new(
-                format!("memory is {memory}, which is too little"),
+                format!("{memory} of memory is too little"),
                 format!("write at least {LEAST_MEMORY}"),
             ));
         }
@@ -539,7 +539,7 @@ mod tests {
             ("syn_rate = 0", "is missing"),
             ("memory = 5", "memory in the file has the type integer, not string"),
             ("memory = \"much\"", "memory in the file: "),
-            ("listen = 5", "listen is not a list of tables"),
+            ("listen = 5", "listen is not an array of tables"),
             ("paths = 5", "paths is not a table"),
             ("[paths]\nremember = 1", "remember in [paths] has the type integer, not boolean"),
             ("[paths]\nprefixes = 70000", "[paths]: prefixes 70000 is out of range"),

@@ -239,12 +239,12 @@ impl<'a> Judge<'a> {
         let all = certain && holds == Holds::Always;
         let unknown = holds == Holds::Unknown;
         match verdict {
-            // If the rule matches only some clients, later rules decide about the others.
+            // If the rule matches only some clients, later rules apply to the others.
             "accept" if holds == Holds::Always => Step::End(End::Accepted),
             "accept" | "continue" => Step::Next,
             "return" if holds == Holds::Always => Step::Return,
-            // The chain ends here for the clients that return; following the rest of the chain for them as
-            // well can only add objections.
+            // The chain ends here for the clients that the rule matches. Its remaining rules are examined as if
+            // they applied to all clients, which can only add objections.
             "return" => Step::Next,
             "drop" | "reject" => {
                 let line = describe(rule);
@@ -318,7 +318,7 @@ impl<'a> Judge<'a> {
             ("!=", Holds::Never) => Holds::Always,
             ("!=", holds) => holds,
             _ => match holds {
-                // For example `dport < 1024`, which is rare with a known port.
+                // Comparisons such as `dport < 1024` are not evaluated, because rules rarely contain them.
                 Holds::Sometimes => Holds::Sometimes,
                 _ => Holds::Unknown,
             },

@@ -273,7 +273,7 @@ impl<'a> Keeper<'a> {
                 self.examine_routing().or_else(|error| self.outlive_nft(error))?;
             }
             if now >= next_tick {
-                // However late a tick is, it counts once.
+                // A late tick counts once, however many intervals have passed.
                 next_tick = now + BEAT;
                 ticks += 1;
                 self.tick(ticks).or_else(|error| self.outlive_nft(error))?;
@@ -389,11 +389,11 @@ impl<'a> Keeper<'a> {
     /// Returns the reason why new connections are left to the kernel at the moment; `None` if they are not.
     fn why_aside(&self) -> Option<&'static str> {
         if self.beat.full {
-            return Some("the limit of connections or memory is reached");
+            return Some("the limit on connections or memory has been reached");
         }
         // If the kernel has no listener, it would refuse the clients.
         let behind = !self.permissions.no_fallback && self.overload.lasts(self.clock.now());
-        behind.then_some("the worker does not keep up with its packets, and most of these are SYNs")
+        behind.then_some("the worker does not keep up with its packets, most of which are SYNs")
     }
 
     /// Reports that the kill switch of the path memory was activated after the report `before`.
@@ -430,7 +430,7 @@ impl<'a> Keeper<'a> {
     fn steer(&mut self) -> Result<(), Error> {
         let before = self.kernels_connections()?;
         if let Err(error) = self.nft.apply(&self.steering.install(Phase::Learning, &before)) {
-            // A device may have disappeared. The next examination of the routing tries again.
+            // A device may have disappeared. fullpipe tries again at the next examination of the routing.
             if !self.has_steered || !self.nft.is_alive() {
                 return Err(error);
             }
@@ -607,7 +607,7 @@ impl<'a> Keeper<'a> {
         if let Some(phase) = self.phase.filter(|_| moved) {
             let theirs = self.kernels_connections()?;
             if let Err(error) = self.nft.apply(&steering.replace(&self.steering, phase, &theirs)) {
-                // A device may have disappeared again; the next examination tries again.
+                // A device may have disappeared again; fullpipe tries again at the next examination.
                 self.say(&format!("cannot update the steering after a route change: {error}"));
                 return Ok(());
             }
@@ -696,7 +696,7 @@ impl<'a> Keeper<'a> {
             rates: self.rates,
             report: self.beat.clone(),
         };
-        // Without this file, the service works, but `status` does not list it.
+        // Without this file, the service still works, but `status` does not list it.
         let _ = self.file.write(&status);
     }
 

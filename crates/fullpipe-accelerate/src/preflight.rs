@@ -400,15 +400,15 @@ fn server(report: &mut Report, settings: &Settings) {
     }
     if matches!(settings.upstream, Upstream::Unix(_)) {
         report.notes.push(
-            "Unix sockets cannot be reset: if the worker is killed, the server sees the end of an upload \
-             without an error"
+            "a Unix socket cannot be reset: if the worker is killed during an upload, the server sees end-of-file \
+             instead of an error"
                 .into(),
         );
     }
     if let Some(ports) = ports::most_connections(settings).filter(|ports| settings.connections > *ports) {
         report.notes.push(format!(
-            "this host has {ports} local ports for connections to {} (net.ipv4.ip_local_port_range), so {ports} \
-             connections are accelerated at the same time, and not {}; a server on 127.0.0.1 does not have this limit",
+            "this host has {ports} local ports for connections to {} (net.ipv4.ip_local_port_range), so at most \
+             {ports} connections are accelerated at the same time instead of {}; a server on 127.0.0.1 does not have this limit",
             settings.upstream, settings.connections
         ));
     }

@@ -165,7 +165,7 @@ fn is_candidate(route: &Route, ipv6: bool) -> bool {
 }
 
 fn is_of_family(route: &Route, ipv6: bool) -> bool {
-    // Link-local addresses are the same on all devices, so clients use them only in tests.
+    // The link-local prefix is the same on all devices, so clients use it only in tests.
     let link_local = match route.destination {
         // The devices of other services have the dummy address.
         IpAddr::V4(address) => address.is_link_local() || address == DUMMY,

@@ -237,7 +237,7 @@ impl Steering {
             Family::V6 => "frag more-fragments 1",
         };
         let mut rules = vec![format!("{to_us} {client} @theirs accept")];
-        // A retransmitted SYN extends the time in the set.
+        // A retransmitted SYN restarts the timeout of the client's entry in the set.
         let leave = format!("update @left {{ {client} }} accept");
         if phase != Phase::Learning {
             rules.push(format!("{to_us} {syn} {client} @left {leave}"));

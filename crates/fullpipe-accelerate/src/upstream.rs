@@ -85,7 +85,7 @@ impl Server {
         // A read of a Unix socket can return fewer bytes than requested because a message has ended, although
         // more data is available.
         let readiness = Readiness { readable: false, ends: matches!(upstream, Upstream::Unix(_)) };
-        // Unix sockets do not wait for more data.
+        // Unix sockets do not delay data as Nagle's algorithm does, so there is nothing to disable.
         let nodelay = matches!(upstream, Upstream::Unix(_));
         let (written, ends) = (false, false);
         Ok(Self { socket, connecting, written, nodelay, ends, readiness, failure: None })
@@ -135,8 +135,8 @@ impl Server {
     /// Closes the connection in an orderly way: the kernel still sends the data that was written, and the end of both
     /// directions.
     pub(crate) fn close(self) {
-        // If the option cannot be cleared, the server sees a reset instead, but loses no byte that it has
-        // already read.
+        // If the option cannot be cleared, the server sees a reset instead of end-of-file, which does not affect
+        // the bytes that it has already read.
         let _ = self.socket.set_linger(None);
     }
 }
@@ -208,7 +208,8 @@ impl End for Server {
 
     fn write(&mut self, bytes: &[u8]) -> Output {
         if self.written && !self.nodelay {
-            // The first write never waits for more data, and many connections have only one.
+            // Nagle's algorithm never delays the first write, and many connections have only one write, so the
+            // option is set only before the second one.
             self.nodelay = true;
             let _ = self.socket.set_tcp_nodelay(true);
         }
@@ -217,7 +218,7 @@ impl End for Server {
                 (self.connecting, self.written) = (false, true);
                 Output::Accepted(len)
             }
-            // While the kernel connects, the error is also EAGAIN.
+            // While the connection is being established, the error is also EAGAIN.
             Err(error) if is_temporary(&error) => Output::Accepted(0),
             Err(error) => {
                 self.failure = Some(attempt(&error));

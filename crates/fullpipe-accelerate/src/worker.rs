@@ -394,7 +394,8 @@ impl Worker {
     ) -> Result<(), Error> {
         let Some(relayed) = self.relayed.get_mut(&number) else { return Ok(()) };
         let connecting = relayed.server.is_connecting();
-        // The kernel would abort a connection attempt whose direction to the server ends.
+        // If the direction to the server were shut down while the connection is being established, the kernel would
+        // abort the attempt.
         if connecting && relayed.client_ended && !relayed.server.has_connected() {
             return relayed.watch(sockets, number, Watched::DataAndRoom);
         }

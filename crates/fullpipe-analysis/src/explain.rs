@@ -329,7 +329,7 @@ impl<'a> Explainer<'a> {
                 let mut unclear = self.cwnd(ratio);
                 unclear.confidence = Confidence::Low;
                 unclear.could_not_tell.push(format!(
-                    "whether Cwnd or a window or buffer of about the same size is the limit, because a \
+                    "whether the limit is Cwnd, or a window or buffer of about the same size, because a \
                      ratio of {ratio:.2} is between the thresholds of {FREE} and {FULL}"
                 ));
                 let mut all = vec![unclear];
@@ -427,9 +427,9 @@ impl<'a> Explainer<'a> {
                 Some(mean) => {
                     let short = mean.as_secs_f64() < queue::STANDS * measured.rtt.as_secs_f64();
                     let cause = if short {
-                        "probably not caused by a long queue overflowing"
+                        "probably not caused by the overflow of a long queue"
                     } else {
-                        "possibly caused by a queue overflowing"
+                        "possibly caused by the overflow of a queue"
                     };
                     evidence.push(format!("{}: the losses were {cause}", self.rtt_evidence(mean)));
                 }
@@ -527,8 +527,8 @@ impl<'a> Explainer<'a> {
         let control = self.facts.hosts.control?;
         if (control.as_bps() as f64) < rate::CONTROL_TOO_LOW * self.measured.mean.as_bps() as f64 {
             self.notes.push(format!(
-                "the control measurement is ignored, because its rate of {control} is below the {} of this \
-                 log, so it does not show a cap",
+                "the control measurement is ignored: its rate of {control} is below the {} of this log, so it \
+                 does not show a cap",
                 self.measured.mean
             ));
             return None;

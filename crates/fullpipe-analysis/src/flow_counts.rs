@@ -52,7 +52,7 @@ pub struct ParseFlowRangeError(String);
 
 impl fmt::Display for ParseFlowRangeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "'{}' is not a range of flow numbers within 1 to {MOST}, for example 1..16", self.0)
+        write!(f, "'{}' is not a range of flow counts within 1 to {MOST}, for example 1..16", self.0)
     }
 }
 

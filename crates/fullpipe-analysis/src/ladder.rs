@@ -170,8 +170,8 @@ pub(crate) fn climb(
     let shows_bbr = ladder.rungs.iter().any(|rung| rung.source == Source::Simulated);
     if by_rate != duration && shows_bbr {
         ladder.assumptions.push(format!(
-            "runs with BBR take {by_rate}, and as long again for the steady state, because the rate of BBR \
-             settles sooner"
+            "runs with BBR are simulated over {by_rate}, and over the same time again for the steady state, \
+             because the rate of BBR settles sooner"
         ));
     }
     if let Some(cap) = model.path.cap.filter(|_| model.path.cap_is_per_flow) {
@@ -181,7 +181,7 @@ pub(crate) fn climb(
         ));
     }
     if model.path.link.is_none() && model.path.cap.is_none() {
-        let unknown = "the link is assumed to be faster than every window on the ladder; give --link to continue the ladder";
+        let unknown = "the link is assumed to be faster than any window on the ladder allows; give --link to continue the ladder";
         ladder.assumptions.push(unknown.into());
     }
     Ok(ladder)
@@ -192,7 +192,7 @@ pub(crate) fn climb(
 /// Runs of other states need not be as long.
 fn effort_of_log(path: &PathModel, flows: u64, length: Duration) -> Effort {
     let (followed, round_trips) = (length.max(SHORTEST).min(LONGEST), path.rtt * ROUND_TRIPS);
-    // Without a link rate the simulated link is so fast that only the loss can keep the flows below it.
+    // Without a link rate, the simulated link is so fast that only loss can keep the flows below its rate.
     let under_loss = || loss_based_rate(path.rtt, path.loss.as_f64(), path.mss).mul_div(flows.max(1), 1);
     let far_below = !path.loss.is_zero() && under_loss() < path.link.unwrap_or(AMPLE).mul_div(1, 2);
     let packets = if far_below { PACKETS_UNDER_LOSS } else { PACKETS };

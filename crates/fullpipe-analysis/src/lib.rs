@@ -133,11 +133,13 @@ impl Explanation<'_> {
         let Self { measurement, transfer, path, hosts, mut findings } = self;
         let facts = Facts { measurement, transfer: &transfer, path, hosts };
         let none = if measurement.is_snapshot() {
-            Some("no ladder, because a single sample does not show a steady rate to start from")
+            Some(
+                "fullpipe simulates no ladder, because a single sample does not show a steady rate to start from",
+            )
         } else if hosts.same_host {
             Some(
-                "no ladder, because both ends are on one host, without a path between them; with --link, \
-                 fullpipe simulates the ladder anyway",
+                "fullpipe simulates no ladder, because both ends are on one host and no network path connects them; \
+                 use --link to simulate the ladder anyway",
             )
         } else {
             None

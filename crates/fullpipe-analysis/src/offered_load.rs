@@ -81,8 +81,8 @@ fn backlog(demand: Demand, rung: &Rung, line: bool) -> Backlog {
 fn remedies(demand: Demand, ladder: &[Rung], rungs: &[Backlog], first: Option<usize>) -> Vec<Remedy> {
     let path = match first {
         Some(0) => Some(format!(
-            "the path already carries {} (its rate is {}); if the queue still grows, the cause is another \
-             one, such as a receiver that pauses",
+            "the path already carries {} (its rate is {}); if the queue still grows, it has another \
+             cause, such as a receiver that pauses",
             demand.rate, rungs[0].carried
         )),
         Some(index) => Some(carrying(demand, ladder, &rungs[index], index)),

@@ -296,8 +296,8 @@ impl Sockets {
             watched.arrivals.add(&sample.receiver);
             watched.arrivals_in_interval.add(&sample.receiver);
         }
-        // Omit the receive state: this endpoint's describes the data that it receives, not the data that it
-        // sends, and the peer is not sampled.
+        // Omit the receive state: that of this endpoint describes the data that it receives, not the data that
+        // it sends, and the peer is not sampled.
         let row =
             Row { at, flow: watched.number, sender: sample.sender, receiver: None, path: None, truth: None };
         if self.keeps_rows && (watched.sends() || watched.rows.is_empty()) {

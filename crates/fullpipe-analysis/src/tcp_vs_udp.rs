@@ -61,7 +61,7 @@ impl TcpVsUdp {
         if udp > APART * tcp {
             return format!(
                 "UDP carries {:.1} times as much as TCP ({} and {}), so the path can carry more than TCP \
-                 sends. The limit is one of TCP: a window, a buffer, or the reaction to loss.",
+                 sends. The limit lies in TCP: a window, a buffer, or the reaction to loss.",
                 udp / tcp.max(1.0),
                 self.udp,
                 self.tcp
@@ -82,7 +82,7 @@ impl TcpVsUdp {
         }
         format!(
             "UDP lost {lost:.2} % at {}, so the path carries at least the rate of TCP. The test does not \
-             show whether the path carries more, and what limits TCP; repeat it with a higher UDP rate (-b).",
+             show whether the path carries more, or what limits TCP; repeat it with a higher UDP rate (-b).",
             self.offered
         )
     }
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn udp_that_carries_more_points_at_tcp_itself() {
         let verdict = tests(70, 900, 895).verdict();
-        assert!(verdict.contains("12.8 times") && verdict.contains("The limit is one of TCP"), "{verdict}");
+        assert!(verdict.contains("12.8 times") && verdict.contains("The limit lies in TCP"), "{verdict}");
     }
 
     #[test]

@@ -479,9 +479,9 @@ Examples:
   fullpipe run sweep.toml --dataset out --shard 0/4
 
 Before the first run, fullpipe prints the number of runs and the estimated time to standard error.
-After the first Ctrl-C, it waits for the current runs; after the second, it abandons them. Both keep
-the finished runs. A third Ctrl-C exits at once. In FILE, duration and every field of path, host and
-flow may be a list or a range.
+After the first Ctrl-C, it waits for the current runs; after the second, it abandons them. In both
+cases, it keeps the finished runs. A third Ctrl-C exits at once. In FILE, duration and every field
+of path, host and flow may be a list or a range.
 
 Exit codes:
   0  done

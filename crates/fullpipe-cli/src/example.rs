@@ -50,8 +50,8 @@ impl Example {
         let others: Vec<String> =
             Self::value_variants().iter().filter(|other| **other != self).map(|other| other.name()).collect();
         format!(
-            "\nTo diagnose a transfer of your own, save what iperf3 prints on the sending host to LOG, and what\n\
-             sysctl -a prints there to SYSCTL. Pass the rate of your link and the RTT of the idle path:\n  \
+            "\nTo diagnose a transfer of your own, save the output of iperf3 on the sending host to LOG, and\n\
+             the output of sysctl -a there to SYSCTL. Pass the rate of your link and the RTT of the idle path:\n  \
              fullpipe diagnose LOG --link {LINK} --rtt {RTT} --sysctl SYSCTL\n\
              Other examples: {}\n",
             others.join(", ")

@@ -112,7 +112,7 @@ fn sentence(parting: &Parting) -> String {
     let how = match (parting.left, parting.right) {
         (Some(_), Some(_)) if parting.is_timing() => "has a different time",
         (Some(_), Some(_)) => "has different content",
-        _ => "is only in one of the runs",
+        _ => "is in only one of the runs",
     };
     let at = packet.at.as_secs_f64();
     format!("The runs differ from {at:.6} s on: {kind} {} of flow {} {how}.", parting.number, packet.flow)

@@ -42,7 +42,7 @@ pub(crate) fn diagnose(args: &DiagnoseArgs, look: Look) -> Result<ExitCode, Fail
     let host = SocketFacts { link: args.link, ..host };
     let looking = WatchSession { watch, until: Until(interrupt::noted(|| ())?) };
     if args.tui && !which.watch {
-        return Err(Failure::usage("for running sockets, --tui requires --watch", "add --watch"));
+        return Err(Failure::usage("without FILE, --tui requires --watch", "add --watch"));
     }
     if which.watch && args.tui && tui::has_terminal() {
         return show(args, looking, host, look);

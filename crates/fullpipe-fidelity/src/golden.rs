@@ -150,7 +150,7 @@ fn of_climb(rungs: &[Rung]) -> Target {
     };
     Target {
         what: format!(
-            "The log climbs {} Mbit/s (target: cwnd near {}, a window near {}, then at least {}).",
+            "The golden ladder is {} Mbit/s (target: cwnd near {}, a window near {}, then at least {}).",
             words.join(" -> "),
             TARGET.0,
             TARGET.1,
@@ -167,7 +167,7 @@ fn of_golden_rungs(rungs: &[RungComparison<'_>]) -> [Target; 2] {
     let lossy: Vec<_> = rungs.iter().filter(|rung| rung.rung.limit == Limit::Cwnd).collect();
     let windows = Target {
         what: format!(
-            "{} rungs of the golden ladder with a window, a buffer or the link as limit are within 10 % of the kernel's mean.",
+            "{} rungs of the golden ladder whose limit is a window, a buffer or the link are within 10 % of the kernel's mean.",
             near.iter().filter(|rung| rung.holds()).count()
         ),
         is_met: !near.is_empty() && near.iter().all(|rung| rung.holds()),
@@ -226,7 +226,7 @@ mod tests {
         assert!(met.is_met);
         assert_eq!(
             met.what,
-            "The log climbs cwnd 74.0 -> rwnd 104.0 -> pacing 905.0 Mbit/s (target: cwnd near 75, a window near 105, then at \
+            "The golden ladder is cwnd 74.0 -> rwnd 104.0 -> pacing 905.0 Mbit/s (target: cwnd near 75, a window near 105, then at \
              least 900)."
         );
         for missed in [[60, 104, 905], [74, 130, 905], [74, 104, 890]] {

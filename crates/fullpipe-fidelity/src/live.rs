@@ -83,8 +83,8 @@ pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<(Str
     let taken = match unseen {
         0 => String::new(),
         _ => format!(
-            " In {unseen} of the other runs, a small receive buffer was mistaken for a slow reader or the reverse, which only \
-             the receiver can distinguish."
+            " In {unseen} of the other runs, a small receive buffer was mistaken for a slow reader, or the reverse; only the \
+             receiver can tell the two apart."
         ),
     };
     let text = format!(

@@ -124,8 +124,8 @@ pub fn steps<E>(
         let (low, high) = fit.range();
         let rung = Rung { steady: Some(fit.mean), low: Some(low), high: Some(high), ..rung.clone() };
         // The simulated run is twice as long as a log of typical duration. If the fit compares the
-        // mean of the whole log, the kernel's run is as long as the log; otherwise, its second half
-        // is compared.
+        // mean of the whole log, the kernel's run is as long as the log; otherwise, it is as long as the
+        // simulated run, and its second half is compared.
         let (duration, period) = if fit.log == diagnosis.path.mean {
             (simulated.duration / 2, Period::Whole)
         } else {

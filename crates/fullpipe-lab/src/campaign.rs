@@ -338,7 +338,7 @@ fn execute<T>(
     keep: impl Fn(usize, Result<T, RunPanicked>) + Sync,
 ) -> usize {
     let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    // The durations of runs differ by a factor of 100, so each thread takes the next run as soon as it is
+    // The durations of runs differ by up to a factor of 100, so each thread takes the next run as soon as it is
     // free.
     let work = || {
         while (ends.goes_on)() {

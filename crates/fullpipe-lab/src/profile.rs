@@ -150,7 +150,7 @@ pub static KEYS: [Key; 13] = [
     },
     Key {
         name: "timeout.linear",
-        meaning: "Number of timeouts in a row after which the timeout does not double yet.",
+        meaning: "Number of consecutive timeouts before the retransmission timeout starts to double.",
         default: "0",
         range: ["0", "1"],
         lab: ["0", "2"],
@@ -195,7 +195,7 @@ pub static KEYS: [Key; 13] = [
     },
     Key {
         name: "probe.floor",
-        meaning: "Minimum distance of the tail loss probe from SRTT plus four deviations, within 2 SRTT.",
+        meaning: "Margin of the tail loss probe: its timeout is at least the sum of SRTT, four times the mean deviation of the RTT and this margin, but this minimum never exceeds 2 SRTT.",
         default: "5ms",
         range: ["1ms", "100ms"],
         lab: ["0ms", "200ms"],
@@ -207,7 +207,7 @@ pub static KEYS: [Key; 13] = [
     },
     Key {
         name: "probe.ack_delay",
-        meaning: "ACK delay of the peer, which the tail loss probe of a single segment allows for.",
+        meaning: "Worst-case ACK delay of the peer, added to the probe timeout if only one segment is in flight.",
         default: "40ms",
         range: ["25ms", "200ms"],
         lab: ["5ms", "200ms"],

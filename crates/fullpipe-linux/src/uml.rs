@@ -228,7 +228,7 @@ pub fn check(kernel: &Kernel, point: &Point) -> Result<Vec<String>, Error> {
         flows.iter().find(|flow| flow.slow_start.is_some() && flow.slow_start != flow.cc.slow_start())
     {
         return refuse(
-            format!("has slow_start, which the kernel's {} does not support", flow.cc),
+            format!("has a slow_start that the kernel's {} does not support", flow.cc),
             "remove slow_start",
         );
     }

@@ -46,7 +46,7 @@ impl<T> Path<T> {
         let behind = &elements[last_holder..];
         assert!(
             !behind.iter().any(|element| matches!(element, Element::Duplication(_))),
-            "packets are duplicated in front of an element that holds them"
+            "packets are duplicated behind the last element that can hold them"
         );
         let first_holder = elements.iter().position(Element::is_holder).unwrap_or(last_holder);
         let plain = matches!(elements.last(), Some(Element::Hop(_)))

@@ -57,7 +57,7 @@ pub(crate) struct ArrowArrayStream {
     private_data: *mut c_void,
 }
 
-// SAFETY: the pointers lead to memory that only this struct owns, and to buffers that do not change.
+// SAFETY: the pointers point to memory that only this struct owns, and to buffers that do not change.
 unsafe impl Send for ArrowSchema {}
 // SAFETY: as above.
 unsafe impl Send for ArrowArrayStream {}
@@ -133,7 +133,7 @@ pub(crate) fn schema(columns: &[ColumnSpec]) -> ArrowSchema {
             "u64" => c"L",
             "f64" => c"g",
             "bool" => c"b",
-            // The keys of words; the words are in the dictionary.
+            // Dictionary indices of words; the dictionary contains the words.
             "word" => c"i",
             _ => c"u",
         };

@@ -73,7 +73,7 @@ pub(crate) fn trace_csv(stream: &mut ArrowArrayStream, run: Option<u64>) -> Resu
     if run.is_some() && of_run.is_none() {
         return Err(Error::usage(
             "the table has no column run",
-            "leave run out: it selects a run by this column",
+            "omit the argument run, which selects a run by this column",
         ));
     }
     let mut text = String::new();
@@ -108,7 +108,7 @@ pub(crate) fn trace_csv(stream: &mut ArrowArrayStream, run: Option<u64>) -> Resu
         }
         if text.len() > LARGEST {
             return Err(Error::new(
-                "the table has more than 64 MiB as text",
+                "the table is larger than 64 MiB as text",
                 "pass the rows of a single run, sampled every 10 ms or less often",
             ));
         }
@@ -287,7 +287,7 @@ fn value<'a>(array: &'a ArrowArray, values: &Type, row: usize) -> Result<Found<'
 /// # Safety
 /// The buffer must have more than `at` values of this type.
 unsafe fn read<T: Copy>(data: *const u8, at: usize) -> T {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the buffer contains this value.
     unsafe { data.cast::<T>().add(at).read_unaligned() }
 }
 
@@ -312,8 +312,8 @@ unsafe fn slice<'a>(data: Option<*const u8>, begin: i64, end: i64) -> Result<&'a
     if length == 0 {
         return Ok("");
     }
-    let data = data.ok_or_else(|| broken("a string column has no strings"))?;
-    // SAFETY: the caller's promise.
+    let data = data.ok_or_else(|| broken("a string column has no data buffer"))?;
+    // SAFETY: the caller guarantees that the offsets lie within the buffer.
     let bytes = unsafe { std::slice::from_raw_parts(data.add(begin), length) };
     from_utf8(bytes).map_err(|_| broken("a string is not UTF-8"))
 }
@@ -332,7 +332,9 @@ unsafe fn view<'a>(array: &ArrowArray, view: *const u8) -> Result<&'a str, Error
         }
         let (number, begin) = (read::<i32>(view, 2), i64::from(read::<i32>(view, 3)));
         // The first two buffers are the bitmap and the views.
-        let number = usize::try_from(number).map_err(|_| broken("a string is in no buffer"))? + 2;
+        let number = usize::try_from(number)
+            .map_err(|_| broken("a string refers to a buffer that does not exist"))?
+            + 2;
         slice(buffer(array, number), begin, begin + i64::from(length))
     }
 }

@@ -157,7 +157,11 @@ fn selection(values: Vec<(String, Bound<'_, PyAny>)>) -> PyResult<Selection> {
         }
         let message =
             format!("{name} is {}, but a number, a string or a Boolean value is expected", value.repr()?);
-        Err(usage(value.py(), message, "select rows by values as in the column: {\"cc\": \"bbr1\"}"))
+        Err(usage(
+            value.py(),
+            message,
+            "select rows by values as they are in the column, for example {\"cc\": \"bbr1\"}",
+        ))
     };
     values.into_iter().map(|(name, value)| Ok((name.clone(), cell(&name, &value)?))).collect()
 }

@@ -158,7 +158,7 @@ impl Plan {
         let mut expected: Vec<PathBuf> = Vec::new();
         for source in sources {
             let (End::Relay { path, .. } | End::Ssh { path, .. }) = source else { continue };
-            // No shell replaces the tilde here.
+            // No shell expands the tilde here.
             let path = path.strip_prefix("~").unwrap_or(path);
             let own = path.components().next_back().and_then(|part| match part {
                 Component::Normal(name) => Some(name),
@@ -290,7 +290,7 @@ impl Fetching<'_> {
                 Ok(Ok(_)) => return Err(failed("the file is incomplete".into())),
                 Ok(Err(error)) => return Err(failed(error.to_string())),
                 // The panic has been reported.
-                Err(_) => return Err(failed("the thread that writes it has failed".into())),
+                Err(_) => return Err(failed("the thread that writes to it has failed".into())),
             }
         }
         drop(store);
@@ -423,7 +423,7 @@ fn report(totals: &Totals, earlier: Sums, (started, reconnects): (Instant, u64))
     CopyReport {
         schema: CopyReport::SCHEMA,
         files,
-        // Files that an earlier attempt has placed count as unchanged in this one.
+        // Files that an earlier attempt has placed count as unchanged in this attempt.
         same_files: totals.same.saturating_sub(earlier.files),
         skipped_files: 0,
         bytes: totals.bytes.get(),

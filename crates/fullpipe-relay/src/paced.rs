@@ -67,7 +67,7 @@ fn poll_due(
             ready!(sleep.as_mut().poll(context));
             *wait = None;
         }
-        // Another connection may have taken the part that was due.
+        // Another connection may have used up the allowance in the meantime.
         let due = locked(allowance).wait(limit.now());
         if due == Duration::ZERO {
             return Poll::Ready(());

@@ -254,12 +254,16 @@ impl fmt::Display for CopyReport {
         if let Some(size) = self.memory.fixed_buffer_bytes {
             write!(
                 f,
-                "\nmemory: the buffer of each connection has {}, without the kernel's autotuning, because of --memory",
+                "\nmemory: because of --memory, the buffer of each connection has a fixed size of {}, without autotuning",
                 Bytes::new(size)
             )?;
         }
         if let Some(count) = self.memory.held_to {
-            write!(f, "\nmemory: --memory was enough for {}", plural(count.into(), "connection"))?;
+            write!(
+                f,
+                "\nmemory: because of --memory, the copy used at most {}",
+                plural(count.into(), "connection")
+            )?;
         }
         if let (Some(limit), Some(share)) = (&self.limit, self.limit_share) {
             write!(f, "\nlimit: {}, for {:.0} % of the time", words(limit), share * 100.0)?;
@@ -356,8 +360,8 @@ mod tests {
         report.connections = vec![ConnectionReport { reopened: 2, ..connection }];
         assert!(
             report.to_string().ends_with(
-                "; opened 2 slow connections anew\nmemory: the buffer of each connection has 2 MiB, without the \
-                 kernel's autotuning, because of --memory\nmemory: --memory was enough for 3 connections\n"
+                "; opened 2 slow connections anew\nmemory: because of --memory, the buffer of each connection has a \
+                 fixed size of 2 MiB, without autotuning\nmemory: because of --memory, the copy used at most 3 connections\n"
             ),
             "{report}"
         );

@@ -312,7 +312,7 @@ impl Relay {
             return Err(invalid("the client uses another version of the protocol"));
         }
         if connection >= MOST_CONNECTIONS {
-            return Err(invalid("the number of the connection is too high"));
+            return Err(invalid("the connection number is too high"));
         }
         let lacking = cc.and_then(|cc| {
             let set = match socket::is_cc(&cc) {

@@ -261,7 +261,8 @@ impl Session {
     ) -> io::Result<()> {
         let mut reader = BufReader::with_capacity(BUFFER, reader);
         let mut closed = self.closed.subscribe();
-        // One buffer for all blocks, because the allocator keeps the memory of large allocations of many threads.
+        // One buffer serves all blocks: if many threads allocated a buffer per block, the allocator would retain much
+        // of the freed memory.
         let mut block = Vec::new();
         loop {
             if *closed.borrow() {
@@ -343,7 +344,9 @@ impl Session {
                     let asked = self.asked.as_ref();
                     // After the end of the transfer, the connection is not opened.
                     let asked = asked.map(|asked| asked.send(connection).is_ok());
-                    asked.ok_or_else(|| invalid("the end that opens connections requested one"))?;
+                    asked.ok_or_else(|| {
+                        invalid("the peer requested a connection, although it opens the connections itself")
+                    })?;
                 }
                 Request::Limited { limit, percent } => {
                     *locked(&self.limited) = Some((limit, percent.min(100)));

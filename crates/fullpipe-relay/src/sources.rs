@@ -266,7 +266,7 @@ impl Walk {
             let depth = self.levels.len();
             let Some(level) = self.levels.last_mut() else {
                 let Some((path, target)) = self.sources.next() else { return Ok(None) };
-                // A symbolic link that the user names is followed, as by scp.
+                // Follow a symbolic link that the user names, as scp does.
                 let status = self.tree.status(&path).map_err(|error| unreadable(&path, &error))?;
                 if let Some(found) = self.enter(path, target, status)? {
                     return Ok(Some(found));

@@ -102,7 +102,7 @@ enum Answer {
 
 /// Splits the path of a target into the folder that receives the files, and the rest of the path below it.
 pub(crate) fn split(path: &Path, is_folder: bool) -> Result<(PathBuf, PathBuf), Error> {
-    // No shell replaces the tilde, but ssh starts in the user's home folder.
+    // No shell expands the tilde, but ssh starts commands in the user's home folder.
     let path = path.strip_prefix("~").unwrap_or(path);
     let refused = || {
         Error::usage(
@@ -182,7 +182,8 @@ impl Remote {
                 Err(Error::network(
                     format!("ssh {host} did not start a relay ({status})"),
                     format!(
-                        "check that ssh {host} {} --help works; the other host needs a build with copy",
+                        "check that ssh {host} {} --help works; the other host needs a build of fullpipe with the \
+                         feature copy",
                         REMOTE.join(" ")
                     ),
                 ))

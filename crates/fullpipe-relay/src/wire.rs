@@ -130,7 +130,9 @@ impl AsyncRead for Bounded {
     ) -> Poll<io::Result<()>> {
         let Some(left) = self.left else { return Pin::new(&mut self.tcp).poll_read(context, buffer) };
         if left == 0 {
-            return Poll::Ready(Err(io::Error::other("the peer sent too much before its key was accepted")));
+            return Poll::Ready(Err(io::Error::other(
+                "the peer sent too much data before its key was accepted",
+            )));
         }
         let mut part = ReadBuf::new(buffer.initialize_unfilled_to(left.min(buffer.remaining())));
         ready!(Pin::new(&mut self.tcp).poll_read(context, &mut part))?;

@@ -127,7 +127,7 @@ fn fate(verdict: Verdict) -> Option<&'static str> {
 }
 
 fn cannot_write(path: &Path, error: &PcapError) -> Error {
-    const HINT: &str = "pass a path that you may write to with --pcapng";
+    const HINT: &str = "pass a writable path to --pcapng";
     match error {
         PcapError::IoError(error) => files::cannot_write(path, error, HINT),
         other => Error::new(format!("cannot write {}: {other}", path.display()), HINT),

@@ -167,7 +167,7 @@ impl Watch {
                 let unread = Bytes::new(stuck.unread_bytes);
                 return Error::new(
                     format!(
-                        "{what}: no data was transferred in {length}, and {unread} of data from {} are unread",
+                        "{what}: no data was transferred in {length}, and {unread} of data from {} is unread",
                         stuck.remote
                     ),
                     "find out what the receiving application waits for, because it does not read",

@@ -179,7 +179,7 @@ impl Time<'_> {
 
     fn starved(&self) -> String {
         format!(
-            "the send queue is empty, and {} of a Cwnd of {} are in flight",
+            "the send queue is empty, and {} of a Cwnd of {} is in flight",
             self.bytes(|row| row.sender.flight_size),
             self.bytes(|row| row.sender.cwnd)
         )
@@ -205,7 +205,7 @@ impl Time<'_> {
     fn window(&self, flow: &Flow<'_>, evidence: &mut Vec<String>, open: &mut Vec<String>) {
         if self.tally.limit == Limit::Rwnd && self.holes() > 0.0 {
             evidence.push(format!(
-                "in {:.0} % of the rows, the window of {} is full although only {} are in flight (medians), \
+                "in {:.0} % of the rows, the window of {} is full although only {} is in flight (medians), \
                  because the rest waits at the receiver for lost segments",
                 100.0 * self.holes(),
                 self.bytes(|row| row.sender.rwnd),
@@ -218,7 +218,7 @@ impl Time<'_> {
             return;
         }
         evidence.push(format!(
-            "{} of the receiver's window of {} are in flight, and {} wait in the send queue",
+            "{} of the receiver's window of {} is in flight, and {} waits in the send queue",
             self.bytes(|row| row.sender.flight_size),
             self.bytes(|row| row.sender.rwnd),
             self.bytes(|row| row.sender.notsent)
@@ -231,11 +231,11 @@ impl Time<'_> {
         };
         let unread = Bytes::new(unread as u64);
         if self.tally.limit == Limit::ReceiverApp {
-            evidence.push(format!("{unread} of unread data wait at the receiver (Recv-Q)"));
+            evidence.push(format!("{unread} of unread data waits at the receiver (Recv-Q)"));
             return;
         }
         evidence
-            .push(format!("the receiving application keeps up: only {unread} of data are unread (Recv-Q)"));
+            .push(format!("the receiving application keeps up: only {unread} of data is unread (Recv-Q)"));
         let sizes = flow.rows.iter().filter_map(|row| row.receiver.map(|receiver| receiver.rcvbuf));
         let size = sizes.clone().next_back().unwrap_or_default();
         let state = BufferState::of(sizes, flow.host.rmem);
@@ -311,7 +311,7 @@ impl Time<'_> {
 
     fn ranks(&self, flow: &Flow<'_>) -> String {
         format!(
-            "at the {} losses, the window is on average larger than for {:.0} % of the data (expected for \
+            "on average, the window at the {} losses is larger than it was for {:.0} % of the data (expected for \
              random loss: 50 %)",
             flow.losses().episodes,
             100.0 * flow.losses().rank

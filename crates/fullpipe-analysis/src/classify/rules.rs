@@ -158,7 +158,7 @@ fn verdict(flow: &Flow<'_>, at: usize) -> Verdict {
     } else if flow.window(at, 2 * NEAR, WAITS_ROWS).share(waits_for_buffer) >= WAITS {
         (Limit::Sndbuf, High)
     } else if flow.by_rate && flow.window(at, CYCLE, WIDE_ROWS).share(full_of_holes) >= time::FOLLOWED {
-        // BBR measures the rate that is possible with the holes, and paces at this rate between them.
+        // BBR measures the rate that the holes allow, and paces at this rate between the holes.
         (Limit::Rwnd, High)
     } else {
         by_reader_or_path(flow, at)

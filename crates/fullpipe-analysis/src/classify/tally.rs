@@ -168,7 +168,7 @@ pub(super) const WHAT_ENFORCES_IT: &str =
 
 /// Open question if slow start ended with many losses at once.
 pub(super) const WHICH_RATE: &str = "whether a policer, a shaper or a short queue causes the losses: so many segments were lost at once when slow \
-     start ended that the flow must have exceeded a rate";
+     start ended that the flow must have exceeded a fixed rate";
 
 /// Open question if the link rate is unknown.
 pub(super) const WHICH_LINE: &str =

@@ -322,7 +322,7 @@ impl Explainer<'_> {
         }
         if self.startup().is_some() {
             could_not_tell.push(
-                "why BBR stays in Startup, which suggests the send buffer rather than the receive window"
+                "why BBR stays in Startup; this suggests that the send buffer is the limit, not the receive window"
                     .into(),
             );
         }
@@ -544,10 +544,12 @@ impl Explainer<'_> {
                 self.measured.steady
             )],
             could_not_tell: vec![
-                "whether the link was full after a slow start: the test is too short".into(),
+                "whether the link was full after slow start, because the test is too short".into(),
             ],
             next_test: Some(
-                "measure for longer: iperf3 -t 60; the rate of a full link comes closer to it".into(),
+                "measure for longer: iperf3 -t 60; if the link is full, the rate comes closer to that of the \
+                 link"
+                    .into(),
             ),
         }
     }

@@ -216,10 +216,7 @@ impl Explainer<'_> {
             self.measured.cwnd.map(|cwnd| format!("the Cwnd of {cwnd} would allow more data in flight")),
         );
         evidence.extend(self.received.map(|received| {
-            format!(
-                "the receiving application keeps up: only {} of data are unread (Recv-Q)",
-                received.unread
-            )
+            format!("the receiving application keeps up: only {} of data is unread (Recv-Q)", received.unread)
         }));
         evidence.push(
             match (constant, shrinks) {

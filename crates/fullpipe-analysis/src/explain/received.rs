@@ -78,7 +78,7 @@ impl Explainer<'_> {
             confidence: Confidence::Certain,
             ceiling: Some(self.measured.steady),
             evidence: vec![format!(
-                "{unread} of unread data wait in a receive buffer of {rcvbuf} (Recv-Q), and unread data \
+                "{unread} of unread data waits in a receive buffer of {rcvbuf} (Recv-Q), and unread data \
                  fills at least a quarter of the buffer in {:.0} % of the samples",
                 100.0 * behind
             )],
@@ -111,12 +111,12 @@ impl Explainer<'_> {
         }
         findings.retain(|finding| finding.confidence > Confidence::Low);
         let mut evidence = vec![format!(
-            "the receiving application keeps up: typically, only {} of data are unread (Recv-Q)",
+            "the receiving application keeps up: typically, only {} of data is unread (Recv-Q)",
             received.unread
         )];
         if let Some((window, ratio)) = self.measured.snd_wnd.zip(self.measured.inflight_per_wnd) {
             evidence.push(format!(
-                "the receive window of {window} has room: only {:.0} % of a window arrive per round trip",
+                "the receive window of {window} has room: only {:.0} % of a window arrives per round trip",
                 100.0 * ratio
             ));
         }

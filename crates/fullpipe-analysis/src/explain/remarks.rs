@@ -21,7 +21,7 @@ impl Explainer<'_> {
         self.assumptions.extend(self.facts.whose_dumps().into_iter().map(Assumption::from));
         if self.measured.rtt_source == RttSource::Bound {
             self.assume(format!(
-                "an RTT of {}, which is an upper bound, because no RTT is given: a window at most doubles \
+                "no RTT is given, so an RTT of {} is assumed, which is an upper bound: a window at most doubles \
                  per round trip, and contains at least rate x RTT",
                 self.measured.rtt
             ));
@@ -77,7 +77,7 @@ impl Explainer<'_> {
         if let Some(opposite) = self.facts.measurement.opposite() {
             self.notes.push(format!(
                 "the test ran in both directions; this diagnosis is for the direction in which this host \
-                 sent. The other direction carried {}, and its data delayed the ACKs of this one",
+                 sent. The other direction carried {}, and its data delayed the ACKs of this direction",
                 opposite.mean_rate()
             ));
         }

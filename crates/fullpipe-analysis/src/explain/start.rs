@@ -105,11 +105,11 @@ impl Explainer<'_> {
                 overshoot.retransmits
             )],
             could_not_tell: vec![format!(
-                "whether that rate is near {steady}: too few losses followed at one rate"
+                "whether that rate is near {steady}, because too few losses followed at one rate"
             )],
             next_test: Some(format!(
-                "repeat with iperf3 -C bbr -t 60: a rate that stays near {steady} is that of a policer or a shaper, a higher one \
-                 shows random loss"
+                "repeat with iperf3 -C bbr -t 60: a rate that stays near {steady} shows a policer or a shaper; a higher \
+                 rate shows random loss"
             )),
         };
         vec![Finding { confidence: Confidence::Low, ..cwnd }, rate]

@@ -55,7 +55,7 @@ pub(crate) fn path_loss(facts: &Facts<'_>) -> Result<LossEstimate, String> {
             "the test sent {on_the_link}, with headers, into a link of {link}, which TCP would not do; \
              repeat with -b below the rate of the link"
         )),
-        // If any one of its packets is lost, the whole datagram is lost.
+        // A datagram is lost if any one of the packets that carry it is lost.
         _ => Ok(LossEstimate::new(lost, datagrams.total.saturating_mul(packets))),
     }
 }
@@ -168,8 +168,8 @@ fn too_coarse(facts: &Facts<'_>, measured: &MeasuredFigures) -> Option<String> {
     let enough = (NONE_SEEN / fill).ceil();
     (loss.low.as_f64() < fill && loss.high.as_f64() > fill).then(|| {
         format!(
-            "whether the loss rate is below {}, at which a loss-based sender fills this link, because that \
-             takes {enough:.2e} packets without a loss, and this test sent only {:.2e}",
+            "whether the loss rate is below {}, at which a loss-based sender fills this link; a test without a \
+             loss shows this only after {enough:.2e} packets, and this test sent only {:.2e}",
             Probability::from_f64(fill),
             loss.segments as f64
         )

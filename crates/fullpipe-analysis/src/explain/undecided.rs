@@ -80,7 +80,7 @@ impl Undecided {
                     limits: vec![Limit::App, Limit::Pacing],
                     what: "the sending application or its pacing rate".into(),
                 }),
-                // A log with few losses shows only that the flow exceeded a rate.
+                // A log with few losses shows only that the flow exceeded some fixed rate.
                 None if more && finding.limit == Limit::Policer => candidates
                     .push(Candidate { limits: vec![Limit::Policer, Limit::Cap], what: noun(finding) }),
                 None if more => {

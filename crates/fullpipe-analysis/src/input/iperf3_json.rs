@@ -305,7 +305,7 @@ impl<'a> Document<'a> {
     fn one_way(&self, sending: bool) -> Result<Option<OneWay>, InputError> {
         let intervals = || self.records.chunk_by(|a, b| a.nth == b.nth);
         let of_interval = |all: &'a [Record]| all.iter().filter(move |record| self.sends(record) == sending);
-        // If a stream is missing in an interval, it ended early.
+        // If a stream is missing from an interval, it ended early.
         let mut ids: Vec<Option<u64>> = Vec::new();
         for all in intervals() {
             if of_interval(all).count() > ids.len() {

@@ -103,8 +103,8 @@ pub fn parse(text: &str, flow: Option<u32>) -> Result<Measurement, InputError> {
     let shows_window = shows("snd_wnd");
     if !shows_window {
         notes.push(
-            "the output does not show the receiver's window (snd_wnd: Linux 5.4 and a newer ss), so the \
-             window is assumed not to be the limit, although it may be"
+            "the output does not show the receiver's window (snd_wnd, which requires Linux 5.4 and a newer \
+             ss), so the window is assumed not to be the limit, although it may be"
                 .into(),
         );
     }

@@ -130,8 +130,8 @@ impl fmt::Display for Fit {
         f.write_str(if self.met {
             "met"
         } else {
-            "not met, so the model lacks some property of this path, and the other rungs are less certain \
-             than their ranges suggest"
+            "not met: the model lacks some property of this path, so the other rungs are less certain than \
+             their ranges suggest"
         })
     }
 }
@@ -179,8 +179,8 @@ pub(super) fn fitted(
         return Ok(Some((estimate, model.path)));
     };
     // A few seeds hardly distinguish two rates, so the estimate is kept if it reproduces the log, unless the flow may
-    // have caused all of its losses. Behind a window or a buffer, the rate hardly depends on the loss, so only the
-    // count of losses shows the loss.
+    // have caused all of its losses. Behind a window or a buffer, the rate hardly depends on the loss, so the
+    // loss rate follows only from the count of losses.
     let by_window = matches!(first, Some(Limit::Rwnd | Limit::Sndbuf));
     let counted = by_window && met.contains(&model.path.loss);
     let by_itself = loss.low.is_zero() && loss.events > 0;

@@ -37,7 +37,7 @@ pub(crate) fn lengths(model: &Model<'_>, range: &str) -> String {
 /// start and one ProbeRTT, which occurs every ten seconds. If the link is too fast for the full duration, a
 /// run still lasts at least thirty round trips; a shorter run would consist of the start only.
 pub(crate) fn effort(rtt: Duration, loss: Probability) -> Effort {
-    // With loss, most of these packets are never sent; without loss, all of them are sent.
+    // With loss, most packets of this budget are never sent; without loss, all of them are sent.
     let packets = if loss.is_zero() { 20_000_000 } else { 30_000_000 };
     Effort {
         seeds: SEEDS,

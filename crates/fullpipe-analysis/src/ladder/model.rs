@@ -123,7 +123,8 @@ impl PathModel {
             return refuse(format!("a queue of {queue} is out of range: {packet} to {most} here"), hint);
         }
         if path.cap.is_some_and(|cap| cap < RATES.0 || cap > link) {
-            let hint = "give the rate that one flow gets below the link's, for example --cap 100mbit";
+            let hint =
+                "give the rate cap of one flow, which is at most the link rate, for example --cap 100mbit";
             let cap = path.cap.unwrap_or_default();
             return refuse(format!("a cap of {cap} is out of range: {} to the link's {link}", RATES.0), hint);
         }

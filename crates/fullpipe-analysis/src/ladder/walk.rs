@@ -232,7 +232,7 @@ impl Walker<'_, '_> {
     }
 
     fn tried(&mut self, state: State) -> Result<Prediction, Stop> {
-        // One state gives one prediction.
+        // `Runs::tried` returns one prediction per state.
         Ok(self.runs.tried(&[state])?.remove(0))
     }
 
@@ -329,7 +329,7 @@ impl Walker<'_, '_> {
             let share = 100.0 * rate.as_bps() as f64 / ceiling.as_bps().max(1) as f64;
             self.notes.push(format!(
                 "the ladder ends at {share:.0} % of the link, because no simulated remedy, alone or with \
-                 another one, gains 5 % more; the remaining limit is {}",
+                 another one, raises the rate by 5 % or more; the remaining limit is {}",
                 last.what
             ));
         }
@@ -570,7 +570,7 @@ mod tests {
         let shown = four([95, 90, 80, 70]);
         assert_eq!((shown.rates, shown.commands), (vec![95, 965], 0), "nothing that helps is known");
         let end = "the ladder ends at 10 % of the link, because no simulated remedy, alone or with another \
-                   one, gains 5 % more; the remaining limit is loss, which holds cwnd down";
+                   one, raises the rate by 5 % or more; the remaining limit is loss, which holds cwnd down";
         assert!(shown.notes.iter().any(|note| note == end), "{:?}", shown.notes);
     }
 

@@ -99,7 +99,8 @@ pub fn render_show(show: &Show, look: impl Into<Look>) -> String {
     };
     row("congestion controls", show.available.join(" "));
     row("  without privileges", show.allowed.join(" "));
-    // Leave out modules that are already loaded, which are also in the folder of modules.
+    // `loadable` also lists modules that are already loaded, because their files are in the module directory.
+    // Leave these modules out.
     let not_loaded = show.loadable.iter().filter(|name| !show.available.contains(name));
     row("  as modules, not loaded", not_loaded.cloned().collect::<Vec<_>>().join(" "));
     let devices: Vec<String> =

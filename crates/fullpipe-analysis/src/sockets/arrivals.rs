@@ -64,7 +64,7 @@ impl Arrivals {
                 share: behind,
                 what: "the receiving application reads too slowly".into(),
                 evidence: format!(
-                    "up to {} of unread data wait in a receive buffer of {} (Recv-Q), and the application \
+                    "up to {} of unread data waits in a receive buffer of {} (Recv-Q), and the application \
                      is behind in {:.0} % of the samples",
                     self.unread,
                     self.rcvbuf,
@@ -81,7 +81,7 @@ impl Arrivals {
             share: 1.0,
             what: "the receive window is full".into(),
             evidence: format!(
-                "{in_flight} arrive per round trip of {rtt}, with a receive window of {} and a receive buffer of {}",
+                "{in_flight} arrives per round trip of {rtt}, with a receive window of {} and a receive buffer of {}",
                 Bytes::new(window),
                 self.rcvbuf
             ),

@@ -189,7 +189,10 @@ fn a_fast_path_has_its_ladder_in_time() {
     let here = Case::of(&trace).hosts(one).diagnose().expect("diagnosed");
     assert!(
         here.ladder.is_empty()
-            && here.notes.iter().any(|note| note.starts_with("no ladder, because both ends"))
+            && here
+                .notes
+                .iter()
+                .any(|note| note.starts_with("fullpipe simulates no ladder, because both ends"))
     );
     assert!(here.findings.iter().all(|finding| finding.confidence == Confidence::Low));
     // The ladder for a link that is too fast to simulate has only its first and its last rung.

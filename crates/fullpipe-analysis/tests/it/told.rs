@@ -205,7 +205,7 @@ fn loss_that_holds_cwnd_down_is_certain_and_named() {
     let first = &found.findings[0];
     assert_eq!((first.limit, first.confidence), (Limit::Cwnd, Confidence::Certain));
     assert_eq!(found.sender, Sender::Named(Algorithm::Cubic));
-    assert_says(&first.evidence, "probably not caused by a long queue overflowing");
+    assert_says(&first.evidence, "probably not caused by the overflow of a long queue");
     assert!(first.could_not_tell.iter().all(|open| !open.contains("shows no RTT")));
 }
 

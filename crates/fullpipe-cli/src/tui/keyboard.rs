@@ -67,7 +67,7 @@ fn keys(mut typed: &[u8]) -> Vec<Key> {
     while let [first, rest @ ..] = typed {
         typed = rest;
         match (first, rest) {
-            // An arrow; `O` instead of `[` in the terminal's application mode. Digits and semicolons state modifiers.
+            // An arrow; `O` instead of `[` in the terminal's application mode. Digits and semicolons encode modifier keys.
             (&ESC, [b'[' | b'O', sequence @ ..]) => {
                 let length = sequence.iter().take_while(|byte| !(0x40..=0x7e).contains(*byte)).count();
                 found.extend(match sequence.get(length) {

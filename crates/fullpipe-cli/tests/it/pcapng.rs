@@ -148,7 +148,7 @@ fn a_capture_that_cannot_be_written_is_refused_before_anything_runs() {
     for place in [inside_a_file.as_str(), folder.to_str().expect("UTF-8"), ".."] {
         let (error, hint) = refusal(1, fullpipe(&["run", &file, "--pcapng", place]));
         assert!(error.starts_with(&format!("cannot write {place}: ")), "{error}");
-        assert_eq!(hint, "pass a path that you may write to with --pcapng");
+        assert_eq!(hint, "pass a writable path to --pcapng");
     }
     assert_eq!(fs::read_dir(&folder).expect("a folder").count(), 1);
 }

@@ -532,7 +532,7 @@ fn a_copy_keeps_its_memory_and_reports_it() {
         fullpipe(&words)
     };
     let (error, hint) = refusal(2, with(&["--memory", "1MiB"]));
-    assert_eq!(error, "a memory of 1 MiB is too small for a copy of files");
+    assert_eq!(error, "1 MiB of memory is too little for a copy of files");
     assert_eq!(hint, "choose at least 32 MiB");
     let (error, hint) = refusal(1, with(&["--cc", "no-such-cc"]));
     assert_eq!(error, "the kernel of this host has no congestion control no-such-cc");

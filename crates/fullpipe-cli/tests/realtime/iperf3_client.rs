@@ -319,7 +319,8 @@ fn on_one_host_there_is_no_ladder() {
     let (code, stdout, stderr) = server.measure(&["-t", "1"]);
     assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
     assert!(
-        stdout.contains("  - no ladder, because both ends are on one host") && stdout.contains("low"),
+        stdout.contains("  - fullpipe simulates no ladder, because both ends are on one host")
+            && stdout.contains("low"),
         "{stdout}"
     );
     let (code, udp, _) = server.measure(&["-t", "1", "-u", "-b", "1M"]);

@@ -101,7 +101,7 @@ fn translated(text: &str) -> ExperimentError {
         let (found, wanted) = line.split_once("expected ").unwrap_or((&line, ""));
         let wanted = match wanted {
             "u64" => "a whole number",
-            "a sequence" => "a list or a table in double brackets",
+            "a sequence" => "a list or an array of tables ([[...]])",
             wanted if wanted.starts_with("struct ") => "a table",
             wanted => wanted,
         };

@@ -442,7 +442,7 @@ fn different(table: &str, arm: Arm, against: Arm) -> Result<(), ExperimentError>
     if arm == against {
         return Err(ExperimentError::new(
             format!("[[{table}]] compares {arm} with itself"),
-            "name a different arm in against",
+            "set against to a different arm",
         ));
     }
     Ok(())

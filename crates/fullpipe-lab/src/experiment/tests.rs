@@ -646,7 +646,7 @@ fn ratios_are_read() {
         (
             "arm = 'bbr1+iw'\nagainst = 'bbr1+iw'\nmin = 1.1",
             "line 11, column 1: [[ratio]] compares bbr1+iw with itself",
-            "name a different arm in against",
+            "set against to a different arm",
         ),
         (
             "arm = 'bbr3'\nagainst = 'bbr1'\nmin = 'nan'",

@@ -78,7 +78,10 @@ impl RaceTable<'_> {
         let has = |kind| arms().any(|(_, arm)| arm.ratio.is_some_and(|ratio| ratio.interval == kind));
         writeln!(f)?;
         if has(IntervalKind::Confidence95) {
-            writeln!(f, "interval: 95 % confidence where the path is random (BCa bootstrap over the pairs)")?;
+            writeln!(
+                f,
+                "interval: 95 % confidence interval (BCa bootstrap over the pairs) where the path is random"
+            )?;
         }
         if has(IntervalKind::Range) {
             writeln!(f, "interval: smallest to largest ratio of the pairs where the path is not random")?;

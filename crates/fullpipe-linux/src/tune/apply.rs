@@ -198,8 +198,8 @@ fn confirm_locked(place: &Target, lock: &Lock, watch: &mut dyn FnMut(Step)) -> R
     last.phase = Phase::Confirmed;
     last.deadline_boottime_ns = None;
     let confirmed = last.clone();
-    // The settings file is written before the journal, so that if the process dies in between, the changes
-    // are still on trial and the trial ends as usual.
+    // The settings file is written before the journal: if the process dies in between, the changes are still on
+    // trial, and the trial ends as usual.
     files::write(lock, place.owned(), &file_text(&all)).doing("write the file of settings")?;
     watch(Step::File);
     confirmed.save(place, lock)?;

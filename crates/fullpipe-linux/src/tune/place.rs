@@ -59,7 +59,7 @@ impl Target {
         if let Some(root) = root
             && !root.is_dir()
         {
-            let hint = "pass a folder to use as /, with proc/sys and etc in it";
+            let hint = "pass a folder to use as /; it must contain proc/sys and etc";
             return Err(Error::settings(format!("{} is not a folder", root.display()), hint));
         }
         let below = root.unwrap_or(Path::new("/"));

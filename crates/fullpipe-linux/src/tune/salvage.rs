@@ -41,8 +41,8 @@ pub(super) fn generation(number: u64, bytes: &[u8]) -> Generation {
         if found.number == number {
             Ok(found)
         } else {
-            Err("the number in the journal differs from that of \
-            the file"
+            Err("the number in the journal differs from the \
+            number in the file name"
                 .into())
         }
     });

@@ -193,8 +193,8 @@ fn library(code: &Path) -> Result<PathBuf, Error> {
         Error::settings(
             format!("the library {LIBRARY}, which gives a kernel virtual time, is missing"),
             format!(
-                "build the library into the folder of {} (cargo build --release -p fullpipe-uml), or set \
-                 {LIBRARY_VARIABLE} to its path",
+                "build the library (cargo build --release -p fullpipe-uml) and put it into the folder that contains \
+                 {}, or set {LIBRARY_VARIABLE} to the path of the library",
                 code.display()
             ),
         )
@@ -208,7 +208,7 @@ fn init(code: &Path) -> Result<PathBuf, Error> {
             format!("{INIT} is missing, and the running program cannot be a guest's init"),
             format!(
                 "call run_if_guest at the start of main, or build the program (cargo build --release -p \
-                 fullpipe-py --bin {INIT}) into the folder of {}",
+                 fullpipe-py --bin {INIT}) and put it into the folder that contains {}",
                 code.display()
             ),
         )

@@ -103,7 +103,7 @@ impl Machine {
         let mut machine = Self::new(&order);
         if order.captured {
             let capture = CaptureWriter::create(std::path::Path::new("."));
-            machine.link.capture(capture.map_err(|_| "cannot create the file of the capture")?);
+            machine.link.capture(capture.map_err(|_| "cannot create the capture file")?);
         }
         Ok(Some(machine))
     }

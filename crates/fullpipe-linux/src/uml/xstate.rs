@@ -36,7 +36,7 @@ impl ProcessorState {
     /// state; they stay in it as long as the guest's kernel does not support them.
     pub fn complete(&mut self, part: &[u8]) -> &mut [u8] {
         self.complete_with(part, |component| {
-            // Linux returns the state in the standard format, for which the processor states size and offset.
+            // Linux returns the state in the standard format; CPUID reports the size and the offset of each component.
             let found = __cpuid_count(0xd, component);
             found.ebx as usize + found.eax as usize
         })

@@ -445,7 +445,7 @@ impl Choice {
         if is_capped && (has_risen_most || (is_comparable && self.loses_as_before(&sum))) {
             self.phase = Phase::Watching { not_before: sum.at };
             self.too_few = before;
-            // The next trial can start at once: the connections were limited on their own for a whole span before the
+            // The next trial can start at once: each connection was at a limit of its own for a whole span before the
             // first trial, and throughout this one.
             let count = self.more(now);
             if count > self.count && self.sums.iter().all(|sum| sum.capped_percent >= CAPPED_PERCENT) {

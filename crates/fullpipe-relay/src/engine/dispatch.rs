@@ -138,7 +138,7 @@ impl Dispatcher {
     /// Returns what a connection sends next: whole files first, because each of them still needs a round
     /// trip, and then blocks of the streams in ascending order. A lost connection gets nothing.
     pub(crate) fn next(&mut self, connection: u32) -> Option<Next> {
-        // A connection asks again when its socket can send more, so its last block is written.
+        // A connection asks again only when its socket can send more, so its last block has been written.
         self.writing.remove(&connection);
         if self.is_held || self.lost.contains(&connection) || self.resting.contains(&connection) {
             return None;

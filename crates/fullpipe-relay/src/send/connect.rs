@@ -118,7 +118,7 @@ impl Relay {
             if let Some(rtt) = self.rtt() {
                 return rtt;
             }
-            // The sender is in this value, so the channel cannot close.
+            // `self` owns the sender, so the channel cannot close.
             let _ = handshake.changed().await;
         }
     }
@@ -272,14 +272,14 @@ impl Relay {
         match self.dialled(dial).await {
             Ok(tcp) => {
                 locked(&self.notes).push(format!(
-                    "cannot connect to {} ({error}), so that host connects to this one",
+                    "cannot connect to {} ({error}); that host connects to this one instead",
                     self.name
                 ));
                 Ok(tcp)
             }
             Err(reverse) => Err(Error::network(
                 format!(
-                    "cannot connect to {} ({error}), nor can it connect to this host ({reverse})",
+                    "this host cannot connect to {} ({error}), nor can that host connect to this one ({reverse})",
                     self.name
                 ),
                 self.advice,

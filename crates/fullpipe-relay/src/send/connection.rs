@@ -187,7 +187,8 @@ impl Sender {
     ) -> io::Result<()> {
         let mut work = self.shared.work.subscribe();
         let mut first = None;
-        // One buffer for all blocks, because the allocator keeps the memory of large allocations of many threads.
+        // One buffer serves all blocks: if many threads allocated a buffer per block, the allocator would retain much
+        // of the freed memory.
         let mut buffer = Vec::new();
         tokio::select! {
             () = tokio::time::sleep_until(self.start) => {}
@@ -198,7 +199,7 @@ impl Sender {
             if let Some(requests) = requests {
                 write_requests(writer, first.take(), requests).await?;
             }
-            // Data that becomes available from here on changes the value again.
+            // Work that becomes available after this call changes the value again, so it is not missed.
             if *work.borrow_and_update() == Work::Ended {
                 return writer.shutdown().await;
             }

@@ -673,7 +673,7 @@ impl<'a> Driver<'a> {
         CopyReport {
             schema: CopyReport::SCHEMA,
             files: self.total.files,
-            // Files that an earlier attempt has placed count as unchanged in this one.
+            // Files that an earlier attempt has placed count as unchanged in this attempt.
             same_files: self.total.same.saturating_sub(carried.placed),
             skipped_files: self.total.skipped,
             bytes: self.total.bytes,

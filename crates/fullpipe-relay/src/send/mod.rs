@@ -149,7 +149,7 @@ impl CopyOptions {
         let memory = self.memory;
         if let Some(memory) = memory.filter(|memory| *memory < Budget::least()) {
             return Err(Error::usage(
-                format!("a memory of {memory} is too small for a copy of files"),
+                format!("{memory} of memory is too little for a copy of files"),
                 format!("choose at least {}", Budget::least()),
             ));
         }
@@ -537,8 +537,8 @@ impl<'a> Copy<'a> {
             driver.carry(carried);
             return Err(error);
         }
-        // A small copy is complete before these connections are open. To the relay, a connection that is cut
-        // in its handshake looks like an error, so the copy waits for the handshakes, but not for a
+        // A small copy is complete before these connections are open. To the relay, a connection that is closed
+        // during its handshake looks like an error, so the copy waits for the handshakes, but not for a
         // connection that hangs.
         let _ = timeout(FAREWELL, async {
             while let Some(opened) = opening.join_next().await {

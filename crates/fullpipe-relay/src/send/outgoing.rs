@@ -58,7 +58,7 @@ impl Outgoing {
         buffer.extend_from_slice(&Header::Data(header).encode());
         buffer.resize(HEADER + length, 0);
         let content = &mut buffer[HEADER..];
-        // The content of a hole is already there.
+        // The buffer already contains the zeros of a hole.
         match storage {
             Storage::Hole => self.hashed(index, offset, content)?,
             Storage::Full | Storage::Sparse => self.read(index, offset, content)?,

@@ -87,7 +87,7 @@ impl Pipe {
         let most = if spool.is_some() { MOST_SPOOL } else { MOST };
         if !(LEAST..=most).contains(&memory) {
             return Err(Error::usage(
-                format!("a memory of {memory} for a pipe is out of range"),
+                format!("{memory} of memory for a pipe is out of range"),
                 format!("allowed: {LEAST} to {most}"),
             ));
         }

@@ -164,7 +164,7 @@ impl Disk for RootDisk {
         let Permission { mode, owner } = attributes.permission;
         if let Some((user, group)) = owner.filter(|_| rustix::process::geteuid().is_root()) {
             match fchown(file, Some(user), Some(group)) {
-                // In some containers, root may not give files away.
+                // In some containers, root may not change the owner of a file.
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
                 given => given?,
             }

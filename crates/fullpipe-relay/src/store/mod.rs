@@ -483,7 +483,8 @@ impl<D: Disk, J: Journal> Store<D, J> {
             return Err(io::Error::other("another copy has replaced the temporary file"));
         }
         if !file.has_durable_name {
-            // Only the rename needs the name, but once the journal records the rename, recovery must find the file.
+            // Until now, the name of the temporary file did not have to be durable, but once the journal records the
+            // rename, recovery must find the file.
             self.disk.sync_folder(file.lease.target.folder())?;
             file.has_durable_name = true;
         }

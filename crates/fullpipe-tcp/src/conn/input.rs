@@ -29,8 +29,8 @@ impl Connection {
     #[inline(never)]
     pub(super) fn handle_any(&mut self, now: Instant, segment: &Segment) {
         // The check of RFC 5961 section 5 needs an ACK. If a segment without an ACK were accepted, a blind
-        // attacker would only have to guess its sequence number. Linux drops such a segment in its first
-        // step, and RFC 9293 in its fifth step. A closed port answers the segment with a reset.
+        // attacker would only have to guess its sequence number. Linux drops such a segment in the first step of
+        // its checks, whereas RFC 9293 drops it in the fifth step. A closed port answers the segment with a reset.
         if !segment.flags.may_be_handled() && self.lifecycle.state != State::Closed {
             return;
         }

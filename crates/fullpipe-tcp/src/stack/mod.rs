@@ -453,7 +453,7 @@ impl Stack {
         let Self { slots, listeners, counters, paths, .. } = self;
         let Some(entry) = slots[slot as usize].1.entry_mut() else { return };
         // A client that has reset a connection may reuse its port at once, before the application has released the
-        // connection. As in the kernel, the connection no longer has the two sockets.
+        // connection. As in the kernel, the old connection no longer occupies its two sockets.
         if entry.over && segment.flags.has(Flags::SYN) && !segment.flags.has(Flags::ACK) {
             let tuple = entry.tuple;
             self.by_tuple.remove(&tuple);
@@ -715,7 +715,7 @@ impl Stack {
         };
         *generation = generation.wrapping_add(1);
         self.timers.remove(slot);
-        // A new connection may already have the two sockets.
+        // A new connection may already occupy the same two sockets.
         if self.by_tuple.get(&tuple) == Some(&slot) {
             self.by_tuple.remove(&tuple);
         }

@@ -240,7 +240,10 @@ impl Dataset {
                     dir.display(),
                     manifest.version
                 ),
-                format!("run fullpipe {}, because another version may have other results", manifest.version),
+                format!(
+                    "run fullpipe {}, because another version may produce different results",
+                    manifest.version
+                ),
             ));
         }
         let input = |blake3: &str| {

@@ -66,7 +66,7 @@ pub(super) fn ratio(dataset: &Dataset, dir: &Path, comparison: &Comparison) -> R
             "select rows that differ in a field: a={\"cc\": \"bbr1\"}, b={\"cc\": \"cubic\"}",
         ));
     }
-    // The fields come first, and the number of the run is the first column behind them.
+    // The fields come first, and the number of the run is the first column after them.
     let fields: Vec<&str> =
         columns.iter().map(|column| column.name.as_str()).take_while(|name| *name != "run").collect();
     let selectable = || fields.iter().copied().chain([FLOW]);

@@ -146,7 +146,7 @@ fn progress(
     let left = pace.zip(idle).and_then(|((_, per_second, longest), idle)| {
         let stalled = idle > (longest * STALLED).max(LEAST_STALLED);
         let left = Duration::try_from_secs_f64(missing.max(0.0) / per_second).ok()?;
-        // Parts in progress have been worked on since the newest one was written.
+        // The parts in progress are assumed to have begun when the newest finished part was written.
         (!stalled).then(|| left.saturating_sub(idle))
     });
     DatasetProgress {

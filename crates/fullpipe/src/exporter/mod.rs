@@ -106,7 +106,7 @@ pub fn serve(exporter: &Exporter, observer: &impl Observer) -> Result<(), Error>
     let groups: Groups = Arc::new(Mutex::new(groups));
     let sampled = Arc::clone(&groups);
     thread::spawn(move || sample(&mut watches, &sampled));
-    // If the port was 0, the kernel has chosen one, which is printed here.
+    // If the port was 0, the kernel has chosen a port; this note shows it.
     observer.note(&format!("http://{}/metrics", listener.local_addr().unwrap_or(exporter.listen)));
     http::serve(&listener, move |request| answer(request, &groups, &prober, host));
     Ok(())

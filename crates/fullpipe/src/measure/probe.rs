@@ -86,7 +86,7 @@ impl Probe {
                     )
                 })?;
                 observer.status(&format!(
-                    "measuring TCP to {} port {} for {CONTROL}, as the control",
+                    "measuring TCP to {} port {} for {CONTROL}, as the control measurement",
                     near.host, near.port
                 ));
                 let (recorder, _) = run(&near, None, stop)?;

@@ -164,7 +164,7 @@ impl Time<'_> {
 
     fn full_window(&self, evidence: &mut Vec<String>, open: &mut Vec<String>) {
         evidence.push(format!(
-            "{} of the receiver's window of {} are in flight; after {} of {} packets, the window has no \
+            "{} of the receiver's window of {} is in flight; after {} of {} packets, the window has no \
              room for another segment",
             self.in_flight(),
             self.window().unwrap_or_default(),
@@ -185,7 +185,7 @@ impl Time<'_> {
     fn steady(&self, evidence: &mut Vec<String>, open: &mut Vec<String>) {
         let window = self.window().map_or(String::new(), |window| format!(" of a window of {window}"));
         evidence.push(format!(
-            "{}{window} are in flight, and this amount stays constant without packet loss",
+            "{}{window} is in flight, and this amount stays constant without packet loss",
             self.in_flight()
         ));
         evidence.extend(self.round_trip());
@@ -247,8 +247,8 @@ impl Time<'_> {
 
     fn ranks(&self) -> String {
         format!(
-            "at the {} losses, the data in flight is on average more than for {:.0} % of the data (expected \
-             for random loss: 50 %)",
+            "on average, the amount in flight at the {} losses is larger than it was for {:.0} % of the data \
+             (expected for random loss: 50 %)",
             self.losses.episodes,
             100.0 * self.losses.rank
         )
@@ -258,7 +258,7 @@ impl Time<'_> {
         let resent = self.packets.samples.last().map_or(0, |last| last.retransmits);
         let room = if self.window().is_some() { ", and the receiver's window has room" } else { "" };
         evidence.push(format!(
-            "{} are in flight{room}; {resent} segments were retransmitted, in {} episodes",
+            "{} is in flight{room}; {resent} segments were retransmitted, in {} episodes",
             self.in_flight(),
             self.losses.episodes
         ));

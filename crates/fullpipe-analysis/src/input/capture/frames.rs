@@ -72,7 +72,7 @@ pub(super) fn each(source: impl Read, mut see: impl FnMut(Frame<'_>)) -> Result<
     let ending = match window.ahead(PCAPNG.len())?.first_chunk() {
         Some(&PCAPNG) => pcapng::each(window, counted),
         Some(magic) if PCAP.contains(magic) => pcap::each(window, counted),
-        Some(_) => Err(broken("the start of the file is not that of a pcap or pcapng file")),
+        Some(_) => Err(broken("the file does not begin with the header of a pcap or pcapng file")),
         None => Err(broken(ENDS_EARLY)),
     }?;
     Ok(Ending { fragments, ..ending })
@@ -96,7 +96,7 @@ fn is_tcp_fragment(ip: &[u8]) -> bool {
 }
 
 const ENDS_EARLY: &str = "the file ends within its header";
-const TOO_LONG: &str = "a block is longer than any packet";
+const TOO_LONG: &str = "a block is longer than the maximum packet length";
 
 fn broken(what: &str) -> InputError {
     InputError::new(format!("cannot read this capture: {what}"), "capture again with tcpdump -w F or dumpcap")

@@ -278,7 +278,7 @@ impl OneWay {
             self.sacked.remove_below(to);
         }
         self.full = false;
-        // Gaps in acknowledged data arrived at the receiver, but were not captured.
+        // Acknowledged data in a gap has arrived at the receiver, but was not captured.
         let gone = self.gaps.partition_point(|gap| gap.to <= to);
         self.counts.missed_bytes += self.gaps.drain(..gone).map(|gap| gap.to - gap.from).sum::<u64>();
         if to > top {

@@ -235,7 +235,7 @@ fn plan_limit(triple: &Triple, host: &HostCase<'_>) -> Decision {
     let mut why = format!("{}: {bdps} x BDP", (triple.why)(case));
     if target < wanted {
         why += &format!(
-            "; the rule requires {wanted}, but this host's memory allows no more for each of {} flows",
+            "; the rule requires {wanted}, but this host's memory allows no larger buffer for each of {} flows",
             host.flows
         );
     }

@@ -94,7 +94,7 @@ pub(super) fn propose_fair_queue(host: &HostCase<'_>, why: String, gain: &str) -
     let by_hand = replace(
         device,
         "fq",
-        "to be run by hand, because --apply sets only the default for devices that \
+        "run this by hand: --apply sets only the default qdisc, which applies to devices that \
                                come up later",
     );
     let change = HostChange::Setting { key: DEFAULT_KEY.into(), value: "fq".into() };

@@ -169,7 +169,7 @@ impl Scene {
             label: "Measured: the capture".into(),
             note: "These are the packets of the capture, which shows neither Cwnd nor the send buffer. The \
                    data in flight is the data that the sender had sent and for which it had received no \
-                   ACK. The rate is that of the last round trip."
+                   ACK. The rate is the mean over the last round trip."
                 .into(),
             rate_bps: Curve::thinned(&rates),
             mean_bps: Curve::thinned(&means(&moments)),

@@ -107,7 +107,7 @@ fn the_other_end_connects_if_this_one_cannot() {
         let (code, stdout, stderr) = copy(source, target);
         assert_eq!(code, 0, "{stderr}");
         assert!(
-            stderr.lines().count() == 1 && stderr.contains("so that host connects to this one"),
+            stderr.lines().count() == 1 && stderr.contains("that host connects to this one instead"),
             "one line: {stderr}"
         );
         let report: Value = serde_json::from_str(&stdout).expect("JSON");
@@ -119,6 +119,6 @@ fn the_other_end_connects_if_this_one_cannot() {
     fs::remove_file(path("bin/fullpipe")).expect("removed");
     install(&folder, "255.255.255.255", "255.255.255.255");
     let (error, hint) = refusal(3, copy("large", "me@ny:else"));
-    assert!(error.contains("nor can it connect to this host"), "{error}");
+    assert!(error.contains("nor can that host connect to this one"), "{error}");
     assert!(hint.starts_with("permit TCP connections"), "{hint}");
 }

@@ -58,7 +58,9 @@ impl std::fmt::Display for Full {
             Self::Tests(1) => f.write_str("a test is running"),
             Self::Tests(most) => write!(f, "{most} tests are running"),
             Self::OfAddress(most) => write!(f, "{most} tests from this address are running"),
-            Self::Streams(most) => write!(f, "the test requests more streams than are still free of {most}"),
+            Self::Streams(most) => {
+                write!(f, "the test requests more streams than the server has left (its maximum is {most})")
+            }
         }
     }
 }

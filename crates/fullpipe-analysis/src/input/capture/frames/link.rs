@@ -76,7 +76,7 @@ impl Link {
             Self::LinuxSll => after_type(bytes, word(bytes, SLL_PROTOCOL)?, LINUX_SLL),
             Self::LinuxSll2 => after_type(bytes, word(bytes, SLL2_PROTOCOL)?, LINUX_SLL2),
             Self::Ethernet => after_addresses(bytes, MAC_ADDRESSES),
-            // Address and control field of HDLC, which both ends may leave out.
+            // HDLC's address and control fields, which both ends may omit.
             Self::Ppp if bytes.starts_with(&[0xff, 0x03]) => in_ppp(bytes, 2),
             Self::Ppp => in_ppp(bytes, 0),
             Self::Pppoe => in_pppoe(bytes, 0),

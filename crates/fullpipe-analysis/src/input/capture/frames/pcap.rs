@@ -27,7 +27,7 @@ pub(super) fn each<R: Read>(
     let number = PCAP
         .iter()
         .position(|known| known == magic)
-        .ok_or_else(|| broken("the start of the file is not that of a pcap file"))?;
+        .ok_or_else(|| broken("the file does not begin with the header of a pcap file"))?;
     let order = if number % 2 == 0 { Order::Big } else { Order::Little };
     let clock = Clock::of_ticks(if number < 2 { 1_000_000 } else { 1_000_000_000 });
     // The upper bits describe the frame check sequence of Ethernet.

@@ -71,7 +71,8 @@ pub(super) fn each<R: Read>(
         if ahead.starts_with(&PCAPNG) {
             order = Some(order_of(ahead)?);
         }
-        let order = order.ok_or_else(|| broken("the start of the file is not that of a pcapng file"))?;
+        let order =
+            order.ok_or_else(|| broken("the file does not begin with the header of a pcapng file"))?;
         let (kind, length) = (order.u32(ahead, 0), order.u32(ahead, 4) as usize);
         if length > LARGEST_BLOCK {
             return Err(broken(TOO_LONG));
@@ -126,7 +127,7 @@ fn packet<'a>(
     let Some((fixed, data)) = body.split_at_checked(PACKET_FIXED) else {
         return Err(broken("a packet block is shorter than its header"));
     };
-    // The obsolete packet block has a drop count in the upper half of this field.
+    // In the obsolete packet block, this field consists of a 16-bit interface number and a 16-bit drop count.
     let number = if kind == OBSOLETE_PACKET { order.u16(fixed, 0).into() } else { order.u32(fixed, 0) };
     let interface = interfaces.get(number as usize);
     let Interface { link, clock, .. } =

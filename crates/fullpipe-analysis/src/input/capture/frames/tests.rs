@@ -259,14 +259,16 @@ fn damage_is_read_or_refused() {
 }
 
 /// A block with an impossible length, or with two different lengths, is reported as damage. The reader does
-/// not read on to the end of a block that is longer than any packet.
+/// not read on to the end of a block that is longer than the maximum packet length.
 #[test]
 fn lengths_that_cannot_be() {
     let refused = |file: &[u8]| ours(file).1.expect_err("damage").message;
     let whole = pcapng();
-    for (length, said) in
-        [(8, "the length of a block is invalid"), (29, "is invalid"), (u32::MAX, "longer than any packet")]
-    {
+    for (length, said) in [
+        (8, "the length of a block is invalid"),
+        (29, "is invalid"),
+        (u32::MAX, "longer than the maximum packet length"),
+    ] {
         let mut file = whole.clone();
         file[4..8].copy_from_slice(&u32::to_le_bytes(length));
         assert!(refused(&file).contains(said), "{length}: {}", refused(&file));
@@ -280,7 +282,7 @@ fn lengths_that_cannot_be() {
     assert!(refused(&file).contains("refers to an unknown interface"), "{}", refused(&file));
     let mut file = pcap(PCAP[1], Order::Little);
     file[32..36].copy_from_slice(&u32::MAX.to_le_bytes());
-    assert!(refused(&file).contains("longer than any packet"), "{}", refused(&file));
+    assert!(refused(&file).contains("longer than the maximum packet length"), "{}", refused(&file));
 }
 
 /// Values that the library does not return: packets in the obsolete block, offsets of an interface clock,
