@@ -234,7 +234,8 @@ fn changes(report: &mut Report, settings: &Settings, steering: &Steering) {
     }
 }
 
-/// Adds objections to IPsec policies that steered packets would bypass, or that forwarded packets would not pass.
+/// Adds an objection for each IPsec policy that steered packets would bypass, or that drops forwarded
+/// packets.
 fn ipsec(report: &mut Report, policies: &[Policy], listen: SocketAddr, permissions: Permissions) {
     let networks = |applies: fn(&Policy, SocketAddr) -> bool, end: fn(&Policy) -> End| -> Vec<String> {
         let policies = policies.iter().filter(|policy| applies(policy, listen));
