@@ -121,8 +121,8 @@ impl FromStr for ClientAddress {
 /// Settings of the path memory: section `[paths]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Paths {
-    /// Whether a connection uses measurements of earlier connections to launch with more than ten segments,
-    /// within the budgets in `limits`.
+    /// Whether connections use measurements of earlier connections to the same network, and launch within the
+    /// budgets in `limits`.
     pub remember: bool,
     /// Size of the path memory, and budgets of launches.
     pub limits: MemoryLimits,

@@ -96,7 +96,8 @@ pub(crate) struct Relay {
     stores: BTreeMap<PathBuf, Arc<FileStore>>,
     pending: Mutex<Pending<oneshot::Sender<()>>>,
     transfers: Mutex<BTreeMap<Transfer, Active>>,
-    /// Transfers that have ended lately, oldest first. Their late connections do not wait for a transfer that begins.
+    /// Transfers that have ended recently, oldest first. A connection that arrives late for one of them does not wait
+    /// for it to begin.
     ended: Mutex<VecDeque<Transfer>>,
     /// Notified when a transfer begins.
     begun: Notify,
@@ -137,8 +138,8 @@ pub fn serve(options: &ServeOptions, observer: Arc<dyn ServeObserver>) -> Result
     })
 }
 
-/// Serves until the sender of `asked` is dropped and all transfers have ended. Connects to the addresses that `asked`
-/// receives, and serves these connections like others.
+/// Serves until the sender of `asked` is dropped and all transfers have ended. Also connects to the addresses that
+/// `asked` receives, and serves these connections like accepted ones.
 pub(crate) fn until(
     relay: Arc<Relay>,
     listener: std::net::TcpListener,
@@ -381,7 +382,7 @@ impl Relay {
         timeout(GREETING, begun).await.ok().flatten()
     }
 
-    /// Ends an earlier attempt at the same transfer, whose connection 0 the client has lost.
+    /// Ends an earlier attempt at the same transfer; the client has lost connection 0 of that attempt.
     async fn displace(&self, transfer: Transfer) {
         let Some(earlier) = locked(&self.transfers).get(&transfer).cloned() else { return };
         match earlier {

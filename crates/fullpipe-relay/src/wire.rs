@@ -207,8 +207,8 @@ impl Readiness {
         self.socket.async_io(Interest::WRITABLE, || self.check()).await
     }
 
-    /// Fails with `WouldBlock` while the socket cannot send more. The runtime's own record of the readiness dates from
-    /// the last event, and TLS may have filled the buffer since.
+    /// Fails with `WouldBlock` while the socket cannot send more. The runtime's own readiness state is that of the last
+    /// event, and TLS may have filled the send buffer since then.
     fn check(&self) -> io::Result<()> {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };

@@ -26,8 +26,8 @@ use crate::sources::{Found, SourceFile};
 use crate::wire::Readiness;
 use crate::{locked, span};
 
-/// Maximum number of files of more than one block that are announced but not yet placed. Each has an open
-/// file.
+/// Maximum number of files of more than one block that are announced but not yet placed. Each of them keeps a file
+/// open.
 const OPEN: usize = 128;
 /// Maximum number of files and folders that are announced but not yet placed. The next file is announced
 /// without waiting for a reply, so one round trip carries many small files. A file takes three round trips:
@@ -48,7 +48,7 @@ pub(super) struct Driver<'a> {
     events: Events,
     /// Whether the relay has accepted connection 0.
     is_accepted: bool,
-    /// Whether the other connections open before that.
+    /// Whether the other connections are opened before the relay has accepted connection 0.
     opens_early: bool,
     /// Whether every file has been found.
     is_listed: bool,
@@ -462,8 +462,8 @@ impl<'a> Driver<'a> {
         returned
     }
 
-    /// Records that a connection could not be opened. Before the relay has accepted connection 0, this may have a reason
-    /// that connection 0 reports, and the connection is opened again after that.
+    /// Records that a connection could not be opened. Before the relay has accepted connection 0, the reason may be one
+    /// that connection 0 will report. The connection is therefore opened again once connection 0 has been accepted.
     pub(super) fn not_opened(&mut self, connection: u32, error: &io::Error) -> Result<(), Error> {
         if self.is_accepted {
             return self.lose(connection, error);
@@ -703,7 +703,7 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// Adds durable blocks to the progress; returns their number of bytes.
+    /// Adds durable blocks to the progress; returns their total length in bytes.
     fn count(&mut self, stream: u64, blocks: &[(u64, u64)]) -> u64 {
         let Some(open) = self.open.get_mut(&stream) else { return 0 };
         let numbers = blocks.iter().flat_map(|(start, end)| *start..(*end).min(block_count(open.size)));

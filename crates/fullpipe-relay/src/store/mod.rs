@@ -333,7 +333,7 @@ impl<D: Disk, J: Journal> Store<D, J> {
         if self.journal.get(target)?.is_some() { self.journal.remove(target) } else { Ok(()) }
     }
 
-    /// Makes renames in a folder durable, because a crashed process may have left them unsynced.
+    /// Makes renames in a folder durable that a crashed process may have left unsynced.
     fn settle(&self, folder: &Path) -> io::Result<()> {
         if locked(&self.settled_folders).contains(folder) {
             return Ok(());

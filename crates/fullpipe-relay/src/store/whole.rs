@@ -4,8 +4,8 @@
 //!   temporary file ─► write ─► size, mode, mtime, fsync ─► rename ─► fsync of the folder ─► the sender is informed
 //! ```
 //!
-//! A copy of such a file cannot be continued, so the journal has no record of it. The folder is synced once for all
-//! files that have been renamed in it in the meantime.
+//! A copy of such a file cannot be continued, so the journal has no record of it. One sync of a folder covers all files
+//! that have been renamed in it since the previous sync.
 
 use std::io;
 use std::path::Path;
