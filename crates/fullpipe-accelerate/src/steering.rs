@@ -16,8 +16,8 @@
 //! | [`Phase::Steady`] | ours; above a rate the kernel's, and their SYNs fill the set `left` | ours unless the set `theirs` or `left` contains them |
 //! | [`Phase::Aside`] | the kernel's; their SYNs fill the set `left` | as above |
 //!
-//! The set `theirs` contains clients of the kernel's sockets. The elements of `left` expire after some seconds, so a
-//! flood of SYNs cannot fill the kernel's memory. Before they expire, the keeper finds those clients that have opened
+//! The set `theirs` contains clients of the kernel's sockets. The elements of `left` expire after 4 s, so a flood of
+//! SYNs cannot fill the kernel's memory. Before they expire, the keeper finds those clients that have opened
 //! connections among the kernel's sockets, and adds them to `theirs`.
 //!
 //! ICMP messages about the path MTU (RFC 1191, RFC 8201) are forwarded to the worker as well if they quote a packet of
@@ -102,7 +102,7 @@ pub struct Steering {
     /// Devices through which clients reach this host.
     pub incoming: Vec<String>,
     /// Destinations of the worker's packets, with the longest prefixes first. If the kernel routes the packets, the
-    /// list contains only the connected networks, whose neighbours are limited.
+    /// list contains only the connected networks, in which the number of new neighbours is limited.
     pub hops: Vec<Hop>,
     /// Whether the kernel routes the worker's packets.
     pub routed: bool,
@@ -289,7 +289,7 @@ impl Steering {
     }
 
     /// Returns the rules for packets that the worker sends. Other packets of the device are dropped, so that a
-    /// defective worker cannot send packets in the name of other services.
+    /// defective worker cannot impersonate other services.
     fn rules_out(&self) -> Vec<String> {
         let (ip, _) = self.family();
         let ours = format!("{ip} saddr {} tcp sport {}", self.listen.ip(), self.listen.port());

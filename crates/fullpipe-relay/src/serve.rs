@@ -42,7 +42,7 @@ const MOST_TRANSFERS: usize = 64;
 /// Maximum number of connections that wait for connection 0 of their transfer.
 const MOST_WAITING: usize = 256;
 /// Time within which the transfers of a client that has disappeared must end: the timeout of an unresponsive
-/// connection, plus a reserve.
+/// connection, plus a margin.
 const LAST: Duration = Duration::from_secs(40);
 /// Time between two checks of whether transfers have ended.
 const CHECKS: Duration = Duration::from_millis(10);

@@ -584,8 +584,8 @@ impl Session {
         self.fail(failure);
     }
 
-    /// Makes the names of small files durable until the transfer ends. Each sync covers all files that have
-    /// arrived since the previous one.
+    /// Until the transfer ends, makes the names of small files durable. Each sync covers all files that have
+    /// arrived since the previous sync.
     pub(crate) async fn keep_settled(self: Arc<Self>) {
         let mut closed = self.closed.subscribe();
         while !*closed.borrow() {
@@ -704,7 +704,7 @@ impl Session {
         });
     }
 
-    /// Makes received data durable, group by group, until the transfer ends.
+    /// Until the transfer ends, makes received data durable, group by group.
     pub(crate) async fn keep_durable(self: Arc<Self>) {
         let mut closed = self.closed.subscribe();
         while !*closed.borrow() {

@@ -11,8 +11,8 @@ use crate::frame::MOST_CONNECTIONS;
 /// Memory in sockets that is always permitted, so that a copy whose process alone exceeds the budget still makes
 /// progress.
 const PERMITTED: Bytes = Bytes::from_mib(1);
-/// Shortest time between two reductions of the number of connections. The memory of data in flight is freed within some
-/// round trips.
+/// Shortest time between two reductions of the number of connections. The memory of data in flight is freed within a
+/// few round trips.
 const SETTLING: Duration = Duration::from_secs(1);
 /// Resident memory of the process without connections, most of which is the program itself, and memory that each
 /// connection adds for TLS buffers and for blocks that are being read or written. In measurements, the process used 28,

@@ -206,8 +206,8 @@ impl Choice {
         self.count
     }
 
-    /// Adds an interval of all open connections, in the order in which they were opened, and returns the number of
-    /// connections if it changes. `is_opening` is true while another connection is being opened.
+    /// Adds the measurements of all open connections in an interval, in the order in which they were opened, and
+    /// returns the number of connections if it changes. `is_opening` is true while another connection is being opened.
     pub fn sampled(
         &mut self,
         at: Instant,

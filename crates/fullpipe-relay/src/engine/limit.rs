@@ -72,7 +72,7 @@ impl Limiter {
     }
 
     /// Corrects the limit after the connections have carried `acked` since the last call, such that the mean rate over
-    /// some seconds is the limit.
+    /// several seconds is the limit.
     pub(crate) fn correct(&mut self, now: Instant, acked: Bytes) {
         let Some(before) = self.corrected.replace(now) else { return };
         let span = now.saturating_since(before);

@@ -830,8 +830,8 @@ impl<'a> Driver<'a> {
     }
 }
 
-/// Returns the reason for the loss of a connection. For a killed peer, the message of the TLS library refers
-/// to a manual, so it is replaced.
+/// Returns the reason for the loss of a connection. The message that the TLS library returns for a killed peer is
+/// replaced, because it refers to a manual.
 fn closed(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => "the other end closed the connection".into(),

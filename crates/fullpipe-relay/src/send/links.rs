@@ -249,7 +249,8 @@ impl Links {
         self.budget.sampled(at, process, kernel, sending as u32);
     }
 
-    /// Returns a connection that has been far slower than the others for some time, and should be opened anew.
+    /// Returns a connection that has been far slower than the others for 5 s and should be opened anew, if there is
+    /// one.
     pub(super) fn laggard(&mut self, at: Instant, samples: &[SocketSample]) -> Option<u32> {
         let resting = self.resting();
         let mut rates = Vec::new();

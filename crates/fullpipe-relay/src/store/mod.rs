@@ -427,8 +427,8 @@ impl<D: Disk, J: Journal> Store<D, J> {
         Ok(Hex(*hasher.finalize().as_bytes()))
     }
 
-    /// Creates a symbolic link, which may replace a file; returns `None` if the same link already exists. The new name
-    /// survives a crash when [`Store::settle_renames`] has returned.
+    /// Creates a symbolic link, which may replace a file or another link; returns `None` if the same link already
+    /// exists. The new name survives a crash once [`Store::settle_renames`] has returned.
     pub(crate) fn link(&self, target: &RelativePath, to: &Path) -> Result<Option<Lease>, Error> {
         let lease = self.lease(target)?;
         let linked = self.link_leased(target, to);

@@ -73,7 +73,7 @@ impl<D: Disk, J: Journal> Store<D, J> {
     }
 
     /// Writes the content of a small file under its target name; with `sparse`, pages that contain only zeros become
-    /// holes. The new name survives a crash when [`Store::settle_renames`] has returned.
+    /// holes. The new name survives a crash once [`Store::settle_renames`] has returned.
     pub(crate) fn place_whole(&self, file: &Announced, content: &[u8], sparse: bool) -> io::Result<()> {
         let target = &file.lease.target;
         if self.journal.get(target)?.is_some() {
