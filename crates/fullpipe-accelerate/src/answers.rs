@@ -6,10 +6,10 @@
 //! ```
 //!
 //! The kernel answers with a reset only if the answer passes INPUT. A firewall that drops packets unknown to
-//! connection tracking (`ct state invalid`) keeps the answer from the kernel. The answer contains the
-//! sequence number that the client expects in a reset (RFC 5961 section 3); the keeper cannot get this number
-//! in another way. A client that receives two resets has already closed its connection when the second one
-//! arrives.
+//! connection tracking (`ct state invalid`) also drops the answer. The keeper therefore receives a copy of
+//! it, which contains the sequence number that the client expects in a reset (RFC 5961 section 3). The keeper
+//! has no other source for this number. A client that receives two resets has already closed its connection
+//! when the second one arrives.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read};
@@ -24,12 +24,12 @@ use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 
 use crate::{probes, system};
 
-/// Time to wait for answers after the last probe was due: several round trips.
+/// Time to wait for answers after the last probe: several round trips.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// EtherTypes of IPv4 and IPv6.
 const ETH_P_IP: u16 = 0x0800;
 const ETH_P_IPV6: u16 = 0x86dd;
-/// Maximum number of bytes that are read of a packet, enough for its headers.
+/// Maximum number of bytes that are read from a packet, enough for its headers.
 const MOST_BYTES: usize = 256;
 /// Maximum length of an IP packet.
 const MOST_PACKET: usize = 65_535;
@@ -130,7 +130,7 @@ fn reset_of(bytes: &[u8], listen: SocketAddr) -> Option<(SocketAddr, Headers)> {
 #[derive(Clone, Copy, Debug)]
 struct Instruction {
     code: u16,
-    /// Numbers of instructions to skip if the condition is true, and if it is false.
+    /// Numbers of instructions to skip: the first if the condition is true, the second if it is false.
     skip: [u8; 2],
     value: u32,
 }

@@ -35,7 +35,7 @@ use crate::steering;
 
 /// Default memory budget of all connections.
 const MEMORY: Bytes = Bytes::from_mib(1 << 10);
-/// Minimum memory budget: one read from the server in each direction, and the buffers of a few connections.
+/// Minimum memory budget, enough for one read in each direction and the buffers of a few connections.
 const LEAST_MEMORY: Bytes = Bytes::from_mib(1);
 /// Default maximum number of connections.
 const CONNECTIONS: usize = 100_000;
@@ -121,7 +121,8 @@ impl FromStr for ClientAddress {
 /// Settings of the path memory: section `[paths]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Paths {
-    /// Whether a connection uses measurements of earlier connections, and launches within budgets.
+    /// Whether connections use measurements of earlier connections to the same network, and launch within the
+    /// budgets in `limits`.
     pub remember: bool,
     /// Size of the path memory, and budgets of launches.
     pub limits: MemoryLimits,
@@ -196,9 +197,9 @@ pub struct Inputs {
     pub memory: Option<Bytes>,
     /// Maximum number of connections.
     pub connections: Option<usize>,
-    /// Maximum number of SYNs per second that are accelerated.
+    /// Maximum number of SYNs per second that are forwarded to the worker.
     pub syn_rate: Option<usize>,
-    /// Speed of the device to the clients.
+    /// Speed of the device that leads to the clients.
     pub speed: Option<Rate>,
     /// Settings of the path memory.
     pub paths: Option<Paths>,
@@ -223,10 +224,11 @@ pub struct Settings {
     pub memory: Bytes,
     /// Maximum number of connections.
     pub connections: usize,
-    /// Maximum number of SYNs per second that are accelerated. New connections above this rate are left to
-    /// the kernel.
+    /// Maximum number of SYNs per second that are forwarded to the worker. New connections above this rate
+    /// are left to the kernel.
     pub syn_rate: usize,
-    /// Speed of the device to the clients; `None` selects the speed that the driver reports.
+    /// Speed of the device that leads to the clients; `None` selects the speed that its driver or shaper
+    /// reports.
     pub speed: Option<Rate>,
     /// Settings of the path memory.
     pub paths: Paths,

@@ -1,9 +1,9 @@
 //! Checks whether the host's firewall lets every client reach the port.
 //!
-//! Steered packets bypass all chains of the firewall, because they leave the kernel at the ingress hook. This
-//! makes no difference if the firewall accepts the port from all clients. The rules come from `nft -j list
-//! ruleset`, which also contains the rules of iptables-nft. The check follows the SYN of a new connection
-//! through the base chains of the hooks `prerouting` and `input`:
+//! Steered packets bypass all chains of the firewall, because they leave the kernel at the ingress hook. The
+//! bypass makes no difference if the firewall accepts packets to the port from all clients. The rules come
+//! from `nft -j list ruleset`, which also contains the rules of iptables-nft. The check follows the SYN of a
+//! new connection through the base chains of the hooks `prerouting` and `input`:
 //!
 //! ```text
 //!   rule ─► does it match the SYN?  no ──────────────────────────────────────────► next rule
@@ -16,9 +16,9 @@
 //!
 //! The check covers only new connections: rules that match only established connections do not match a SYN.
 //!
-//! If the kernel routes the worker's packets, they pass the hooks `prerouting`, `forward` and `postrouting`
-//! as untracked packets from the worker's device. [`judge_forwarding`] follows such a packet in the same way;
-//! a rule that drops it would break the clients' connections.
+//! If the kernel routes the worker's packets, they traverse the hooks `prerouting`, `forward` and
+//! `postrouting` as untracked packets from the worker's device. [`judge_forwarding`] follows such a packet in
+//! the same way; a rule that drops it would break the clients' connections.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -27,9 +27,9 @@ use serde_json::Value;
 
 /// Maximum depth of jumps between chains, as in the kernel (`NFT_JUMP_STACK_SIZE`).
 const MOST_JUMPS: usize = 16;
-/// Hooks that a packet to a local socket passes.
+/// Hooks that a packet to a local socket traverses.
 const HOOKS_IN: [&str; 2] = ["prerouting", "input"];
-/// Hooks that a forwarded packet passes.
+/// Hooks that a forwarded packet traverses.
 const HOOKS_OUT: [&str; 3] = ["prerouting", "forward", "postrouting"];
 
 /// Reason why steering would change the effect of the firewall.
@@ -177,7 +177,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Follows a SYN through a chain. With `certain`, every SYN reaches this chain.
+    /// Follows a SYN through a chain. `certain` states whether every SYN reaches this chain.
     fn chain(&mut self, family: &str, table: &str, name: &str, certain: bool, depth: usize) -> End {
         if depth > MOST_JUMPS {
             self.objections.push(Objection::NotUnderstood(format!("more than {MOST_JUMPS} jumps")));

@@ -29,7 +29,7 @@ use crate::system;
 
 const IPV4: &str = "/proc/sys/net/ipv4/conf";
 const IPV6: &str = "/proc/sys/net/ipv6/conf";
-/// Dummy address, which belongs to no host (RFC 7600 section 4.8).
+/// IPv4 dummy address, which is not assigned to any host (RFC 7600 section 4.8).
 pub(crate) const DUMMY: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 8);
 const FORCE: &str = "force_forwarding";
 

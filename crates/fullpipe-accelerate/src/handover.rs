@@ -25,7 +25,7 @@ pub(crate) enum Order {
     End,
     /// Use this MTU in bytes, because the MTU of the path to the clients has changed.
     Mtu(u32),
-    /// Send at most at this rate over all connections together; `None` removes the limit.
+    /// Limit the total rate of all connections to this rate; `None` removes the limit.
     Limit(Option<Rate>),
 }
 

@@ -12,15 +12,15 @@
 //! answered at once. While the state is unknown, SYNs wait for the result of a probe. While the server is
 //! down, SYNs are answered with a reset, as the kernel would answer them.
 //!
-//! A server with a full accept queue does not answer. The kernel would drop SYNs to it, so that clients try
-//! again. The service does the same, and probes again when a client retransmits its SYN.
+//! A server with a full accept queue does not answer. The kernel drops SYNs to such a server, so that clients
+//! retransmit them. The service does the same, and starts another probe when a client retransmits its SYN.
 
 use fullpipe_tcp::stack::Admission;
 use fullpipe_units::{Duration, Instant};
 
-/// Time after the last success from which the state is unknown.
+/// Time without a success after which the state is unknown.
 pub const FRESH: Duration = Duration::from_secs(1);
-/// Time after which a probe ends without an answer.
+/// Time after which an unanswered probe ends.
 pub const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Interval between the starts of two probes while the server is down, or does not answer.
 pub const PROBE_INTERVAL: Duration = Duration::from_millis(500);
@@ -94,8 +94,9 @@ impl Health {
         (self.last_success, self.down, self.unanswered) = (Some(now), false, false);
     }
 
-    /// Records that the server has refused a connection that was begun at `begun`. If the server has accepted another
-    /// one since, it was restarted in the meantime.
+    /// Records that the server has refused a connection that was begun at `begun`. The refusal is ignored if
+    /// the server has accepted another connection since `begun`, because the server must have been restarted
+    /// in the meantime.
     pub fn failed(&mut self, begun: Instant) {
         self.down |= self.last_success.is_none_or(|at| at <= begun);
     }
@@ -133,7 +134,7 @@ impl Health {
         self.probe.is_some_and(|at| now.saturating_since(at) >= PROBE_TIMEOUT)
     }
 
-    /// Returns the time at which the state or a probe must be checked again if no event occurs before.
+    /// Returns the time at which the state or a probe must be checked again if no event occurs before then.
     pub fn next(&self, now: Instant) -> Instant {
         if let Some(at) = self.probe {
             return at + PROBE_TIMEOUT;

@@ -59,8 +59,8 @@ const SILENT: u32 = 10;
 const DEAD: u32 = 50;
 /// Pause between a routing change and the examination of the routing, because changes come in groups.
 const ROUTING_PAUSE: Duration = Duration::from_millis(20);
-/// Longest time between two examinations of the routing. If an examination has failed, the next one repeats the
-/// attempt.
+/// Longest time between two examinations of the routing. If an update of the steering has failed, the next examination
+/// tries again.
 const ROUTING_INTERVAL: Duration = Duration::from_millis(500);
 /// Number of ticks between two examinations of the kernel's connections.
 const SOCKET_TICKS: u64 = 10;
@@ -157,7 +157,8 @@ struct Keeper<'a> {
     /// Times of the latest failures of the worker.
     failures: VecDeque<Instant>,
     next_start: Instant,
-    /// Drop counters of the devices at the start of the service, and at the last examination.
+    /// Drop counters of the TUN device and of the devices to the clients, at the start of the service and when they
+    /// were last read.
     drops: [Drops; 2],
     overload: Overload,
     probes: Probes,
@@ -165,10 +166,10 @@ struct Keeper<'a> {
     raw: Socket,
     file: StatusFile,
     beat: Beat,
-    /// Report of the worker when the rates were last computed, and the time of this computation.
+    /// Report from which the rates were last computed, and the time of this computation.
     rated: (Beat, Instant),
     rates: Rates,
-    /// Longest delay of the worker's loop since then, in seconds.
+    /// Longest delay of the worker's loop since the rates were last computed, in seconds.
     delay: f64,
 }
 
@@ -404,8 +405,8 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    /// Records whether the server answers, and reports a change. While no client connects, the state is unknown, and
-    /// the last answer stays valid.
+    /// Records whether the server answers, and reports a change. The state is unknown while no client connects; the
+    /// last known state then stays valid.
     fn note_health(&mut self) {
         let answers = match self.beat.health.as_str() {
             "up" => true,
@@ -563,8 +564,8 @@ impl<'a> Keeper<'a> {
         Ok(())
     }
 
-    /// Handles the loss of the path to the clients. If only devices or routes are missing, the connections wait for
-    /// their return, as the kernel's connections do.
+    /// Handles the loss of the path to the clients. If only devices or routes are missing, the connections wait until
+    /// these are back, as the kernel's connections do.
     fn lose_way(&mut self, no_way: NoWay) -> Result<(), Error> {
         if self.no_way.as_ref() == Some(&no_way) {
             return Ok(());

@@ -9,9 +9,10 @@
 //! ```
 //!
 //! If the buffers take more than three quarters of the budget, reading stops for the connections with the largest
-//! buffers. A connection below the level is not affected by other connections. Between two computations of the level,
-//! the rest of the budget remains; when seven eighths are in use, buffers stop growing (the stack's own limit), and the
-//! last eighth is for connections without buffers. The total never exceeds the budget.
+//! buffers. A connection below the level is not affected by other connections. The last quarter of the budget absorbs
+//! the growth of buffers between two computations of the level. When seven eighths of the budget are in use, the stack
+//! stops the growth of buffers; the last eighth is reserved for connections that do not have buffers yet. The total
+//! never exceeds the budget.
 
 use fullpipe_units::Bytes;
 
@@ -23,8 +24,7 @@ const WITHOUT_PRESSURE: (u64, u64) = (3, 4);
 pub struct Pressure {
     /// Total size of the buffers of all connections.
     pub held: Bytes,
-    /// Buffer size from which data is no longer read from a connection's server; `None` without memory
-    /// pressure.
+    /// Buffer size at which the worker stops reading from the server of a connection; `None` without memory pressure.
     pub level: Option<Bytes>,
 }
 
@@ -32,8 +32,9 @@ impl Pressure {
     /// Memory pressure without any connections.
     pub const NONE: Self = Self { held: Bytes::new(0), level: None };
 
-    /// Computes the level at which the buffer sizes in `held` and `other` bytes fit into three quarters of `budget`.
-    /// `other` is the memory of connections that no longer read. The function sorts `held`.
+    /// Computes the level at which the buffers of the sizes in `held`, together with `other` bytes, fit into three
+    /// quarters of `budget`. `other` is the memory of connections that no longer read from their servers. The function
+    /// sorts `held`.
     pub fn of(budget: Bytes, other: Bytes, held: &mut [u64]) -> Self {
         let total = held.iter().sum::<u64>() + other.get();
         let (part, whole) = WITHOUT_PRESSURE;

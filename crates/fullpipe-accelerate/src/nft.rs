@@ -147,8 +147,8 @@ impl Drop for Nft {
     }
 }
 
-/// Extracts the error messages of a transaction, with the part of the transaction that each message marks,
-/// from nft's output before the message about `fence`.
+/// Extracts the error messages of a transaction from nft's output, up to the message about `fence`. Each
+/// message is followed by the part of the transaction that nft has underlined.
 fn failure(said: &str, fence: &str) -> Option<String> {
     // The message about the fence begins with "Error:", and the quoted command after it contains the name of
     // the fence.

@@ -1,4 +1,5 @@
-//! Detects that SYNs overload the worker: it has not read packets in time, and most packets are SYNs.
+//! Detects that SYNs overload the worker: it has not read packets in time, and at least half of the packets
+//! that it has read are SYNs.
 //!
 //! ```text
 //!   packets dropped at the TUN device     ▁▁▁▇▇▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁
@@ -12,8 +13,8 @@
 
 use fullpipe_units::{Duration, Instant};
 
-/// Number of dropped packets between two observations from which the worker counts as overloaded. Fewer
-/// packets may be lost in a short burst.
+/// Minimum number of packets dropped between two observations for the worker to count as overloaded. A short
+/// burst may cause fewer drops.
 const MANY: u64 = 64;
 /// Time for which an overload lasts after it was last observed.
 const LASTING: Duration = Duration::from_secs(5);
@@ -22,7 +23,8 @@ const LASTING: Duration = Duration::from_secs(5);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Overload {
     unread: u64,
-    /// Whether SYNs were the majority of packets in the last report interval.
+    /// Whether at least half of the packets were SYNs in the last report interval in which the worker read
+    /// any.
     flooded: bool,
     until: Instant,
 }

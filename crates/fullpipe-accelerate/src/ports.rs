@@ -1,5 +1,6 @@
-//! Local ports for connections to the server. A source address has one port per connection to the same server, so their
-//! number limits the connections, unless the source addresses change.
+//! Local ports for connections to the server. Connections from the same source address to the same server need
+//! different local ports. If all connections have the same source address, the number of ports therefore limits the
+//! number of connections.
 
 use std::fs;
 use std::net::IpAddr;
@@ -18,15 +19,15 @@ pub(crate) fn most_connections(settings: &Settings) -> Option<usize> {
     has_one_source(settings).then(|| read(Path::new(FOLDER))).flatten()
 }
 
-/// Returns whether all connections to the server have the same source address. Sources in `127.0.0.0/8` change, and in
-/// transparent mode, the sources are the clients' addresses.
+/// Returns whether all connections to the server have the same source address. For a server in `127.0.0.0/8`, the
+/// source addresses change from connection to connection; in transparent mode, they are the clients' addresses.
 fn has_one_source(settings: &Settings) -> bool {
     let Upstream::Tcp(server) = &settings.upstream else { return false };
     let rotates = matches!(server.ip(), IpAddr::V4(ip) if ip.is_loopback());
     !rotates && settings.client_address != ClientAddress::Transparent
 }
 
-/// Counts the ports that the kernel chooses for connections: those of the range, without reserved ones.
+/// Counts the ports that the kernel can choose for connections: those in the range that are not reserved.
 fn read(folder: &Path) -> Option<usize> {
     let range = fs::read_to_string(folder.join(RANGE)).ok()?;
     let mut ends = range.split_whitespace().map(str::parse::<u16>);

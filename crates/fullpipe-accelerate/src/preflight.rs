@@ -34,8 +34,8 @@ const IGNORE: &str = "to start anyway, add --firewall ignore";
 pub struct Permissions {
     /// Start even if steered packets would bypass firewall rules.
     pub ignore_firewall: bool,
-    /// Start even if the kernel has no listener on the port, so that clients get no answer without the
-    /// worker.
+    /// Start even if the kernel has no listener on the port. The kernel then refuses clients while the worker
+    /// is not running.
     pub no_fallback: bool,
 }
 
@@ -234,7 +234,8 @@ fn changes(report: &mut Report, settings: &Settings, steering: &Steering) {
     }
 }
 
-/// Adds objections to IPsec policies that steered packets would bypass, or that forwarded packets would not pass.
+/// Adds an objection for each IPsec policy that steered packets would bypass, or that drops forwarded
+/// packets.
 fn ipsec(report: &mut Report, policies: &[Policy], listen: SocketAddr, permissions: Permissions) {
     let networks = |applies: fn(&Policy, SocketAddr) -> bool, end: fn(&Policy) -> End| -> Vec<String> {
         let policies = policies.iter().filter(|policy| applies(policy, listen));
@@ -283,7 +284,8 @@ fn device(report: &mut Report) {
     }
 }
 
-/// Without a kernel listener, no client could connect while the worker is restarted.
+/// Adds an objection if the kernel has no listener on the port, unless `permissions` allows this: without a
+/// listener, no client could connect while the worker is restarted.
 fn listener(report: &mut Report, listen: SocketAddr, permissions: Permissions) -> Result<(), Error> {
     let sockets = SockDiag::open()?.at_port(listen.port())?;
     if sockets.iter().any(|socket| socket.accepts(listen)) {

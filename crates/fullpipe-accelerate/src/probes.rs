@@ -40,7 +40,7 @@ const SLOT: usize = 80;
 const WHOLE_PACKETS: i32 = 255;
 /// Maximum number of probes per tick of 100 ms.
 pub(crate) const AT_ONCE: usize = 2_000;
-/// Number of times that a client is probed if it does not answer, because a probe or its answer may be lost.
+/// Maximum number of probes to a client that does not answer; a single probe or its answer may be lost.
 const ROUNDS: u32 = 3;
 /// Pause between two probes of a client: several round trips.
 const ROUND: Duration = Duration::from_millis(300);
@@ -94,7 +94,7 @@ pub(crate) struct Probes {
     waiting: VecDeque<(SocketAddr, Vec<u8>)>,
     /// Probes sent in this round.
     sent: Vec<(SocketAddr, Vec<u8>)>,
-    /// Number of rounds after this one, and the start time of the next one.
+    /// Number of rounds after this one, and the start time of the next round.
     rounds: (u32, Instant),
     /// Answers of the clients, while the keeper waits for them.
     answers: Option<Answers>,
@@ -208,8 +208,8 @@ pub(crate) fn raw_socket(listen: SocketAddr) -> Result<Socket, Error> {
         .map_err(|error| system("open a raw socket", error))
 }
 
-/// Sends a packet through a raw socket. Errors are ignored, because a client that cannot be reached cannot be
-/// probed in another way.
+/// Sends a packet through a raw socket. Errors are ignored: if a client cannot be reached, there is no other
+/// way to probe it.
 pub(crate) fn send(raw: &Socket, to: IpAddr, packet: &[u8]) {
     // For a raw socket, the destination port must be zero.
     let _ = raw.send_to(packet, &SockAddr::from(SocketAddr::new(to, 0)));

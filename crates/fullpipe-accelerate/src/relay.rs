@@ -36,8 +36,8 @@ pub enum Output {
 pub trait End {
     /// Reads bytes that have arrived from the peer.
     fn read(&mut self, room: &mut [u8]) -> Input;
-    /// Records that the destination has accepted the first `len` bytes of the last read. Returns whether this end still
-    /// has the other bytes, so that the next read returns them again.
+    /// Records that the destination has accepted the first `len` bytes of the last read. Returns whether this
+    /// end has kept the remaining bytes and will return them again in the next read.
     fn accepted(&mut self, len: usize) -> bool {
         let _ = len;
         false
@@ -57,7 +57,7 @@ pub enum Progress {
     WaitsForRoom,
     /// The half has moved the maximum number of bytes for one call, and can continue at once.
     GoesOn,
-    /// The destination has received all bytes and the end.
+    /// The destination has received all bytes and the FIN.
     Done,
     /// The source was reset; the destination has accepted all bytes that arrived before the reset.
     SourceReset,
@@ -68,7 +68,8 @@ pub enum Progress {
 /// One direction of a relayed connection.
 #[derive(Debug, Default)]
 pub struct Half {
-    /// Bytes that were read but not written; only those from index `at` on are pending.
+    /// Bytes that were read but could not be written at once; those before index `at` have been written
+    /// since.
     pending: Vec<u8>,
     at: usize,
     /// How the source has ended; `None` while it has not ended.

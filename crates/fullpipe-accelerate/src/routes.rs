@@ -5,9 +5,9 @@
 //! | direct | nftables forwards them to a device (`fwd`), past the host's routing | consists of connected networks and default routes in the main table |
 //! | routed | the kernel routes them like those of a neighbour (`forwarding.rs`) | has more: policy rules, static routes, several next hops, VRFs, IPsec policies |
 //!
-//! The direct path needs no forwarding by the kernel and bypasses the chains of the firewall. If the routing has more
-//! than the direct path supports, nftables would route packets differently from the kernel, so the kernel must route
-//! them.
+//! The direct path needs no forwarding by the kernel and bypasses the chains of the firewall. If the host's routing
+//! contains anything that the direct path does not support, nftables would send packets along other paths than the
+//! kernel. The kernel must then route them.
 
 use std::net::IpAddr;
 
@@ -154,12 +154,13 @@ fn device_of<'a>(routing: &'a Routing, route: &Route, tun: &str) -> Option<&'a D
     (device.up && leads_to_clients(routing, device, tun)).then_some(device)
 }
 
-/// Returns whether the clients of an address outside VRFs may be reached through a device.
+/// Returns whether a device may lead to clients: it is neither the loopback device, nor the worker's device, nor part
+/// of a VRF.
 fn leads_to_clients(routing: &Routing, device: &Device, tun: &str) -> bool {
     !device.loopback && device.name != tun && routing.vrf_of(device).is_none()
 }
 
-/// Returns whether packets of this address family could use the route if only the main table exists.
+/// Returns whether a route applies to packets of this address family, given that only the main table is used.
 fn is_candidate(route: &Route, ipv6: bool) -> bool {
     route.table == MAIN_TABLE && is_of_family(route, ipv6)
 }

@@ -148,7 +148,7 @@ fn lock(path: &Path) -> Result<File, Error> {
 #[derive(Debug)]
 pub(crate) struct StatusFile {
     path: PathBuf,
-    /// However the keeper ends, the kernel then releases the lock.
+    /// The kernel releases the lock when the keeper ends, even if the keeper was killed.
     _lock: File,
 }
 

@@ -16,8 +16,8 @@
 //! | [`Phase::Steady`] | ours; above a rate the kernel's, and their SYNs fill the set `left` | ours unless the set `theirs` or `left` contains them |
 //! | [`Phase::Aside`] | the kernel's; their SYNs fill the set `left` | as above |
 //!
-//! The set `theirs` contains clients of the kernel's sockets. The elements of `left` expire after some seconds, so a
-//! flood of SYNs cannot fill the kernel's memory. Before they expire, the keeper finds those clients that have opened
+//! The set `theirs` contains clients of the kernel's sockets. The elements of `left` expire after 4 s, so a flood of
+//! SYNs cannot fill the kernel's memory. Before they expire, the keeper finds those clients that have opened
 //! connections among the kernel's sockets, and adds them to `theirs`.
 //!
 //! ICMP messages about the path MTU (RFC 1191, RFC 8201) are forwarded to the worker as well if they quote a packet of
@@ -41,11 +41,11 @@ const SEPARATOR: &str = "; ";
 /// Maximum number of connections in the sets `ours` and `theirs`. If `ours` is full, new connections stay with the
 /// kernel.
 const MOST_ELEMENTS: u32 = 1 << 20;
-/// Maximum number of clients in the set `left`: the clients of 4 s at 65 000 SYNs per second above the limit. If the
-/// set is full, new connections go to the worker, which answers with SYN cookies.
+/// Maximum number of clients in the set `left`. It is reached if the SYN rate exceeds the limit by 65 000 SYNs per
+/// second for 4 s. If the set is full, new connections go to the worker, which answers with SYN cookies.
 const MOST_LEFT: u32 = 1 << 18;
-/// Time in seconds for which a client stays in the set `left` after its last SYN. The keeper lists the kernel's sockets
-/// every second, and a handshake takes a round trip.
+/// Time in seconds for which a client stays in the set `left` after its last SYN. This time must cover the interval at
+/// which the keeper lists the kernel's sockets (1 s), and the round trip of a handshake.
 pub(crate) const LEFT_SECONDS: u32 = 4;
 /// Number of bursts per second into which the SYN limit is divided.
 const BURSTS_PER_SECOND: usize = 10;
@@ -54,8 +54,8 @@ const LEAST_BURST: usize = 5;
 /// Maximum number of recently used neighbours: clients in connected networks.
 const MOST_NEIGHBOURS: u32 = 1 << 16;
 /// Maximum number of new neighbours per second. For each new neighbour, the kernel sends up to three requests for its
-/// link-layer address within 3 s. SYNs with forged addresses would fill the kernel's neighbour table, which has 1024
-/// entries by default (`gc_thresh3`), and steering needs entries in it, too.
+/// link-layer address within 3 s. Without this limit, SYNs with forged addresses would fill the kernel's neighbour
+/// table, in which steering also needs entries. By default, the table has 1024 entries (`gc_thresh3`).
 const NEW_NEIGHBOURS: u32 = 200;
 /// Maximum number of ICMP messages per second that are forwarded to the worker. Messages above this rate reach only the
 /// kernel.
@@ -102,7 +102,7 @@ pub struct Steering {
     /// Devices through which clients reach this host.
     pub incoming: Vec<String>,
     /// Destinations of the worker's packets, with the longest prefixes first. If the kernel routes the packets, the
-    /// list contains only the connected networks, whose neighbours are limited.
+    /// list contains only the connected networks, in which the number of new neighbours is limited.
     pub hops: Vec<Hop>,
     /// Whether the kernel routes the worker's packets.
     pub routed: bool,
@@ -289,7 +289,7 @@ impl Steering {
     }
 
     /// Returns the rules for packets that the worker sends. Other packets of the device are dropped, so that a
-    /// defective worker cannot send packets in the name of other services.
+    /// defective worker cannot impersonate other services.
     fn rules_out(&self) -> Vec<String> {
         let (ip, _) = self.family();
         let ours = format!("{ip} saddr {} tcp sport {}", self.listen.ip(), self.listen.port());

@@ -1,8 +1,8 @@
-//! Returns SYNs to the kernel that were forwarded to a worker that has died. The clients then need not
-//! retransmit their SYNs.
+//! Returns the SYNs that were forwarded to a dead worker to the kernel, so that clients need not retransmit
+//! them.
 //!
-//! If a raw socket sends a packet to an address of this host, the packet passes the loopback device and
-//! reaches the kernel's listener.
+//! A packet that a raw socket sends to an address of this host traverses the loopback device and reaches the
+//! kernel's listener.
 
 use std::net::SocketAddr;
 
@@ -12,11 +12,11 @@ use socket2::Socket;
 
 use crate::probes::send;
 
-/// Maximum number of bytes that are read of a packet. The headers of a SYN have at most 100 octets.
+/// Maximum number of bytes that are read from a packet. The headers of a SYN have at most 100 octets.
 const MOST_BYTES: usize = 256;
 
-/// Takes all packets that wait at the device, and returns the SYNs among them to the kernel. Returns the
-/// number of SYNs. The other packets belong to connections that are lost.
+/// Takes all packets that wait at the device, and sends the SYNs among them to the kernel. The other packets
+/// belong to lost connections and are dropped. Returns the number of SYNs.
 pub(crate) fn give_back(tun: &Tun, listen: SocketAddr, raw: &Socket) -> usize {
     let mut room = [0; MOST_BYTES];
     let mut count = 0;

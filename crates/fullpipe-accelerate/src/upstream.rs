@@ -37,21 +37,21 @@ pub(crate) struct Server {
     socket: Socket,
     /// Whether the outcome of the connection attempt is still unknown.
     connecting: bool,
-    /// Whether something has been written, and whether the kernel sends small writes at once.
+    /// Whether anything has been written, and whether the kernel sends small writes at once (`TCP_NODELAY`).
     written: bool,
     nodelay: bool,
     /// Whether the direction to the server has ended, but the socket has not been shut down for writing.
     ends: bool,
     /// Readiness that epoll has reported and that reads have not used up.
     readiness: Readiness,
-    /// What a failed write shows about the server. The kernel reports a reset only once, and an orderly end
-    /// afterwards.
+    /// Result of the connection attempt, if a failed write has revealed it. The kernel reports a reset only
+    /// once; later reads see an orderly end.
     failure: Option<Attempt>,
 }
 
 impl Server {
-    /// Starts to connect to the server. With `client`, the socket has the client's address, which requires
-    /// `CAP_NET_RAW` and a return path.
+    /// Starts to connect to the server. If `client` is given, the socket is bound to this address, which
+    /// requires `CAP_NET_RAW` and a return path.
     pub(crate) fn open(
         upstream: &Upstream,
         sources: &mut Sources,
@@ -97,12 +97,13 @@ impl Server {
         self.readiness.ends |= change.ends;
     }
 
-    /// Returns whether the outcome of the connection attempt is still unknown. The first write, or epoll, shows it.
+    /// Returns whether the outcome of the connection attempt is still unknown. The first write or an epoll
+    /// event reveals it.
     pub(crate) fn is_connecting(&self) -> bool {
         self.connecting
     }
 
-    /// Returns what a failed write shows about the server.
+    /// Returns the result of the connection attempt, if a failed write has revealed it.
     pub(crate) fn failure(&self) -> Option<Attempt> {
         self.failure
     }
@@ -166,7 +167,7 @@ pub(crate) fn is_temporary(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-/// Returns what a failed connection attempt shows about the server.
+/// Returns the result of a connection attempt that failed with `error`.
 pub(crate) fn attempt(error: &io::Error) -> Attempt {
     const UNDECIDED: [Errno; 9] = [
         // A Unix socket whose accept queue is full.

@@ -42,9 +42,10 @@ pub use report::{Beat, PathReport};
 pub(crate) use settings::{PathLimits, WorkerSettings};
 pub use start::work;
 
-/// Interval between two reports to the keeper, which takes missing reports for silence.
+/// Interval between two reports to the keeper. If reports are missing, the keeper treats the worker as
+/// silent.
 pub(crate) const BEAT: Duration = Duration::from_millis(100);
-/// Maximum number of bytes that one connection moves per direction and round of the loop.
+/// Maximum number of bytes that one connection moves in each direction per round of the loop.
 const BURST: usize = 256 << 10;
 /// Size of one read, about the size of a super-packet.
 const READ: usize = 64 << 10;
@@ -58,9 +59,9 @@ const TABLE_GONE: Duration = Duration::from_millis(300);
 /// Time after which the probe of a new connection is written to the probe file. Many short connections have
 /// ended by then, and the remaining probes are written together.
 const PROBE_DELAY: Duration = Duration::from_millis(10);
-/// Time by which the timestamps in probes are ahead of the present. A client ignores an ACK that is older
-/// than the last segment (RFC 7323 section 5; Linux answers none since 6.14), and the worker may send
-/// segments after it has written a probe.
+/// Time by which the timestamps in probes are ahead of the present. The worker may send segments after it has
+/// written a probe, and a client may not answer an ACK whose timestamp is older than that of the last segment
+/// (RFC 7323 section 5; Linux has not answered such ACKs since 6.14).
 const PROBE_AHEAD: Duration = Duration::from_secs(10);
 
 const CONTROL: u64 = 0;
@@ -79,7 +80,7 @@ struct Relayed {
     watched: Watched,
     /// Whether the client has ended its direction.
     client_ended: bool,
-    /// Time at which the client's connection is reset, if the server has reset its own.
+    /// Time by which the client's connection is reset, if the server has reset the connection to it.
     reset_by: Option<Instant>,
     /// Whether the memory budget keeps the connection from reading from its server.
     held_back: bool,
@@ -121,8 +122,8 @@ impl Relayed {
     }
 }
 
-/// Returns the memory that the stack may use out of a budget of `memory` bytes if the bytes outside the stack take
-/// `pending` bytes. One read may increase that number before the stack learns of it.
+/// Returns the part of a budget of `memory` bytes that the stack may use while `pending` bytes are buffered
+/// outside the stack. One more read is subtracted, because it may add to `pending` before the stack is told.
 fn for_payload(memory: u64, pending: u64) -> u64 {
     memory.saturating_sub(pending + READ as u64)
 }
@@ -384,7 +385,8 @@ impl Worker {
         }
     }
 
-    /// Moves bytes of one connection in both directions, and sets the conditions for which its socket waits.
+    /// Moves bytes of one connection in both directions, and sets the events for which epoll watches its
+    /// socket.
     fn pump(
         &mut self,
         now: Instant,

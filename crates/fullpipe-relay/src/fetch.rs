@@ -44,7 +44,8 @@ const CONTENT: &str = "content";
 const SHOWN: Duration = Duration::from_millis(100);
 /// Time within which the last replies must be sent.
 const FAREWELL: Duration = Duration::from_secs(5);
-/// Maximum number of connections that are open or being opened; some may be about to be replaced.
+/// Maximum number of connections that are open or being opened, including those that are about to be
+/// replaced.
 const MOST_JOINING: usize = 2 * MOST_CONNECTIONS as usize;
 /// Maximum number of sources; a single message of at most 64 KiB names all of them.
 const MOST_SOURCES: usize = 256;

@@ -185,8 +185,8 @@ pub struct Source {
     pub inode: u64,
 }
 
-/// Files that a client asks a relay to send. The two ends then exchange their roles: the relay announces files, and the
-/// client replies.
+/// Files that a client asks a relay to send. The two ends then swap roles: the relay announces files, and the client
+/// replies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fetch {
     /// Paths of files and folders, each with the name that it gets at the client.
@@ -195,17 +195,18 @@ pub struct Fetch {
     /// written files back from the disk.
     #[serde(default)]
     pub verify: bool,
-    /// The relay chooses the number of connections, and asks for each connection except connection 0 with `connect`. If
-    /// this field is absent, the client opens the connections that it wants.
+    /// Range from which the relay chooses the number of connections. The relay asks for each connection except
+    /// connection 0 with `connect`. If this field is absent, the client opens the connections that it wants.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub choose: Option<ChooseConnections>,
     /// Rate of the slowest link of the path in bit/s, if the client knows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link_bps: Option<u64>,
-    /// Highest rate of the payload over all connections, in bit/s. The relay paces its connections to this rate.
+    /// Highest rate of the payload over all connections, in bit/s. The relay paces its connections so that they do not
+    /// exceed this rate together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_bps: Option<u64>,
-    /// Maximum memory in bytes that the sockets of the relay may need for the transfer.
+    /// Maximum memory in bytes that the sockets of the relay may use for the transfer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
 }
@@ -222,7 +223,7 @@ pub struct ChooseConnections {
 /// Announcement that a source is a pipe.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PipeSource {
-    /// Name of the stream. A later transfer of the same name to the same target continues it.
+    /// Name of the stream. A later transfer with the same stream name and the same target continues the stream.
     pub name: StreamName,
     /// Number of bytes that the receiver makes durable together.
     pub group: u64,
@@ -244,7 +245,7 @@ pub struct PlacedPipe {
     pub blake3: Hex<32>,
 }
 
-/// Message from the end that started the transfer.
+/// Message from the end that sends files. `Hello` always comes from the client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Request {
@@ -307,12 +308,13 @@ pub enum Request {
     Finish {
         /// Stream of the file.
         stream: u64,
-        /// BLAKE3 hash of the file; if `from` is set, a hash of the values of the blocks from there on.
+        /// BLAKE3 hash of the file; if `from` is not zero, a BLAKE3 hash over the chaining values of the blocks from
+        /// block `from` on.
         blake3: Hex<32>,
         /// Size of a pipe in bytes.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         size: Option<u64>,
-        /// First block of a pipe that this sender has read. An earlier process sent the blocks before it.
+        /// Number of the first block of a pipe that this sender has read. An earlier process sent the blocks before it.
         #[serde(default)]
         from: u64,
     },
@@ -339,7 +341,8 @@ pub enum Request {
     Bye,
 }
 
-/// Message from the end that accepts the connections.
+/// Message from the end that receives files. `Welcome` always comes from the relay, as does a `Failed` that refuses a
+/// connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Reply {

@@ -1,8 +1,8 @@
 //! BLAKE3 hash of a file whose blocks arrive in any order.
 //!
-//! Each block is a subtree of BLAKE3's tree, because blocks are aligned powers of two (BLAKE3 paper, section
-//! 2.1). The values of the blocks are merged when all of them are known; the result equals the output of
-//! `b3sum`.
+//! Each block is a subtree of the file's BLAKE3 tree, because the block size is a power of two and blocks are
+//! aligned to it (BLAKE3 paper, section 2.1). The chaining values of the blocks are merged when all of them
+//! are known; the result equals the output of `b3sum`.
 
 use blake3::hazmat::{
     ChainingValue, HasherExt, Mode, left_subtree_len, merge_subtrees_non_root, merge_subtrees_root,
@@ -14,16 +14,17 @@ use crate::hex::Hex;
 /// Size that stands for the unknown size of a pipe.
 pub(crate) const OPEN_END: u64 = u64::MAX;
 
-/// Value of a block in the tree of its file.
+/// Chaining value of a block in the BLAKE3 tree of its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockValue {
     subtree: ChainingValue,
-    /// Hash of the file if it consists of this block alone, because BLAKE3 hashes the root of a tree
-    /// differently. It is also computed for the first block of a file whose size is not known yet.
+    /// Hash of a file that consists of this block alone, because BLAKE3 hashes the root of a tree
+    /// differently. It is computed only for the first block of a file whose size is not known yet.
     alone: Option<ChainingValue>,
 }
 
-/// Returns the value of the block that begins at `offset` in a file of `size` bytes, or [`OPEN_END`].
+/// Returns the value of the block that begins at `offset` in a file of `size` bytes; `size` is [`OPEN_END`]
+/// if it is not known.
 pub(crate) fn block_value(size: u64, offset: u64, bytes: &[u8]) -> BlockValue {
     let alone = || *blake3::hash(bytes).as_bytes();
     if size <= BLOCK {
@@ -40,7 +41,8 @@ pub(crate) fn block_value(size: u64, offset: u64, bytes: &[u8]) -> BlockValue {
 #[derive(Debug)]
 pub(crate) struct BlockValues {
     size: u64,
-    /// Subtree of each block: 33 bytes, because a file of 200 GiB has 204 800 blocks.
+    /// Chaining value of each block. An entry takes only 33 bytes, because a file of 200 GiB has 204 800
+    /// blocks.
     values: Vec<Option<ChainingValue>>,
     /// Hash of the first block alone, if it is known.
     alone: Option<ChainingValue>,
@@ -48,7 +50,7 @@ pub(crate) struct BlockValues {
 }
 
 impl BlockValues {
-    /// Creates the values of a file of `size` bytes, or [`OPEN_END`].
+    /// Creates the values of a file of `size` bytes; `size` is [`OPEN_END`] if it is not known.
     pub(crate) fn new(size: u64) -> Self {
         let mut values = Self { size, values: Vec::new(), alone: None, missing: 0 };
         if size != OPEN_END {

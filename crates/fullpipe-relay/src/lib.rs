@@ -69,8 +69,8 @@ pub use serve::{ServeObserver, ServeOptions, serve};
 pub use ssh::serve_once;
 pub use target::{End, PORT};
 
-/// Locks `mutex`. The values that this crate locks are valid after each statement, so another task that
-/// panics leaves a valid value.
+/// Locks `mutex`. Poisoning is ignored: the values that this crate locks are valid after each statement, so
+/// even a task that panics leaves a valid value.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

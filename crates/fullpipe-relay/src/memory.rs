@@ -14,7 +14,7 @@ pub(crate) fn most_resident() -> Bytes {
     status("VmHWM:")
 }
 
-/// Returns a size in `/proc/self/status`, which is in KiB.
+/// Returns the size in the line `name` of `/proc/self/status`, which reports sizes in KiB.
 fn status(name: &str) -> Bytes {
     let text = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let size = text.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok());

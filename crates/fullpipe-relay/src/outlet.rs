@@ -1,5 +1,5 @@
-//! Standard output as the target of a copy: the file arrives in a temporary folder, and its blocks are written to the
-//! pipe in their order while later blocks arrive.
+//! Standard output as the target of a copy: the file is received in a temporary folder, and its blocks are written to
+//! the pipe in order while later blocks arrive.
 //!
 //! ```text
 //!   blocks in any order ─► temporary file ─► blocks without a gap ─► pipe
@@ -32,16 +32,16 @@ const PREFIX: &str = ".fullpipe-copy-";
 enum Content {
     /// A file of at most one block.
     Whole(Arc<Vec<u8>>),
-    /// A file of blocks; a later attempt at the copy has another value of the same file.
+    /// A file that arrives in blocks. Each attempt at the copy has its own [`Incoming`] for it.
     Blocks(Arc<Incoming>),
 }
 
 #[derive(Debug, Default)]
 struct State {
     content: Option<Content>,
-    /// Whether no more data arrives.
+    /// Whether no more data will arrive.
     is_ended: bool,
-    /// Number of blocks that the pipe has taken.
+    /// Number of blocks that have been written to the pipe.
     written: u64,
     is_complete: bool,
 }
@@ -54,14 +54,15 @@ pub(crate) struct Outlet {
 }
 
 impl Outlet {
-    /// Sets the small file that has arrived.
+    /// Records that a file of at most one block has arrived.
     pub(crate) fn whole(&self, content: &[u8]) {
         let mut state = locked(&self.state);
         state.content.get_or_insert_with(|| Content::Whole(Arc::new(content.to_vec())));
         self.changed.notify_all();
     }
 
-    /// Sets the file whose blocks arrive. Returns whether it continues the part that the pipe has already taken.
+    /// Sets the file whose blocks arrive. Returns `false` if bytes of another or changed file have already been written
+    /// to the pipe.
     pub(crate) fn begin(&self, file: Arc<Incoming>, is_restarted: bool) -> bool {
         let mut state = locked(&self.state);
         let is_other = match &state.content {
@@ -83,13 +84,14 @@ impl Outlet {
         self.changed.notify_all();
     }
 
-    /// Records that no more data arrives.
+    /// Records that no more data will arrive.
     pub(crate) fn end(&self) {
         locked(&self.state).is_ended = true;
         self.changed.notify_all();
     }
 
-    /// Writes the file to `output` until it is complete, or until no more data arrives; returns whether it is complete.
+    /// Writes the file to `output` until it is complete, or until no more data will arrive; returns whether it is
+    /// complete.
     pub(crate) fn run(&self, store: &FileStore, output: &mut impl Write) -> io::Result<bool> {
         let mut buffer = Vec::new();
         loop {

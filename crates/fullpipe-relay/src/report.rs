@@ -13,14 +13,14 @@ pub struct CopyReport {
     /// Name and version of the format of this JSON document.
     #[schemars(extend("const" = Self::SCHEMA))]
     pub schema: &'static str,
-    /// Number of files and symbolic links that were copied or found to be the same.
+    /// Number of files and symbolic links that were copied or already existed unchanged at the target.
     pub files: u64,
-    /// Number of files whose target already had the same size and modification time; with `--verify`, also
-    /// the same hash.
+    /// Number of files whose target already had the size and modification time of the source; with
+    /// `--verify`, also its hash.
     pub same_files: u64,
     /// Number of sockets, devices and named pipes, which are not copied.
     pub skipped_files: u64,
-    /// Size of all files in bytes.
+    /// Total size of all files in bytes.
     pub bytes: u64,
     /// Payload that this copy sent, in bytes; holes are not sent.
     pub sent_bytes: u64,
@@ -60,7 +60,7 @@ pub struct CopyReport {
 pub struct MemoryReport {
     /// Largest resident memory of the process, in bytes.
     pub rss_bytes: u64,
-    /// Largest memory of the kernel for the sockets of the copy, in bytes; null if it was not observed.
+    /// Largest kernel memory that the sockets of the copy used, in bytes; null if it was not observed.
     pub kernel_bytes: Option<u64>,
     /// Size to which the buffers of the sockets were fixed because of `--memory`, in bytes; null if the kernel chose
     /// their size.
@@ -85,8 +85,7 @@ pub struct ForecastReport {
 pub struct PipeReport {
     /// Name of the stream; null if the stream has no name.
     pub stream: Option<String>,
-    /// Offset in bytes at which this copy started, because an earlier copy had already sent the bytes before
-    /// it.
+    /// Offset in bytes at which this copy started; an earlier copy had already sent the bytes before it.
     pub begin_bytes: u64,
     /// Offset in bytes up to which the producer may discard its data.
     pub accepted_bytes: u64,
@@ -179,7 +178,7 @@ impl CopyFacts {
     }
 }
 
-/// Returns a rate in the form of an argument.
+/// Returns a rate as a command-line argument.
 fn argument(rate: Rate) -> String {
     match rate.as_bps() {
         bps if bps.is_multiple_of(1_000_000) => format!("{}mbit", bps / 1_000_000),

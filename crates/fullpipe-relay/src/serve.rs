@@ -42,7 +42,7 @@ const MOST_TRANSFERS: usize = 64;
 /// Maximum number of connections that wait for connection 0 of their transfer.
 const MOST_WAITING: usize = 256;
 /// Time within which the transfers of a client that has disappeared must end: the timeout of an unresponsive
-/// connection, plus a reserve.
+/// connection, plus a margin.
 const LAST: Duration = Duration::from_secs(40);
 /// Time between two checks of whether transfers have ended.
 const CHECKS: Duration = Duration::from_millis(10);
@@ -96,7 +96,8 @@ pub(crate) struct Relay {
     stores: BTreeMap<PathBuf, Arc<FileStore>>,
     pending: Mutex<Pending<oneshot::Sender<()>>>,
     transfers: Mutex<BTreeMap<Transfer, Active>>,
-    /// Recently ended transfers, oldest first. A late connection of such a transfer does not wait for its start.
+    /// Transfers that have ended recently, oldest first. A connection that arrives late for one of them does not wait
+    /// for it to begin.
     ended: Mutex<VecDeque<Transfer>>,
     /// Notified when a transfer begins.
     begun: Notify,
@@ -137,8 +138,8 @@ pub fn serve(options: &ServeOptions, observer: Arc<dyn ServeObserver>) -> Result
     })
 }
 
-/// Serves until the sender of `asked` is dropped and all transfers have ended. Connects to the addresses that `asked`
-/// receives, and serves these connections like others.
+/// Serves until the sender of `asked` is dropped and all transfers have ended. Also connects to the addresses that
+/// `asked` receives, and serves these connections like accepted ones.
 pub(crate) fn until(
     relay: Arc<Relay>,
     listener: std::net::TcpListener,
@@ -381,7 +382,7 @@ impl Relay {
         timeout(GREETING, begun).await.ok().flatten()
     }
 
-    /// Ends an earlier attempt at the same transfer, whose connection 0 the client has lost.
+    /// Ends an earlier attempt at the same transfer; the client has lost connection 0 of that attempt.
     async fn displace(&self, transfer: Transfer) {
         let Some(earlier) = locked(&self.transfers).get(&transfer).cloned() else { return };
         match earlier {

@@ -23,7 +23,7 @@ use crate::{locked, span, wire};
 
 /// Maximum number of files of more than one block that a transfer may have open at the same time.
 const MOST_OPEN: usize = 256;
-/// Maximum number of smaller files that are announced but have not arrived.
+/// Maximum number of files of at most one block that are announced but have not arrived.
 const MOST_ANNOUNCED: usize = 32_768;
 /// Maximum number of block ranges in a message, which keeps the message below its maximum length.
 const MOST_RANGES: usize = 2000;
@@ -60,7 +60,7 @@ pub(crate) struct Session {
     totals: Mutex<Totals>,
     /// Targets to which the relay may write, if this host is a client that asked for files.
     expected: Option<Vec<PathBuf>>,
-    /// Pipe that gets the content of the only file of the transfer, if the target is a pipe.
+    /// Pipe to which the content of the only file of the transfer is written, if the target is a pipe.
     outlet: Option<Arc<Outlet>>,
     /// Passes on the connection numbers that the relay asks for, if this host is a client that asked for
     /// files.
@@ -81,7 +81,7 @@ pub(crate) struct Totals {
     pub(crate) same: u64,
     /// Total size of all files.
     pub(crate) bytes: Bytes,
-    /// Amount of data that an earlier transfer made durable.
+    /// Payload that an earlier transfer made durable.
     pub(crate) resumed: Bytes,
     /// Payload that was received on each connection.
     pub(crate) connections: [u64; MOST_CONNECTIONS as usize],
@@ -130,7 +130,7 @@ impl Session {
         Self { expected: Some(expected), asked: Some(asked), ..self }
     }
 
-    /// Writes the content of the only file to a pipe.
+    /// Sets the pipe to which the content of the only file is written, if the target is a pipe.
     pub(crate) fn with_outlet(self, outlet: Option<Arc<Outlet>>) -> Self {
         Self { outlet, ..self }
     }
@@ -198,7 +198,8 @@ impl Session {
         *locked(&self.totals)
     }
 
-    /// Sends a reply on connection 0. The reading task notices if the client has disconnected.
+    /// Sends a reply on connection 0. If too many replies are waiting, the transfer ends. Other errors are
+    /// ignored, because the reading task notices if the client has disconnected.
     pub(crate) fn reply(&self, reply: Reply) {
         if let Err(TrySendError::Full(_)) = self.replies.try_send(reply) {
             self.close();
@@ -586,8 +587,8 @@ impl Session {
         self.fail(failure);
     }
 
-    /// Makes the names of small files durable until the transfer ends. Each sync covers all files that have
-    /// arrived since the previous one.
+    /// Until the transfer ends, makes the names of small files durable. Each sync covers all files that have
+    /// arrived since the previous sync.
     pub(crate) async fn keep_settled(self: Arc<Self>) {
         let mut closed = self.closed.subscribe();
         while !*closed.borrow() {
@@ -706,7 +707,7 @@ impl Session {
         });
     }
 
-    /// Makes received data durable, group by group, until the transfer ends.
+    /// Until the transfer ends, makes received data durable, group by group.
     pub(crate) async fn keep_durable(self: Arc<Self>) {
         let mut closed = self.closed.subscribe();
         while !*closed.borrow() {

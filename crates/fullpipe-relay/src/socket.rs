@@ -16,7 +16,7 @@ use crate::memory::kernel_limit;
 /// Largest name of a congestion control in bytes (`TCP_CA_NAME_MAX`, with its final zero, is 16).
 const MOST_NAME: usize = 15;
 
-/// Options in which the sockets of a copy differ from those of other programs.
+/// Options of a copy's sockets that override the kernel's defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SocketOptions {
     /// Kernel name of the congestion control.
@@ -109,9 +109,8 @@ impl SocketOptions {
         }
     }
 
-    /// Connects to the first of `addresses` that answers. The options are set before connecting, because the
-    /// size of the receive buffer determines the window scale, and slow start belongs to the congestion
-    /// control.
+    /// Connects to the first of `addresses` that answers. The options are set before connecting, because the size of
+    /// the receive buffer determines the window scale, and slow start depends on the congestion control.
     pub(crate) async fn connect(&self, addresses: &[SocketAddr]) -> io::Result<TcpStream> {
         let mut failure = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
         for address in addresses {
@@ -132,7 +131,7 @@ impl SocketOptions {
     }
 }
 
-/// Returns half of a size in the type of the socket options.
+/// Returns half of a size as an integer of the type that the socket options require.
 fn half(size: Bytes) -> usize {
     usize::try_from(size.get() / 2).unwrap_or(usize::MAX)
 }

@@ -23,8 +23,8 @@ use crate::frame::Source;
 use crate::name::{JOURNAL_FOLDER, LinkContent, RelativePath, TEMPORARY};
 use crate::store::{Permission, nanos};
 
-/// Depth up to which folders stay open while their subfolders are read. A deeper folder is first read
-/// completely, so the number of open files is bounded.
+/// Depth up to which folders stay open while their subfolders are read. A deeper folder is read completely
+/// and closed before its subfolders are read, so the number of open files is bounded.
 const MOST_LEVELS: usize = 100;
 
 /// Part of the file system to which the paths of sources may lead.
@@ -206,7 +206,7 @@ impl fmt::Debug for Walk {
 
 impl Walk {
     /// Lists the files of `sources`. With several sources, or if `into` is set, each source is copied into
-    /// `target` under its own name; otherwise `target` is the name of the only source.
+    /// `target` under its own name; otherwise, the only source is copied as `target`.
     ///
     /// # Errors
     /// Returns an error if a source does not exist, or if two sources have the same target.
@@ -220,7 +220,7 @@ impl Walk {
         Self::of(Tree::Host, pairs)
     }
 
-    /// Lists the files of `sources`, given as paths and targets, in the tree that a client may read.
+    /// Lists the files of `sources`: pairs of a path in `tree`, which a client may read, and a target.
     ///
     /// # Errors
     /// Returns an error in the same cases as [`Walk::new`].

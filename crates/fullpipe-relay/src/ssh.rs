@@ -9,8 +9,9 @@
 //!        ── end of standard input ───►                         the relay ends
 //! ```
 //!
-//! If this host cannot connect to the port, it listens itself, and the relay connects to the address from which ssh came
-//! (`SSH_CONNECTION`). The roles in TLS and in the protocol are the same in both directions.
+//! If this host cannot connect to the port, this host listens, and the relay connects to the address of the
+//! ssh client (`SSH_CONNECTION`). The roles in TLS and in the protocol do not depend on which end opens the
+//! TCP connections.
 //!
 //! Both ends create keys for this copy only, and exchange the fingerprints through the ssh channel. Secrets
 //! never appear in the arguments of a command, and paths do not pass through the shell of the other host.
@@ -247,7 +248,7 @@ fn read_dial(input: &mut impl BufRead) -> io::Result<Option<u16>> {
     Ok(Some(serde_json::from_str::<Dialling>(&line)?.dial))
 }
 
-/// Returns the address from which the client uses ssh. The relay connects only to this address.
+/// Returns the address of the ssh client. The relay connects only to this address.
 fn client_address() -> Option<IpAddr> {
     let connection = std::env::var("SSH_CONNECTION").ok()?;
     connection.split_whitespace().next()?.parse().ok()

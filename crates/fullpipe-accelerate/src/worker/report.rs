@@ -34,7 +34,7 @@ pub struct Beat {
     pub resets: u64,
     /// State of the server: up, unknown or down.
     pub health: String,
-    /// Whether the maximum number of connections or the memory budget is reached, so that new connections are
+    /// Whether the maximum number of connections or the memory budget is reached. New connections are then
     /// left to the kernel.
     pub full: bool,
     /// Bytes from clients that the server has accepted.

@@ -30,17 +30,17 @@ use crate::{handover, refused, sandbox, system};
 
 /// Maximum number of half-open connections, and maximum number of connections that wait to be accepted.
 const BACKLOG: usize = 4_096;
-/// Amount of unsent data from which the worker stops reading from the server, so that back-pressure reaches
-/// the server.
+/// Amount of unsent data at which the worker stops reading from the server, so that the server is subject to
+/// back-pressure.
 const UNSENT: Bytes = Bytes::new(128 << 10);
 const SEND_BUFFER: Bytes = Bytes::from_mib(16);
 const RECEIVE_BUFFER: Bytes = Bytes::from_mib(6);
 /// Duration of a burst at the pacing rate. Longer bursts would fill the queues of routers with shallow
 /// buffers.
 const BURST: Duration = Duration::from_micros(250);
-/// Maximum time for which a connection catches up after the worker has woken up late.
+/// Maximum delay of the worker for which a connection makes up after the worker has woken up late.
 const MISSED: Duration = Duration::from_millis(1);
-/// Device speed that the launch budget assumes if the speed is not known.
+/// Speed of the device that the launch budget assumes if the actual speed is not known.
 const ASSUMED_SPEED: Rate = Rate::from_bps(1_000_000_000);
 
 /// Runs the worker until the keeper ends it. Standard input must be the socket to the keeper, and standard

@@ -1,16 +1,17 @@
 //! Rate limit for bytes that a relay reads or writes for a client.
 //!
-//! Each part occupies the time that it takes at the rate, and all connections of the client share this time. A
-//! reader that is late makes up for at most [`CREDIT`], so timers that fire late do not lower the mean rate.
+//! Bytes are moved in parts. After each part, all connections of the client wait for the time that the part
+//! takes at the limit. A part that starts late shortens the following wait by at most [`CREDIT`], so that
+//! timers that fire late do not lower the mean rate.
 
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
 /// Time that a part may take at the rate: short compared with the 100 ms over which bursts are noticed.
 const PART: Duration = Duration::from_millis(4);
-/// Smallest and largest part. A TLS record has at most 16 KiB.
+/// Smallest and largest part in bytes. A TLS record has at most 16 KiB.
 const LEAST_PART: u64 = 1 << 10;
 const MOST_PART: u64 = 64 << 10;
-/// Longest time without data that later data may make up for.
+/// Longest idle time that later parts may make up for.
 const CREDIT: Duration = Duration::from_millis(10);
 
 /// Rate limit with the time at which the next part is due.

@@ -40,7 +40,7 @@ impl Arrivals {
         Self { blocks, written }
     }
 
-    /// Grows to at least `count` blocks, because the size of a pipe is not known until its end.
+    /// Grows the state of a pipe, whose size is not known until its end, to at least `count` blocks.
     pub(crate) fn grow(&mut self, count: u64) {
         let count = usize::try_from(count).unwrap_or(usize::MAX).max(self.blocks.len());
         self.blocks.resize(count, State::Missing);

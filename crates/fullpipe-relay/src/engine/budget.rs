@@ -1,7 +1,8 @@
-//! Memory budget of a copy: what this process and its sockets may need together.
+//! Memory budget of a copy: the maximum memory of this process and its sockets together.
 //!
-//! A socket holds unsent data and data in flight, which the process cannot take back. Above the budget, no connection
-//! gets a block until acknowledgements have freed memory, and one connection fewer is used from then on.
+//! A socket holds unsent data and data in flight, which the process cannot take back. If the budget is exceeded, no
+//! connection gets a block until acknowledgements have freed memory, and the copy uses one connection fewer from then
+//! on.
 
 use fullpipe_units::{Bytes, Duration, Instant};
 
@@ -10,16 +11,15 @@ use crate::frame::MOST_CONNECTIONS;
 /// Memory in sockets that is always permitted, so that a copy whose process alone exceeds the budget still makes
 /// progress.
 const PERMITTED: Bytes = Bytes::from_mib(1);
-/// Shortest time between two reductions of the number of connections. The memory of data in flight is freed within some
-/// round trips.
+/// Shortest time between two reductions of the number of connections. The memory of data in flight is freed within a
+/// few round trips.
 const SETTLING: Duration = Duration::from_secs(1);
-/// Resident memory of the process without connections, most of it the program, and memory that each connection adds:
-/// blocks that are being read or written, and the TLS buffers. Copies over loopback with 1, 4 and 16 connections had
-/// 28, 43 and 62 MiB, and one with 13 connections over 200 ms had 64 MiB.
+/// Resident memory of the process without connections, most of which is the program itself, and memory that each
+/// connection adds for TLS buffers and for blocks that are being read or written. In measurements, the process used 28,
+/// 43 and 62 MiB with 1, 4 and 16 connections over loopback, and 64 MiB with 13 connections at an RTT of 200 ms.
 const PROCESS: Bytes = Bytes::from_mib(28);
 const CONNECTION: Bytes = Bytes::from_mib(3);
-/// Smallest share of the budget for a socket. With a smaller share, another connection is not worth its
-/// memory.
+/// Smallest share of the budget for a socket. With a smaller share, a further connection is not worth its memory.
 const LEAST_SHARE: Bytes = Bytes::from_kib(512);
 
 /// Memory budget, and the memory that was needed so far.
@@ -27,8 +27,8 @@ const LEAST_SHARE: Bytes = Bytes::from_kib(512);
 pub(crate) struct Budget {
     /// Maximum memory of the process and its sockets together; `None` without a limit.
     most: Option<Bytes>,
-    /// Largest process memory that counts towards the budget. The allocator keeps freed memory, so fewer connections
-    /// would not reduce the memory above this amount.
+    /// Largest process memory that counts towards the budget. Memory above this amount is not counted: the allocator
+    /// keeps it after it has been freed, so closing connections would not reduce it.
     planned: Bytes,
     most_kernel: Bytes,
     is_exceeded: bool,
@@ -57,7 +57,8 @@ impl Budget {
         u32::try_from(count).unwrap_or(u32::MAX).max(1)
     }
 
-    /// Returns the share of each of at most `connections` for the buffers of its socket.
+    /// Returns the share of the budget that each socket may use for its buffers, for a copy over at most `connections`
+    /// connections.
     pub(crate) fn share(most: Bytes, connections: u32) -> Bytes {
         let count = connections.min(Self::connections(most)).max(1);
         let ours = Self::process(count);

@@ -15,8 +15,8 @@
 //! ```
 //!
 //! A connection that is limited by its send buffer, its receive window, its congestion window or a rate cap leaves room
-//! for another one. If the link, an application or a processor is the limit, another connection adds nothing, and only
-//! takes a larger share from other flows; fewer connections are then tried.
+//! for another one. If the link, an application or a processor is the limit, another connection does not increase the
+//! total rate; it only takes bandwidth from other flows. Fewer connections are then tried.
 
 use std::collections::VecDeque;
 
@@ -33,24 +33,24 @@ const SETTLING_ROUND_TRIPS: u64 = 2;
 /// recover from the losses of the others, and their windows need time to grow.
 const SETTLING_FEWER: Duration = Duration::from_millis(1500);
 const SETTLING_FEWER_ROUND_TRIPS: u64 = 12;
-/// Number of round trips after which a trial is judged even if the newest connection is in slow start: a handshake, ten
-/// doublings of the initial window, and the time until that data is acknowledged.
+/// Number of round trips after which a trial is judged even if the newest connection is still in slow start: one for
+/// the handshake, ten for doublings of the initial window, and one until the last window is acknowledged.
 const START_ROUND_TRIPS: u64 = 12;
-/// Time after a search before the next one. The path may have changed after this time.
+/// Time between two searches, after which the path may have changed.
 const PAUSE: Duration = Duration::from_secs(60);
 /// Longest time between two searches; each search that changes nothing doubles the time.
 const LONGEST_PAUSE: Duration = Duration::from_secs(960);
-/// Percentage of the rate on connections with a limit of their own from which more connections are tried; below the
-/// second percentage, fewer are tried.
+/// Thresholds for the share of the total rate that connections with a limit of their own carry, in percent. More
+/// connections are tried at or above the first one, and fewer connections at or below the second.
 const CAPPED_PERCENT: u64 = 75;
 const FREE_PERCENT: u64 = 25;
-/// Percentage of the rate on connections that the link, an application or a processor limits; from this percentage on,
-/// the total rate counts as limited by them.
+/// If connections that the link, an application or a processor limits carry at least this percentage of the total rate,
+/// the total rate counts as limited by these.
 const SHARED_PERCENT: u64 = 50;
 /// Fewer connections must reach this percentage of the rate of more connections: 95 %, plus a measurement error.
 const ENOUGH_PERCENT: u64 = 99;
-/// If the number of connections before a trial reached this percentage of the rate of more connections, even fewer
-/// connections are tried.
+/// If the connections before a trial of more connections reached this percentage of the rate in the trial, numbers
+/// below the earlier one are tried, too.
 const NEARLY_PERCENT: u64 = 95;
 /// A trial of fewer connections ends at once below this percentage of the rate of more connections. Below the second
 /// percentage, it ends when the rate has stopped rising.
@@ -62,11 +62,11 @@ const MOST_RISEN_PERCENT: u64 = 66;
 const HALF_RISEN_PERCENT: u64 = 50;
 const BARELY_RISEN_PERCENT: u64 = 25;
 /// Number of spans over which the total rate is measured if the result is not clear, in trials of more and of fewer
-/// connections. The rate of a connection behind a policer or on a lossy path varies for seconds.
+/// connections. Behind a policer or on a lossy path, the rate of a connection varies over several seconds.
 const SPANS_MORE: u64 = 3;
 const SPANS_FEWER: u64 = 2;
-/// Rate of the later half of a measurement, as a percentage of the rate of the earlier half, from which the total rate
-/// counts as rising by itself; the second percentage applies if nothing was lost, because rates then vary less.
+/// The total rate counts as rising by itself if the rate in the later half of a measurement exceeds this percentage of
+/// the rate in the earlier half. The second percentage applies if nothing was lost, because rates then vary less.
 const RISING_PERCENT: u64 = 110;
 const RISING_WITHOUT_LOSS_PERCENT: u64 = 103;
 /// Retransmissions of the same amount of data, as a percentage of those before a trial, up to which the path loses
@@ -79,17 +79,17 @@ const LEAST_LOSSES: u64 = 8;
 /// and again.
 const GROWTH: Duration = Duration::from_secs(10);
 const RECURRING: Duration = Duration::from_secs(3);
-/// RTT at the end of a span, as a percentage of the RTT at its start, from which a queue is growing.
+/// A queue is growing if the RTT at the end of a span exceeds this percentage of the RTT at its start.
 const QUEUE_PERCENT: u64 = 103;
-/// Factor by which the number of connections grows in the first trial while the link rate is not known, and factor of
-/// later trials. If the first factor is too large, the total rate still shows how many connections are needed, but the
+/// Factors by which the number of connections grows if the link rate is not known: in the first trial, and in later
+/// trials. If the first factor is too large, the total rate still shows how many connections are needed, but the
 /// remaining connections must recover from the losses that the trial caused.
 const FIRST_FACTOR: u32 = 4;
 const FACTOR: u32 = 2;
-/// Payload of a full segment and its size on the link, with IPv6 and timestamps.
+/// Payload length of a full-sized segment and length of its Ethernet frame in bytes, with IPv6 and timestamps.
 const PAYLOAD: (u64, u64) = (1428, 1514);
-/// Share of a send buffer that is available for payload; the kernel's metadata takes the rest. With 4 MiB and an RTT of
-/// 210 ms, a connection reached 136 to 147 Mbit/s.
+/// Fraction of a send buffer that payload can occupy; the rest is taken by the kernel's skb overhead. With a send
+/// buffer of 4 MiB and an RTT of 210 ms, a connection reached 136 to 147 Mbit/s.
 const BUFFERED: (u64, u64) = (7, 8);
 
 /// What limits a connection, as far as it matters for the number of connections.
@@ -204,10 +204,10 @@ pub struct Choice {
     was_growing: bool,
     /// Rate of a connection that its buffers or its receive window limit.
     each: Option<Rate>,
-    /// Whether the total rate rose in the last trial of more connections in this search. If all of these connections
-    /// are needed, the search continues.
+    /// Whether the total rate rose in the last trial of more connections in this search. If the search finds that all
+    /// of these connections are needed, it continues with more.
     may_resume: bool,
-    /// Largest number of connections known to be too few, in this search.
+    /// Largest number of connections that this search has found to be too few.
     too_few: u32,
     /// Shortest RTT so far, which is the RTT of the path without a queue.
     least_rtt: Option<Duration>,
@@ -217,7 +217,7 @@ pub struct Choice {
 
 impl Choice {
     /// Starts with `least` connections, and never chooses more than `most`. If the rate of the `link` is known, the
-    /// number of connections that fill it is computed.
+    /// number of connections that fill the link is computed.
     pub fn new(least: u32, most: u32, link: Option<Rate>) -> Self {
         Self {
             least,
@@ -245,7 +245,7 @@ impl Choice {
     }
 
     /// Starts with as many connections as fill the link at an RTT of `rtt` with send buffers of `buffer`, if the rate
-    /// of the link is known; returns their number. The first sample ends the start.
+    /// of the link is known; returns their number. Has no effect after data has been acknowledged.
     pub fn forecast(&mut self, rtt: Duration, buffer: Bytes) -> u32 {
         if let Some(link) = self.link.filter(|_| self.acked.is_zero()) {
             let each = |buffer: Bytes| Rate::mean(buffer, rtt.max(Duration::from_nanos(1)));
@@ -263,8 +263,8 @@ impl Choice {
         self.count
     }
 
-    /// Adds an interval of all open connections, in the order in which they were opened, and returns the number of
-    /// connections if it changes. `is_opening` is true while another connection is being opened.
+    /// Adds the measurements of all open connections in an interval, in the order in which they were opened, and
+    /// returns the number of connections if it changes. `is_opening` is true while another connection is being opened.
     pub fn sampled(
         &mut self,
         at: Instant,
@@ -366,8 +366,8 @@ impl Choice {
         (self.count != before).then_some(self.count)
     }
 
-    /// Starts a trial if every total of a whole span shows the same limit, and the rate is not still rising without a
-    /// change of the number.
+    /// Starts a trial if all totals of a span show the same kind of limit, unless the total rate is still rising by
+    /// itself or a queue is growing.
     fn watch(&mut self, sum: Sum, not_before: Instant) {
         let Some(rate) = self.rate() else { return };
         if sum.at < not_before || self.is_rising() || self.is_queueing() {
@@ -484,8 +484,8 @@ impl Choice {
         }
     }
 
-    /// Keeps fewer connections if they reach the rate of more, or tries still fewer unless that number is known to be
-    /// too few. Otherwise, adds half of the missing connections.
+    /// If the fewer connections reach the rate of the larger number, keeps them, or tries still fewer unless that would
+    /// be too few. Otherwise, goes back halfway to the larger number.
     fn judge_fewer(&mut self, (floor, upper): (u32, u32), rate: Rate, sum: Sum) {
         let Some(now) = self.mean() else { return };
         let is_below = |percent| now < rate.mul_div(percent, 100);
@@ -531,8 +531,8 @@ impl Choice {
     }
 
     /// Returns the time over which the rate is measured. A trial of fewer connections must detect a smaller difference,
-    /// so it takes longer. Before a trial, the limit must last longer than BBR's ProbeRTT phase and its effect on the
-    /// classifier.
+    /// so it takes longer. Before a trial, the span must be longer than BBR's ProbeRTT phase and the effect of this
+    /// phase on the classifier.
     fn span(&self, rtt: Duration) -> Duration {
         let span = |rtt: Duration| SPAN.max(rtt * SPAN_ROUND_TRIPS);
         match self.phase {

@@ -104,7 +104,7 @@ pub(crate) struct Dispatcher {
     waiting: VecDeque<u64>,
     /// Lost connections. The task of a lost connection may ask for a block before it notices the loss.
     lost: BTreeSet<u32>,
-    /// Connections that rest, because they are not needed at present.
+    /// Connections that get nothing to send, because they are not needed at present.
     resting: BTreeSet<u32>,
     /// Whether no connection gets anything, because the memory budget is exceeded.
     is_held: bool,
@@ -120,7 +120,7 @@ impl Dispatcher {
         self.durable(stream, durable);
     }
 
-    /// Grows a stream to `size` bytes. The last block must have been complete before.
+    /// Grows a stream to `size` bytes. Its last block must not be partial.
     pub(crate) fn grow(&mut self, stream: u64, size: u64) {
         if let Some(stream) = self.streams.get_mut(&stream) {
             stream.size = size;
@@ -180,11 +180,11 @@ impl Dispatcher {
         None
     }
 
-    /// Gives the last blocks of slow connections to free ones; the receiver keeps the copy that arrives first. Called at
-    /// intervals of 250 ms; returns whether there is a block to send.
+    /// Gives the last blocks of slow connections to idle ones; the receiver keeps the copy that arrives
+    /// first. Called at intervals of 250 ms; returns whether there is a block to send.
     ///
-    /// A block is given away if no other block is left to send, and its connection has been writing it for
-    /// [`SLOW_CHECKS`] intervals while another connection has nothing to do.
+    /// A block is given to another connection if no other block is left to send, the block has been written
+    /// on its connection for [`SLOW_CHECKS`] intervals, and a connection has nothing to do.
     pub(crate) fn rescue(&mut self, open: impl Iterator<Item = u32>) -> bool {
         let is_left = self.streams.values_mut().any(Stream::has_pending);
         let mut free = open.filter(|number| {

@@ -1,7 +1,8 @@
-//! Finds connections that are far slower than the others, although all take their blocks from the same copy.
+//! Finds connections of a copy that are far slower than the others.
 //!
-//! Such a connection is on another path: a router or a link bundle chooses the path from the ports, and one of the paths
-//! loses packets or is congested. From another local port, the connection probably gets another path.
+//! The usual reason is another path: routers with several paths (ECMP), and link bundles, choose the path of a
+//! connection from its ports, and one of the paths loses packets or is congested. A new connection from another local
+//! port probably gets another path.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +12,14 @@ use fullpipe_units::{Duration, Instant, Rate};
 const LASTING: Duration = Duration::from_secs(5);
 /// A connection is far slower if its rate is below this percentage of the median of the others.
 const FAR_PERCENT: u64 = 25;
-/// Smallest number of other connections, so that their median is not that of a second bad path.
+/// Minimum number of other connections. With fewer, the median could be the rate of another bad path.
 const OTHERS: usize = 2;
-/// Time after which the same connection may be opened anew once more; each time doubles it.
+/// Minimum time between two reopenings of the same connection; each reopening doubles it.
 const PAUSE: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Slow {
-    /// Time since which the connection is far slower than the others.
+    /// Time since which the connection has been far slower than the others.
     since: Option<Instant>,
     /// Number of times that the connection was opened anew, and the time before which it is not opened anew
     /// again.
@@ -32,7 +33,7 @@ pub(crate) struct Laggards(BTreeMap<u32, Slow>);
 
 impl Laggards {
     /// Adds the rates of all connections that had blocks to send in an interval. Returns the connection that should be
-    /// opened anew; connection 0 stays, because it carries the messages.
+    /// opened anew, if there is one. Connection 0 is never opened anew, because it carries the messages.
     pub(crate) fn sampled(&mut self, at: Instant, rates: &[(u32, Rate)]) -> Option<u32> {
         let mut found = None;
         for (number, slow) in &mut self.0 {

@@ -1,32 +1,32 @@
-//! Shares of the connections in a rate limit, and the earliest start of each connection.
+//! Divides a rate limit among connections, and determines the earliest start of each connection.
 //!
 //! ```text
 //!   used < 95 % of its share: needs 110 % of what it used ─┐
 //!   otherwise, or not known: needs the whole limit       ─┴─► max-min fair shares, whose sum is the limit
 //! ```
 //!
-//! The kernel paces each socket by its share (`SO_MAX_PACING_RATE`), which gives a rate that is up to 4 % lower: timers
-//! are late, the queueing discipline `fq` counts headers, and BBR pauses in its ProbeRTT phase. The limit is therefore
-//! corrected by the payload that the connections have carried, as long as no other limit applies. If a slow connection
-//! does not use its whole share, the rest goes to the other connections. A reduction is applied before an increase, so
-//! that the sum never exceeds the limit.
+//! The kernel paces each socket at its share (`SO_MAX_PACING_RATE`). The resulting rate is up to 4 % lower: timers are
+//! late, the queueing discipline `fq` counts headers, and BBR pauses in its ProbeRTT phase. The limit is therefore
+//! corrected according to the payload that the connections have carried, as long as no other limit applies. If a slow
+//! connection does not use its whole share, the rest goes to the other connections. A reduction is applied before an
+//! increase, so that the sum never exceeds the limit.
 
 use std::collections::BTreeMap;
 
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
-/// Percentage of its share from which a connection counts as limited by the share.
+/// A connection counts as limited by its share if it uses at least this percentage of the share.
 const HELD_BACK_PERCENT: u64 = 95;
-/// Share of a connection that its share does not limit, as a percentage of the rate that it used. A
-/// connection that grows faster is limited by its share, and gets an equal share after the next interval.
+/// Share of a connection that did not use up its last share, as a percentage of the rate that it used. A connection
+/// that grows faster is limited by its share, and gets an equal share after the next interval.
 const GROWTH_PERCENT: u64 = 110;
-/// Smallest share of an idle connection, as a fraction of an equal share. When an idle connection has data to
+/// Smallest share of an idle connection: an equal share divided by this number. When an idle connection has data to
 /// send again, it reaches this share at once, and gets an equal share after the next interval.
 const IDLE_PART: u64 = 16;
-/// Percentage of the limit below which something else limits the copy. The payload that is then missing is not made up
-/// for.
+/// If the rate of the copy is below this percentage of the limit, something else limits the copy. The difference is
+/// then not made up for.
 const LIMITED_PERCENT: u64 = 90;
-/// Maximum correction of the limit, as a fraction of the limit: above the 4 % that pacing loses.
+/// Divisor of the limit that gives its maximum correction: 5 %, which is more than the 4 % that pacing loses.
 const CORRECTION_PART: u64 = 20;
 /// Smallest share that is set for a socket, because a rate of zero would switch pacing off.
 const LEAST: Rate = Rate::from_bps(8_000);
@@ -48,7 +48,7 @@ pub(crate) struct Demand {
 #[derive(Debug)]
 pub(crate) struct Limiter {
     limit: Rate,
-    /// Limit, corrected by the payload that the connections have carried.
+    /// Limit after the last correction.
     rate: Rate,
     /// Payload in bytes that the limit permitted and the connections did not carry; negative if they carried more.
     missing: i64,
@@ -72,7 +72,7 @@ impl Limiter {
     }
 
     /// Corrects the limit after the connections have carried `acked` since the last call, such that the mean rate over
-    /// some seconds is the limit.
+    /// several seconds is the limit.
     pub(crate) fn correct(&mut self, now: Instant, acked: Bytes) {
         let Some(before) = self.corrected.replace(now) else { return };
         let span = now.saturating_since(before);

@@ -28,7 +28,7 @@ pub(crate) use prefix::Prefix;
 pub(crate) const BLOCK: u64 = 1 << 20;
 
 /// Maximum size in bytes of a file, and of all open files of a transfer together. The state of a block takes
-/// about 50 bytes at each end, so a transfer needs at most 210 MB for it.
+/// about 50 bytes at each end, so the blocks of a transfer need at most 210 MB.
 pub(crate) const MOST_SIZE: u64 = 4 << 40;
 
 /// Returns the number of blocks of a file of `size` bytes.

@@ -1,7 +1,8 @@
 //! Durable blocks of a pipe at the receiver: all blocks below a number, and some beyond it.
 //!
 //! Blocks arrive on several connections, so a later block may become durable before an earlier one. A
-//! producer that starts again continues from a single offset: the end of the durable blocks without a gap.
+//! producer that starts again continues from a single offset: the end of the durable blocks before the first
+//! gap.
 
 use std::collections::BTreeSet;
 
@@ -34,7 +35,7 @@ impl Prefix {
         self.below
     }
 
-    /// Returns whether all these blocks are in the ranges.
+    /// Returns whether `ranges` contains all of these blocks.
     pub(crate) fn is_within(&self, ranges: &[(u64, u64)]) -> bool {
         let has = |index: u64| ranges.iter().any(|(start, end)| (*start..*end).contains(&index));
         let prefix = ranges.iter().find(|(start, _)| *start == 0).map_or(0, |(_, end)| *end);

@@ -27,10 +27,11 @@ use crate::{locked, span};
 /// Time within which a relay must accept a connection: enough for several round trips on the longest paths,
 /// and for lost SYNs.
 const GREETING: Duration = Duration::from_secs(15);
-/// Maximum number of connections that are in their handshakes at the same time. If an address has more than eight, the
-/// relay drops the oldest, and another copy may come from the same address.
+/// Maximum number of connections that are in their handshakes at the same time. The relay drops the oldest handshake if
+/// an address has more than eight, and another copy may use the same address.
 const OPENING: usize = 6;
-/// Number of attempts to open a connection, because the handshakes of other copies may displace its own.
+/// Maximum number of attempts to open a connection. An attempt can fail because the handshakes of other copies displace
+/// its handshake.
 const ATTEMPTS: u32 = 3;
 /// Time within which a relay that ssh has started must accept a TCP connection before the other direction is tried.
 const DIRECT: Duration = Duration::from_secs(5);
@@ -67,7 +68,7 @@ pub(crate) struct Relay {
     notes: Mutex<Vec<String>>,
     /// Asks the relay to connect to this host; absent if the relay was not started over ssh.
     dial: Option<Dial>,
-    /// Listener for the connections of the relay, once this host could not connect to the relay.
+    /// Listener for connections from the relay, used after this host has failed to connect to the relay.
     listener: OnceCell<TcpListener>,
 }
 
@@ -177,8 +178,8 @@ impl Relay {
         self.attempts(connection, false).await
     }
 
-    /// Opens a connection as soon as the number of pending handshakes permits it, and tries again after a network
-    /// error; `waits` decides whether to wait until the relay has accepted the connection.
+    /// Opens a connection as soon as fewer than [`OPENING`] others are in their handshakes, and tries again after a
+    /// network error. `waits` states whether to wait until the relay has accepted the connection.
     async fn attempts(&self, connection: u32, waits: bool) -> Result<Opened, Error> {
         // The semaphore is never closed.
         let _permit = self.opening.acquire().await;
@@ -253,8 +254,8 @@ impl Relay {
         Ok((tls, readiness))
     }
 
-    /// Opens a TCP connection. If the first one fails and ssh has started the relay, the relay connects to this host
-    /// from then on.
+    /// Opens a TCP connection. If the first attempt fails and ssh has started the relay, the relay connects to this
+    /// host from then on.
     async fn tcp(&self, connection: u32) -> Result<TcpStream, Error> {
         if self.dial.is_some() && connection != 0 {
             // Connection 0 finds out which of the two hosts can connect to the other.

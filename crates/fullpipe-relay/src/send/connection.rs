@@ -1,4 +1,4 @@
-//! Tasks of a connection: one task sends blocks and files, and requests on connection 0; the other reads
+//! Tasks of a connection: one task sends blocks, files and, on connection 0, requests; the other reads
 //! replies.
 
 use std::collections::BTreeMap;
@@ -21,9 +21,9 @@ use crate::locked;
 use crate::sources::SourceFile;
 use crate::wire::{self, Readiness};
 
-/// Time to wait for the reason of a failure after connection 0 has failed.
+/// Time to wait for the relay to report the reason for a failure after connection 0 has failed.
 const REASON: std::time::Duration = std::time::Duration::from_secs(1);
-/// Size in bytes from which a group of requests is written, even if more requests are pending.
+/// A group of requests that reaches this size in bytes is written, even if more requests are pending.
 const REQUESTS: usize = 64 << 10;
 /// Size in bytes of the buffer for replies.
 const REPLIES: usize = 64 << 10;
@@ -76,7 +76,7 @@ pub(super) enum Event {
     Reply(Reply),
     /// A block of the stream, or all of its durable blocks, have been added to the hash.
     Hashed(u64),
-    /// A whole file of this hash has been read.
+    /// A whole file with this hash has been read.
     Whole(Hex<HASH>),
     /// Whether a source has the same hash as its target, whose size and modification time are the same.
     Compared(u64, bool),

@@ -28,8 +28,8 @@ use crate::sources::{Found, SourceFile};
 use crate::wire::Readiness;
 use crate::{locked, span};
 
-/// Maximum number of files of more than one block that are announced but not yet placed. Each has an open
-/// file.
+/// Maximum number of files of more than one block that are announced but not yet placed. Each of them keeps a file
+/// open.
 const OPEN: usize = 128;
 /// Maximum number of files and folders that are announced but not yet placed. The next file is announced
 /// without waiting for a reply, so one round trip carries many small files. A file takes three round trips:
@@ -338,8 +338,8 @@ impl<'a> Driver<'a> {
         returned
     }
 
-    /// Records that a connection could not be opened. If the relay has not accepted connection 0 yet, connection 0 may
-    /// report the reason, so the connection is opened again only after the relay has accepted connection 0.
+    /// Records that a connection could not be opened. Before the relay has accepted connection 0, the reason may be one
+    /// that connection 0 will report. The connection is therefore opened again once connection 0 has been accepted.
     pub(super) fn not_opened(&mut self, connection: u32, error: &io::Error) -> Result<(), Error> {
         if self.is_accepted {
             return self.lose(connection, error);
@@ -579,7 +579,7 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// Adds durable blocks to the progress; returns their number of bytes.
+    /// Adds durable blocks to the progress; returns their total length in bytes.
     fn count(&mut self, stream: u64, blocks: &[(u64, u64)]) -> u64 {
         let Some(open) = self.open.get_mut(&stream) else { return 0 };
         let numbers = blocks.iter().flat_map(|(start, end)| *start..(*end).min(block_count(open.size)));
@@ -706,8 +706,8 @@ impl<'a> Driver<'a> {
     }
 }
 
-/// Returns the reason for the loss of a connection. For a killed peer, the message of the TLS library refers
-/// to a manual, so it is replaced.
+/// Returns the reason for the loss of a connection. The message that the TLS library returns for a killed peer is
+/// replaced, because it refers to a manual.
 fn closed(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => "the other end closed the connection".into(),

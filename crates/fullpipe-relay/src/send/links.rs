@@ -83,17 +83,17 @@ pub struct SocketSample {
     pub room: Room,
     /// Whether the congestion window is the limit and grows, because nothing was lost.
     pub is_growing: bool,
-    /// Memory of the kernel that the socket needs.
+    /// Kernel memory that the socket uses.
     pub memory: Bytes,
 }
 
-/// Number of times that a connection is opened until the peer accepts it. The handshakes of other copies may displace its
-/// own at the relay.
+/// Maximum number of times that a connection is opened until the peer accepts it. The handshakes of other copies may
+/// displace its handshake at the relay.
 const ATTEMPTS: u32 = 3;
 /// Name of the limit of a socket without data to send.
 const APP: &str = "app";
 
-/// Samples the sockets of this process. It is a trait, because this crate has no classifier of limits.
+/// Samples the sockets of this process. This is a trait because this crate has no classifier of limits.
 pub trait Sampler: Send {
     /// Samples the sockets, and returns their measurements at the end of each interval; the caller calls this
     /// method ten times per second. Returns no measurements before the end of an interval, or if the sockets
@@ -121,7 +121,7 @@ struct Link {
     /// Rate in the last interval.
     rate: Option<Rate>,
     retransmits: u64,
-    /// Number of times that the connection was opened, and whether the peer has accepted it since.
+    /// Number of times that the connection was opened, and whether the peer has accepted the last attempt.
     attempts: u32,
     has_joined: bool,
 }
@@ -249,7 +249,8 @@ impl Links {
         self.budget.sampled(at, process, kernel, sending as u32);
     }
 
-    /// Returns a connection that has been far slower than the others for some time, and should be opened anew.
+    /// Returns a connection that has been far slower than the others for 5 s and should be opened anew, if there is
+    /// one.
     pub(super) fn laggard(&mut self, at: Instant, samples: &[SocketSample]) -> Option<u32> {
         let resting = self.resting();
         let mut rates = Vec::new();

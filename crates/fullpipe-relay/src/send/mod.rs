@@ -141,7 +141,7 @@ pub trait CopyObserver {
 impl CopyObserver for () {}
 
 impl CopyOptions {
-    /// Returns the options of the sockets, whose payload has this direction.
+    /// Returns the options of sockets that carry the payload in this direction.
     ///
     /// # Errors
     /// Returns an error if the memory is too small.
@@ -257,7 +257,7 @@ pub fn probe(options: &CopyOptions) -> Result<fullpipe_units::Duration, Error> {
     }
 }
 
-/// Returns the error for a target that a copy cannot write to.
+/// Returns the error for a copy from this host to a target on this host.
 fn nowhere(target: &End) -> Error {
     match target {
         End::Pipe => Error::usage(
@@ -298,13 +298,13 @@ pub(crate) struct Retry {
 }
 
 impl Retry {
-    /// Creates the state for attempts over a time of `total` without progress.
+    /// Creates the state of a copy that gives up after a time of `total` without progress.
     pub(crate) fn new(total: fullpipe_units::Duration) -> Self {
         Self { total, since: None, pause: FIRST_PAUSE, losses: 0 }
     }
 
-    /// Returns the time to wait before the next attempt after `error`, or the error if there is no further
-    /// attempt. An attempt is repeated only if a relay has accepted a connection before.
+    /// Returns the time to wait before the next attempt after `error`, or an error if the copy gives up. An attempt is
+    /// repeated only if a relay has accepted a connection before.
     pub(crate) fn pause(
         &mut self,
         error: Error,

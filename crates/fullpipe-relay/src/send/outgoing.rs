@@ -82,7 +82,7 @@ impl Outgoing {
         if locked(&self.values).set(index, value) || self.is_pipe { Ok(()) } else { Err(changed()) }
     }
 
-    /// Hashes the blocks that are not sent.
+    /// Adds the blocks in `durable`, which are not sent, to the hash.
     pub(super) fn hash(&self, durable: &[(u64, u64)]) -> io::Result<()> {
         let mut content = Vec::new();
         for index in durable.iter().flat_map(|(start, end)| *start..*end) {

@@ -19,12 +19,12 @@ use crate::wire::Readiness;
 
 /// Smallest rate limit, at which each of 16 connections sends a segment every two seconds.
 pub(crate) const LEAST_LIMIT: Rate = Rate::from_bps(100_000);
-/// Rate that no connection reaches. Any maximum rate makes TCP pace the segments of its window over a round trip, which
-/// CUBIC does not do on its own (`sk_setsockopt`, `tcp_update_pacing_rate`).
+/// Maximum pacing rate that no connection reaches. If a maximum rate is set, TCP spreads the segments of its window
+/// over a round trip; without one, CUBIC does not pace (`sk_setsockopt`, `tcp_update_pacing_rate`).
 const PACED: Rate = Rate::from_bps(1_000_000_000_000);
 
-/// RTT from which connections are paced. At a shorter RTT, a connection sends few segments at once, and over loopback,
-/// the kernel's pacing timer costs half of the rate.
+/// Minimum RTT of connections that are paced. At a shorter RTT, a connection sends few segments at once; over loopback,
+/// the kernel's pacing timer would halve the rate.
 const PACED_RTT: Duration = Duration::from_millis(1);
 
 /// Limits the rate of a socket, and reads its RTT. This is a trait because these Linux options require unsafe
@@ -43,7 +43,7 @@ pub trait Pacer: fmt::Debug + Send + Sync {
     fn rtt(&self, socket: BorrowedFd<'_>) -> io::Result<Duration>;
 }
 
-/// Functions of the kernel that a relay needs to send files: samples of its sockets, and their pacing.
+/// Kernel interfaces that a relay needs to send files: they sample its sockets and pace them.
 pub trait Kernel: fmt::Debug + Send + Sync {
     /// Starts to sample the sockets of this process; `link` is the rate of the slowest link of the path, if
     /// it is known. Returns `None` if the kernel does not report sockets.

@@ -112,8 +112,8 @@ impl Pipe {
     }
 }
 
-/// Opens the file descriptor `number` of this process for writing the accepted offset of a pipe. If the pipe to its
-/// reader is full, a write fails instead of waiting, because the next offset supersedes this one.
+/// Opens the file descriptor `number` of this process for writing the accepted offset of a pipe. A write that
+/// would block fails instead, because the next offset supersedes this one.
 ///
 /// # Errors
 /// Returns the error of the kernel if the descriptor is not open for writing.
@@ -140,7 +140,7 @@ pub(super) struct Reading {
     read: u64,
     /// Time for which the pipe was not read because the memory was full.
     blocked: Duration,
-    /// Time since which the pipe is not read because the memory is full.
+    /// Time since which the pipe has not been read because the memory is full.
     blocked_since: Option<Instant>,
     begun: Option<Instant>,
     ended: Option<Instant>,

@@ -26,9 +26,9 @@ use crate::name::StreamName;
 /// Offset of the stream in the file, a multiple of the block size, so that blocks of the stream are blocks of
 /// the file.
 pub(super) const BASE: u64 = BLOCK;
-/// Distance between the slots: one page, which a disk writes at once.
+/// Distance between the slots in bytes: one page, which a disk writes at once.
 const SLOT: u64 = 4096;
-/// Length of a slot in bytes: a mark, three numbers, and a hash of these.
+/// Length of a slot in bytes: a magic number, three numbers, and a hash of these.
 const SLOT_LENGTH: usize = 64;
 const MARK: &[u8; 8] = b"fpspool1";
 /// Permission bits of the file.

@@ -78,8 +78,8 @@ impl Tasks {
         self.running.spawn(task);
     }
 
-    /// Waits until the peer has read the last message of each connection. It does not wait for a connection
-    /// that hangs, because every file has been placed.
+    /// Waits until the peer has read the last message of each connection. The wait is limited to
+    /// [`FAREWELL`], because every file has been placed, and a connection may hang.
     pub(super) async fn end(&mut self) {
         let ending = async { while self.running.join_next().await.is_some() {} };
         let _ = timeout(FAREWELL, ending).await;

@@ -1,7 +1,6 @@
 //! File-system operations that the store needs, and their implementation for a folder.
 //!
-//! The operations are a trait, so that a test can run the store on a disk that loses data that was not
-//! synced.
+//! The operations are a trait, so that a test can run the store on a disk that loses unsynced data.
 
 use std::fs::{FileTimes, Permissions};
 use std::io;

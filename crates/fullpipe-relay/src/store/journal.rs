@@ -42,8 +42,8 @@ pub(crate) struct Record {
 pub(crate) struct PipeRecord {
     /// Name of the stream.
     pub(crate) name: StreamName,
-    /// Size and hash of the pipe, once it has ended. After the file has been placed, the record keeps only
-    /// this size and hash, so that a sender that did not receive the last reply does not start again.
+    /// Size and hash of the pipe, once it has ended. The record of a pipe is kept after its file has been placed, so
+    /// that a sender that did not receive the last reply does not start again.
     pub(crate) placed: Option<PlacedPipe>,
 }
 

@@ -333,7 +333,7 @@ impl<D: Disk, J: Journal> Store<D, J> {
         if self.journal.get(target)?.is_some() { self.journal.remove(target) } else { Ok(()) }
     }
 
-    /// Makes renames in a folder durable, because a crashed process may have left them unsynced.
+    /// Makes renames in a folder durable that a crashed process may have left unsynced.
     fn settle(&self, folder: &Path) -> io::Result<()> {
         if locked(&self.settled_folders).contains(folder) {
             return Ok(());
@@ -427,8 +427,8 @@ impl<D: Disk, J: Journal> Store<D, J> {
         Ok(Hex(*hasher.finalize().as_bytes()))
     }
 
-    /// Creates a symbolic link, which may replace a file; returns `None` if the same link already exists. The new name
-    /// survives a crash when [`Store::settle_renames`] has returned.
+    /// Creates a symbolic link, which may replace a file or another link; returns `None` if the same link already
+    /// exists. The new name survives a crash once [`Store::settle_renames`] has returned.
     pub(crate) fn link(&self, target: &RelativePath, to: &Path) -> Result<Option<Lease>, Error> {
         let lease = self.lease(target)?;
         let linked = self.link_leased(target, to);

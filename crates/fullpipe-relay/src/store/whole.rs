@@ -4,8 +4,8 @@
 //!   temporary file ─► write ─► size, mode, mtime, fsync ─► rename ─► fsync of the folder ─► the sender is informed
 //! ```
 //!
-//! A copy of such a file cannot be continued, so the journal has no record of it. The folder is synced once for all
-//! files that have been renamed in it in the meantime.
+//! A copy of such a file cannot be continued, so the journal has no record of it. One sync of a folder covers all files
+//! that have been renamed in it since the previous sync.
 
 use std::io;
 use std::path::Path;
@@ -73,7 +73,7 @@ impl<D: Disk, J: Journal> Store<D, J> {
     }
 
     /// Writes the content of a small file under its target name; with `sparse`, pages that contain only zeros become
-    /// holes. The new name survives a crash when [`Store::settle_renames`] has returned.
+    /// holes. The new name survives a crash once [`Store::settle_renames`] has returned.
     pub(crate) fn place_whole(&self, file: &Announced, content: &[u8], sparse: bool) -> io::Result<()> {
         let target = &file.lease.target;
         if self.journal.get(target)?.is_some() {
