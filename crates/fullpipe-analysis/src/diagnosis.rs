@@ -48,7 +48,7 @@ pub struct Diagnosis {
     pub capture: Option<CaptureSummary>,
     /// Sampled sockets, largest sender first; null if no sockets were sampled.
     pub sockets: Option<Vec<SocketReport>>,
-    /// Both hosts, as far as they are known.
+    /// Known facts about the two hosts.
     pub hosts: HostsSummary,
     /// Limits of the transfer, most likely first; the first one is the answer.
     pub findings: Vec<Finding>,

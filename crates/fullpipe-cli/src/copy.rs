@@ -105,7 +105,9 @@ fn continuing(sources: &Sources) -> String {
             "to continue the stream, run {command}; its first progress line is the offset at which the producer has \
              to resume"
         ),
-        Sources::Pipe(_) => format!("without --stream, {command} copies the pipe from the beginning"),
+        Sources::Pipe(_) => format!(
+            "to copy the pipe from the beginning, run {command}; only a stream with a name (--stream) can continue"
+        ),
     }
 }
 

@@ -283,7 +283,7 @@ pub fn serve_once(
     answer(&Answer::Ready { relay: fingerprint.to_string(), port })?;
     let (asked, asks) = mpsc::unbounded_channel();
     thread::spawn(move || {
-        // The client has ended when this input ends or fails.
+        // If this input ends or fails, the client has ended.
         while let Ok(Some(port)) = read_dial(&mut input) {
             let client = client_address();
             if client.is_none_or(|client| asked.send(SocketAddr::new(client, port)).is_err()) {

@@ -23,7 +23,7 @@ pub(crate) const LEAST_LIMIT: Rate = Rate::from_bps(100_000);
 /// over a round trip; without one, CUBIC does not pace (`sk_setsockopt`, `tcp_update_pacing_rate`).
 const PACED: Rate = Rate::from_bps(1_000_000_000_000);
 
-/// Minimum RTT of connections that are paced. At a shorter RTT, a connection sends few segments at once; over loopback,
+/// Minimum RTT at which a connection is paced. At a shorter RTT, a connection sends few segments at once; over loopback,
 /// the kernel's pacing timer would halve the rate.
 const PACED_RTT: Duration = Duration::from_millis(1);
 
