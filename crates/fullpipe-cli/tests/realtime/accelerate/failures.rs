@@ -411,10 +411,12 @@ fn clients_behind_address_translation_are_reset() {
     host.scene.client.run(strict).expect("a namespace");
     let service = host.accelerate();
     let streams: Vec<TcpStream> = (0..10).map(|_| peers::echo(&far, host.listen)).collect();
+    // The worker writes the probe of a new connection after 10 ms.
+    sleep(Duration::from_millis(500));
     signal("-KILL", &[service.worker]);
     let killed = now();
     for mut stream in streams {
-        assert_eq!(stream.read(&mut [0]).expect_err("a reset").kind(), ErrorKind::ConnectionReset);
+        assert_eq!(stream.read_exact(&mut [0]).expect_err("a reset").kind(), ErrorKind::ConnectionReset);
     }
     assert!(killed.elapsed() < AT_ONCE, "{:?}", killed.elapsed());
 }
@@ -471,18 +473,20 @@ fn policy_routing_is_followed() {
     }
 }
 
-/// Connections that use the whole link stay below the device speed, so the queue of the device drops no
-/// packets.
+/// Connections that use the whole link stay below the device speed, so the queue of the device drops no packets. The
+/// service reads the speed from the shaper of the device, and follows a change of it.
 #[test]
 fn connections_stay_below_the_speed_of_the_device() {
     if !can_run() {
         return;
     }
     let host = Host::new("accelerate-speed-limit");
-    let tbf =
-        ["qdisc", "add", "dev", "eth0", "root", "tbf", "rate", "40mbit", "burst", "20kb", "limit", "200kb"];
-    assert!(inside(&host.scene.server, "tc", &tbf).status.success());
-    let service = host.accelerate_with("speed = \"40mbit\"", "cc = \"cubic\"");
+    let tc = |arguments: &str| {
+        let done = inside(&host.scene.server, "tc", &arguments.split(' ').collect::<Vec<_>>());
+        assert!(done.status.success(), "tc {arguments}");
+    };
+    tc("qdisc add dev eth0 root tbf rate 40mbit burst 20kb limit 200kb");
+    let service = host.accelerate_with("", "cc = \"cubic\"");
     let begun = now();
     let downloads = (0..5).map(|_| {
         let mut stream = peers::connect(&host.scene.client, host.listen, AT_ONCE).expect("a connection");
@@ -503,6 +507,8 @@ fn connections_stay_below_the_speed_of_the_device() {
     let status = host.scene.status(&service.keeper).expect("a service");
     assert_eq!((&status["drops"]["queues"], &status["drops"]["unread"]), (&0.into(), &0.into()), "{status}");
     assert_eq!(status["limit"], 39_200_000);
+    tc("qdisc change dev eth0 root tbf rate 20mbit burst 20kb limit 200kb");
+    wait_for("the new limit", || (host.scene.status(&service.keeper)?["limit"] == 19_600_000).then_some(()));
 }
 
 /// At the maximum number of connections, the kernel handles new ones until others have ended.
