@@ -25,6 +25,9 @@ use crate::wire::{self, Readiness};
 const REASON: std::time::Duration = std::time::Duration::from_secs(1);
 /// A group of requests that reaches this size in bytes is written, even if more requests are pending.
 const REQUESTS: usize = 64 << 10;
+/// Size of the first group. A TLS record that does not fit into the initial congestion window, 14 KiB with the handshake's
+/// last messages, would reach the relay a round trip later.
+const FIRST_REQUESTS: usize = 8 << 10;
 /// Size in bytes of the buffer for replies.
 const REPLIES: usize = 64 << 10;
 
@@ -190,6 +193,7 @@ impl Sender {
         // One buffer serves all blocks: if many threads allocated a buffer per block, the allocator would retain much
         // of the freed memory.
         let mut buffer = Vec::new();
+        let mut group = FIRST_REQUESTS;
         tokio::select! {
             () = tokio::time::sleep_until(self.start) => {}
             // The copy has ended during the wait.
@@ -197,7 +201,7 @@ impl Sender {
         }
         loop {
             if let Some(requests) = requests {
-                write_requests(writer, first.take(), requests).await?;
+                write_requests(writer, first.take(), requests, &mut group).await?;
             }
             // Work that becomes available after this call changes the value again, so it is not missed.
             if *work.borrow_and_update() == Work::Ended {
@@ -285,23 +289,25 @@ impl Sender {
     }
 }
 
-/// Writes the pending requests. Several small messages share a TLS record and a packet.
+/// Writes the pending requests in groups of `group` bytes. Several small messages share a TLS record and a packet.
 async fn write_requests(
     writer: &mut (impl AsyncWrite + Unpin),
     first: Option<Request>,
     requests: &mut mpsc::UnboundedReceiver<Request>,
+    group: &mut usize,
 ) -> io::Result<()> {
     let mut next = first.or_else(|| requests.try_recv().ok());
     while next.is_some() {
         let mut buffer = Vec::new();
         while let Some(request) = next.take() {
             wire::push_message(&mut buffer, &request)?;
-            if buffer.len() < REQUESTS {
+            if buffer.len() < *group {
                 next = requests.try_recv().ok();
             }
         }
         writer.write_all(&buffer).await?;
         writer.flush().await?;
+        *group = REQUESTS;
         next = requests.try_recv().ok();
     }
     Ok(())
