@@ -49,6 +49,11 @@ pub(crate) const BEAT: Duration = Duration::from_millis(100);
 const BURST: usize = 256 << 10;
 /// Size of one read, about the size of a super-packet.
 const READ: usize = 64 << 10;
+/// Size of one read while only the reserved part of the memory is left, and the maximum memory of a connection that may
+/// then read. The reserved part is an eighth of the budget.
+const SMALL_READ: usize = 4 << 10;
+const SMALL: u64 = 16 << 10;
+const RESERVED: u64 = 8;
 /// Maximum time for delivering the bytes that the server sent before a reset.
 const LAST_BYTES: Duration = Duration::from_secs(5);
 /// Time for sending the resets of all connections before the worker ends.
@@ -405,11 +410,15 @@ impl Worker {
         let pending = relayed.down.memory() as u64;
         let held = || stack.memory_of(id) + pending;
         let left = self.settings.memory.saturating_sub(self.pending + stack.memory());
-        let may_read = left >= READ as u64 && (self.pressure.level.is_none() || self.pressure.admits(held()));
+        // Many new connections together must not use up the memory that requests on other connections need.
+        let plenty = left > self.settings.memory / RESERVED + READ as u64;
+        let chunk = if plenty { READ } else { SMALL_READ };
+        let fits = plenty || left >= 2 * chunk as u64 && held() <= SMALL;
+        let may_read = fits && (self.pressure.level.is_none() || self.pressure.admits(held()));
         let mut client = Client { stack: &mut *stack, id, now, ended: relayed.client_ended };
         let Relayed { server, up, down, .. } = relayed;
         let up_now = up.pump(&mut client, server, &mut self.scratch, BURST, true);
-        let down_now = down.pump(server, &mut client, &mut self.scratch, BURST, may_read);
+        let down_now = down.pump(server, &mut client, &mut self.scratch[..chunk], BURST, may_read);
         relayed.held_back = !may_read || stack.is_starved(id);
         self.pending = self.pending + relayed.down.memory() as u64 - pending;
         stack.set_memory_limit(for_payload(self.settings.memory, self.pending));

@@ -24,6 +24,8 @@ struct LoadSize {
 /// Pause of a download after each read, which leaves CPU time to the other processes even with many
 /// downloads.
 const DOWNLOAD_PAUSE: Duration = Duration::from_millis(20);
+/// Memory budget of a test, in bytes.
+const BUDGET: u64 = 4 << 20;
 /// Maximum time that a client waits for a connection or a byte.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Maximum time until a client learns that its connection is lost.
@@ -542,7 +544,6 @@ fn the_memory_of_all_connections_is_limited() {
     if !can_run() {
         return;
     }
-    const BUDGET: u64 = 4 << 20;
     let host = Host::new("accelerate-memory");
     let service = host.accelerate_with("memory = \"4MiB\"", "");
     let held = || {
