@@ -243,7 +243,8 @@ impl Fetching<'_> {
                 let mut rtt = None;
                 let attempted = match reach() {
                     Ok(relay) => {
-                        let attempted = self.attempt(&relay, &store, &mut sums);
+                        let opens_early = retry.opens_early() && !sums.was_accepted;
+                        let attempted = self.attempt(&relay, &store, &mut sums, opens_early);
                         let attempted = tokio::select! {
                             attempted = attempted => attempted,
                             () = failed.notified() => Err(Error::runtime("cannot write to standard output", "")),
@@ -272,6 +273,10 @@ impl Fetching<'_> {
                         return Ok(report);
                     }
                     Err(error) => {
+                        if let Some(pause) = retry.refused(&error, sums.was_accepted, rtt.is_some()) {
+                            tokio::time::sleep(pause).await;
+                            continue;
+                        }
                         let has_progressed = sums.received > before.received;
                         let pause = retry.pause(error, (sums.was_accepted, has_progressed), self.observer)?;
                         tokio::time::sleep(pause).await;
@@ -304,6 +309,7 @@ impl Fetching<'_> {
         relay: &Arc<Relay>,
         store: &Arc<FileStore>,
         sums: &mut Sums,
+        opens_early: bool,
     ) -> Result<(Totals, Option<(String, u32)>), Error> {
         let (replies, outgoing) = mpsc::channel(MOST_REPLIES);
         let (asks, mut asked) = mpsc::unbounded_channel();
@@ -331,8 +337,7 @@ impl Fetching<'_> {
         let (least, most) = self.options.connections.range();
         // With a range, the relay asks for further connections.
         let are_fixed = least == most;
-        // After a loss, the relay may still have the earlier attempt, which an early connection would join.
-        let are_early = are_fixed && !sums.was_accepted;
+        let are_early = are_fixed && opens_early;
         if are_early {
             (1..most).for_each(&mut join);
         }

@@ -61,6 +61,8 @@ pub(crate) const PERMIT: &str = "permit TCP connections from this host in the fi
 const FAREWELL: Duration = Duration::from_secs(5);
 /// Pause before a copy that has lost its relay tries again; it doubles with each attempt.
 pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// Maximum number of further attempts after a relay has closed connection 0 before it accepted it.
+const MOST_REFUSALS: u32 = 3;
 /// Longest pause between two attempts.
 pub(crate) const MOST_PAUSE: Duration = Duration::from_secs(2);
 /// Memory budget of the process and its sockets, in addition to the bytes of a pipe that are kept.
@@ -295,12 +297,36 @@ pub(crate) struct Retry {
     pause: Duration,
     /// Number of times that the connection to a relay was lost.
     pub(crate) losses: u64,
+    /// Number of times that a relay closed connection 0 before it accepted it.
+    refusals: u32,
 }
 
 impl Retry {
     /// Creates the state of a copy that gives up after a time of `total` without progress.
     pub(crate) fn new(total: fullpipe_units::Duration) -> Self {
-        Self { total, since: None, pause: FIRST_PAUSE, losses: 0 }
+        Self { total, since: None, pause: FIRST_PAUSE, losses: 0, refusals: 0 }
+    }
+
+    /// Returns whether all connections may be opened at the same time. After a loss, the relay may still have the
+    /// earlier attempt, which an early connection would join; and the handshakes of many connections displace one
+    /// another.
+    pub(crate) fn opens_early(&self) -> bool {
+        self.losses == 0 && self.refusals == 0
+    }
+
+    /// Returns the time to wait before another attempt, if a relay that was reached has closed connection 0 before it
+    /// accepted it. The handshakes of another copy from this address may have displaced it.
+    pub(crate) fn refused(
+        &mut self,
+        error: &Error,
+        was_accepted: bool,
+        is_reached: bool,
+    ) -> Option<Duration> {
+        if error.kind != Kind::Network || was_accepted || !is_reached || self.refusals >= MOST_REFUSALS {
+            return None;
+        }
+        self.refusals += 1;
+        Some(FIRST_PAUSE * 2 * self.refusals)
     }
 
     /// Returns the time to wait before the next attempt after `error`, or an error if the copy gives up. An attempt is
@@ -393,14 +419,24 @@ impl<'a> Copy<'a> {
         let mut retry = Retry::new(self.options.retry);
         loop {
             let before = (carried.placed, carried.durable);
+            let mut is_reached = false;
             let attempted = match reach() {
-                Ok(relay) => self.attempt(&relay, started, &mut carried).await,
+                Ok(relay) => {
+                    let opens_early = retry.opens_early() && !carried.was_accepted;
+                    let attempted = self.attempt(&relay, started, &mut carried, opens_early).await;
+                    is_reached = relay.rtt().is_some();
+                    attempted
+                }
                 Err(error) => Err(error),
             };
             let error = match attempted {
                 Ok(report) => return Ok(report),
                 Err(error) => error,
             };
+            if let Some(pause) = retry.refused(&error, carried.was_accepted, is_reached) {
+                self.meanwhile(tokio::time::sleep(pause)).await;
+                continue;
+            }
             let has_progressed = (carried.placed, carried.durable) != before;
             let pause = retry.pause(error, (carried.was_accepted, has_progressed), self.observer)?;
             self.meanwhile(tokio::time::sleep(pause)).await;
@@ -436,6 +472,7 @@ impl<'a> Copy<'a> {
         relay: &Arc<Relay>,
         started: Instant,
         carried: &mut Carried,
+        opens_early: bool,
     ) -> Result<CopyReport, Error> {
         let options = self.options;
         let announced = self.announced()?;
@@ -467,8 +504,7 @@ impl<'a> Copy<'a> {
             self.observer,
         )
         .with_memory(true, self.sockets.sndbuf);
-        // After a loss, the relay may still have the earlier attempt, which an early connection would join.
-        if !carried.was_accepted {
+        if opens_early {
             driver = driver.open_early();
         }
         let (found, mut sources) = mpsc::channel(AHEAD);
