@@ -155,7 +155,7 @@ fn bbr_is_not_held_by_cwnd() {
     // BBR kept its Startup window for 20 s, which contradicts a limit by the receive window; the finding must
     // mention this.
     assert_says(&found.findings[1].evidence, "the end of Startup");
-    assert_says(&rwnd.could_not_tell, "suggests the send buffer");
+    assert_says(&rwnd.could_not_tell, "this suggests that the send buffer is the limit");
 }
 
 #[test]

@@ -211,8 +211,9 @@ fn plan_limit(triple: &Triple, host: &HostCase<'_>) -> Decision {
     let target = (triple.of_buffers)(trials.buffers(larger));
     if target <= end.buffer {
         return Decision::Leave(format!(
-            "{wanted} would be needed, but this host's memory allows only {} for each of {} flows",
-            end.room, host.flows
+            "{wanted} would be needed, but this host's memory allows only {} for {}",
+            end.room,
+            each_flow(host.flows)
         ));
     }
     let Some(bdps) = raised else {
@@ -235,8 +236,8 @@ fn plan_limit(triple: &Triple, host: &HostCase<'_>) -> Decision {
     let mut why = format!("{}: {bdps} x BDP", (triple.why)(case));
     if target < wanted {
         why += &format!(
-            "; the rule requires {wanted}, but this host's memory allows no larger buffer for each of {} flows",
-            host.flows
+            "; the rule requires {wanted}, but this host's memory allows no larger buffer for {}",
+            each_flow(host.flows)
         );
     }
     // Until the buffer is raised, it is a limit only if it allows less than the planned rate.
@@ -279,6 +280,11 @@ static MODERATE_RCVBUF: Switch = Switch {
     why: "without this setting, a receive buffer keeps its initial size",
     cost: Cost::Words("memory, for each busy connection"),
 };
+
+/// Names the flows that share the memory of a host.
+fn each_flow(flows: u64) -> String {
+    if flows == 1 { "one flow".into() } else { format!("each of {flows} flows") }
+}
 
 /// Returns the commands that turn on a switch, if it is known to be off.
 fn switch_on(switch: &Switch, case: &Case<'_>) -> Vec<Command> {
