@@ -174,7 +174,7 @@ impl Watch {
                 );
             }
             Error::new(
-                format!("{what}: no data was transferred in {length} on {open} connections"),
+                format!("{what}: no data was transferred in {length} on {open}"),
                 "sample during a transfer, or for longer with --for",
             )
         })

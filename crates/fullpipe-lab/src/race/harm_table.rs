@@ -83,7 +83,7 @@ impl HarmTable<'_> {
         writeln!(
             f,
             "\n{name}: in {within} of {} cells, the excess harm is at most {mean} on average and {upper} at \
-             the upper end of its interval",
+             the upper end",
             lines.len()
         )
     }
