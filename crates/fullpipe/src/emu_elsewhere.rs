@@ -8,7 +8,7 @@ use fullpipe_lab::trace::Sink;
 
 use crate::Error;
 use crate::capture::PcapNg;
-use crate::race::{MissingPairs, PairRelay};
+use crate::race::{MissingPairs, Relay};
 use crate::run::{Datapath, EmuOptions, Observer, ObserverRelay, TracedRun};
 
 pub(crate) fn prepare<'p>(
@@ -48,7 +48,7 @@ pub(crate) fn pairs<O: Observer>(
     _: &RacePlan,
     _: &OwnArms,
     _: &[MissingPairs],
-    _: &PairRelay<'_, O>,
+    _: &Relay<'_, O, Pair>,
 ) -> Result<Vec<(usize, Pair)>, Error> {
     Err(no_linux())
 }

@@ -13,20 +13,20 @@ mod store;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::slice;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use fullpipe_lab::campaign::{self, Progress, RunResult, Watch};
+use fullpipe_lab::campaign;
 use fullpipe_lab::experiment::{self, Experiment};
 use fullpipe_lab::profile::Profiles;
 use fullpipe_lab::race::{Cell, EMU, SIM};
 use fullpipe_lab::scenario::Scenario;
 
-pub use forecast::RaceForecast;
 pub use fullpipe_lab::arm::{Arm, LAUNCH_WINDOW, UnknownArm};
 pub use fullpipe_lab::race::{HarmPlan, HarmReport, HarmTable, Pair, RacePlan, RaceReport, RaceTable};
 pub use fullpipe_lab::victim::{UnknownVictim, Victim};
 pub use harm::{HARM_FULL, HARM_QUICK, harm};
+pub(crate) use store::Relay;
 
+use self::forecast::announce;
 use self::store::Store;
 use crate::files::write_atomically;
 use crate::{Datapath, Error, Observer, emu, json, run};
@@ -90,6 +90,7 @@ pub fn read_profiles(path: &Path) -> Result<Profiles, Error> {
 /// cannot be written.
 pub fn race(plan: &RacePlan, out: Option<&Path>, observer: &impl Observer) -> Result<RaceReport, Error> {
     complete(plan, SIM, out, observer, |missing, relay| {
+        announce(observer, plan.cells().len(), &format!("{} pairs", plan.pairs()), plan.cost());
         let mut made = Vec::new();
         for MissingPairs { cell: number, seeds } in missing {
             let cell = &plan.cells()[*number];
@@ -166,7 +167,7 @@ fn complete<O: Observer>(
     world: &str,
     out: Option<&Path>,
     observer: &O,
-    make: impl FnOnce(&[MissingPairs], &PairRelay<'_, O>) -> Result<Vec<(usize, Pair)>, Error>,
+    make: impl FnOnce(&[MissingPairs], &Relay<'_, O, Pair>) -> Result<Vec<(usize, Pair)>, Error>,
 ) -> Result<RaceReport, Error> {
     let store = out.map(|dir| Store::open(dir, PAIRS)).transpose()?;
     let stored = |cell: &Cell| -> BTreeMap<u64, Pair> {
@@ -180,13 +181,7 @@ fn complete<O: Observer>(
     });
     let missing: Vec<MissingPairs> = missing.filter(|missing| !missing.seeds.is_empty()).collect();
     let done = pairs.iter().map(BTreeMap::len).sum();
-    if world == SIM {
-        let forecast = RaceForecast::of_race(plan);
-        observer.status(&format!("{} cells, {} pairs; {forecast}", plan.cells().len(), plan.pairs()));
-    }
-    observer.progress(Progress { done, total: plan.pairs() });
-    let relay =
-        PairRelay { observer, store: store.as_ref(), done: AtomicUsize::new(done), total: plan.pairs() };
+    let relay = Relay::new(observer, store.as_ref(), done, plan.pairs());
     for (cell, pair) in make(&missing, &relay)? {
         pairs[cell].insert(pair.seed, pair);
     }
@@ -202,47 +197,6 @@ fn complete<O: Observer>(
         write_atomically(dir, RESULT, json::document(&report)?)?;
     }
     Ok(report)
-}
-
-/// Forwards the progress of a race to an [`Observer`], and stores its pairs.
-pub(crate) struct PairRelay<'a, O> {
-    pub(crate) observer: &'a O,
-    store: Option<&'a Store<Pair>>,
-    /// Number of pairs that are complete.
-    done: AtomicUsize,
-    /// Number of pairs of the race.
-    total: usize,
-}
-
-impl<O: Observer> PairRelay<'_, O> {
-    /// Returns whether another pair should start.
-    pub(crate) fn goes_on(&self) -> bool {
-        // If the pairs cannot be stored, the results of further runs would be lost.
-        self.observer.goes_on() && self.store.is_none_or(Store::is_writable)
-    }
-
-    /// Stores a complete pair, and reports the progress.
-    pub(crate) fn finished(&self, pair: &Pair) {
-        if let Some(store) = self.store {
-            store.add(pair);
-        }
-        let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
-        self.observer.progress(Progress { done, total: self.total });
-    }
-}
-
-impl<O: Observer> Watch<Pair> for &PairRelay<'_, O> {
-    fn goes_on(&self) -> bool {
-        PairRelay::goes_on(self)
-    }
-
-    fn abandons(&self) -> bool {
-        self.observer.abandons()
-    }
-
-    fn finished(&self, _: Progress, run: &RunResult<Pair>) {
-        PairRelay::finished(self, &run.value);
-    }
 }
 
 #[cfg(test)]

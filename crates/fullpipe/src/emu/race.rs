@@ -27,7 +27,7 @@ use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::Duration;
 
 use crate::Error;
-use crate::race::{MissingPairs, PairRelay};
+use crate::race::{MissingPairs, Relay};
 use crate::run::{Attended, Datapath, Observer};
 
 /// Maximum sum of the link rates of concurrent downloads in bit/s. Two cores forward more than twice this
@@ -102,7 +102,7 @@ pub(crate) fn pairs<O: Observer>(
     plan: &RacePlan,
     own: &OwnArms,
     missing: &[MissingPairs],
-    relay: &PairRelay<'_, O>,
+    relay: &Relay<'_, O, Pair>,
 ) -> Result<Vec<(usize, Pair)>, Error> {
     let schedule = Schedule::new(jobs(plan, missing), RATES_TOGETHER);
     let lane = || {
@@ -244,7 +244,7 @@ fn run_job<O: Observer>(
     plan: &RacePlan,
     own: &OwnArms,
     job: &Job,
-    relay: &PairRelay<'_, O>,
+    relay: &Relay<'_, O, Pair>,
 ) -> Result<Vec<(usize, Pair)>, Error> {
     let cell = &plan.cells()[job.cell];
     let about = |error: Error| error.about(format_args!("cell '{}'", cell.point.label));

@@ -1,44 +1,19 @@
-//! Estimates the time that a simulated race takes.
+//! Announces a simulated race: its size, and the time that it will take.
 
-use std::{fmt, thread};
+use std::thread;
 
 use fullpipe_lab::cost::RunCost;
-use fullpipe_lab::race::{HarmPlan, RacePlan};
 
+use crate::Observer;
 use crate::forecast::speed;
 
-/// Estimated time of a race in the simulator.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct RaceForecast {
-    /// Estimated wall-clock time of the whole race, in seconds.
-    pub wall_s: f64,
-    /// Number of runs that are executed at the same time.
-    pub threads: usize,
-}
-
-impl RaceForecast {
-    /// Estimates the time of a race that compares download times. The speed of this machine is measured with
-    /// a short run, which takes about 10 ms.
-    pub fn of_race(plan: &RacePlan) -> Self {
-        Self::of(plan.cost())
-    }
-
-    /// Estimates the time of a race that measures harm. The speed of this machine is measured with a short
-    /// run, which takes about 10 ms.
-    pub fn of_harm(plan: &HarmPlan) -> Self {
-        Self::of(plan.cost())
-    }
-
-    fn of(cost: RunCost) -> Self {
-        let threads = thread::available_parallelism().map_or(1, usize::from);
-        Self { wall_s: cost.packets() / speed() / threads as f64, threads }
-    }
-}
-
-impl fmt::Display for RaceForecast {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let digits = usize::from(self.wall_s < 9.95);
-        let cores = if self.threads == 1 { "core" } else { "cores" };
-        write!(f, "takes about {:.digits$} s on {} {cores}", self.wall_s.max(0.1), self.threads)
-    }
+/// Reports the number of cells, the number of `runs` and the estimated time to `observer`. The speed of this machine
+/// is measured with a short run, which takes about 10 ms.
+pub(super) fn announce(observer: &impl Observer, cells: usize, runs: &str, cost: RunCost) {
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let wall_s = cost.packets() / speed() / threads as f64;
+    let digits = usize::from(wall_s < 9.95);
+    let cores = if threads == 1 { "core" } else { "cores" };
+    let wall_s = wall_s.max(0.1);
+    observer.status(&format!("{cells} cells, {runs}; takes about {wall_s:.digits$} s on {threads} {cores}"));
 }

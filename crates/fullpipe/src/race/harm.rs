@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::slice;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use fullpipe_lab::campaign::{self, Progress, RunResult, Watch};
+use fullpipe_lab::campaign;
 use fullpipe_lab::race::{HarmCell, HarmPlan, HarmReport, HarmRuns, SIM, StoredHarm};
 use fullpipe_lab::scenario::Scenario;
 
-use super::RaceForecast;
-use super::store::Store;
+use super::forecast::announce;
+use super::store::{Relay, Store};
 use crate::files::write_atomically;
 use crate::{Error, Observer, json};
 
@@ -59,19 +58,15 @@ pub fn harm(plan: &HarmPlan, out: Option<&Path>, observer: &impl Observer) -> Re
         kept.filter_map(|stored| Some((stored.seed, plan.restored(cell, stored)?))).collect()
     };
     let mut made: Vec<BTreeMap<u64, HarmRuns>> = plan.cells().iter().map(stored).collect();
-    let done: usize = made.iter().map(BTreeMap::len).sum();
-    let total = plan.runs();
-    let forecast = RaceForecast::of_harm(plan);
-    observer.status(&format!("{} cells, {total} seeds; {forecast}", plan.cells().len()));
-    observer.progress(Progress { done, total });
-    let done = AtomicUsize::new(done);
+    announce(observer, plan.cells().len(), &format!("{} seeds", plan.runs()), plan.cost());
+    let done = made.iter().map(BTreeMap::len).sum();
+    let relay = Relay::new(observer, store.as_ref(), done, plan.runs());
     for (cell, made) in plan.cells().iter().zip(&mut made) {
         let missing: Vec<u64> =
             plan.seeds().iter().copied().filter(|seed| !made.contains_key(seed)).collect();
-        let relay = SeedRelay { observer, plan, cell, store: store.as_ref(), done: &done, total };
-        let runner = |scenario: &Scenario| (scenario.seed, plan.run(cell, scenario));
+        let runner = |scenario: &Scenario| plan.stored(cell, scenario.seed, &plan.run(cell, scenario));
         let runs = campaign::run(slice::from_ref(&cell.point), &missing, runner, &relay)?;
-        made.extend(runs.into_iter().map(|run| run.value));
+        made.extend(runs.iter().filter_map(|run| Some((run.value.seed, plan.restored(cell, &run.value)?))));
     }
     if let Some(store) = store {
         store.finish()?;
@@ -82,38 +77,6 @@ pub fn harm(plan: &HarmPlan, out: Option<&Path>, observer: &impl Observer) -> Re
         write_atomically(dir, RESULT, json::document(&report)?)?;
     }
     Ok(report)
-}
-
-/// Stores the runs of one cell, and forwards the progress of the race to an [`Observer`].
-struct SeedRelay<'a, O> {
-    observer: &'a O,
-    plan: &'a HarmPlan,
-    cell: &'a HarmCell,
-    store: Option<&'a Store<StoredHarm>>,
-    /// Number of seeds that are complete, over all cells.
-    done: &'a AtomicUsize,
-    /// Total number of seeds over all cells.
-    total: usize,
-}
-
-impl<O: Observer> Watch<(u64, HarmRuns)> for &SeedRelay<'_, O> {
-    fn goes_on(&self) -> bool {
-        // If the runs cannot be stored, the results of further runs would be lost.
-        self.observer.goes_on() && self.store.is_none_or(Store::is_writable)
-    }
-
-    fn abandons(&self) -> bool {
-        self.observer.abandons()
-    }
-
-    fn finished(&self, _: Progress, run: &RunResult<(u64, HarmRuns)>) {
-        if let Some(store) = self.store {
-            let (seed, runs) = &run.value;
-            store.add(&self.plan.stored(self.cell, *seed, runs));
-        }
-        let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
-        self.observer.progress(Progress { done, total: self.total });
-    }
 }
 
 #[cfg(test)]

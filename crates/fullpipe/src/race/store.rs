@@ -3,16 +3,18 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use fullpipe_lab::campaign::{Progress, RunResult, Watch};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::files::cannot_write;
-use crate::{Error, json};
+use crate::{Error, Observer, json};
 
 /// File with one JSON line per result. If the process is killed, only runs in progress are lost.
-pub(super) struct Store<R> {
+pub(crate) struct Store<R> {
     path: PathBuf,
     /// Results that the file contained when it was opened.
     kept: Vec<R>,
@@ -79,4 +81,51 @@ fn unreadable(path: &Path, problem: &dyn std::fmt::Display) -> Error {
         format!("cannot read {}: {problem}", path.display()),
         "remove this file, or choose another folder with --out",
     )
+}
+
+/// Forwards the progress of a race to an [`Observer`], and stores its results.
+pub(crate) struct Relay<'a, O, R> {
+    pub(crate) observer: &'a O,
+    store: Option<&'a Store<R>>,
+    /// Number of results that are complete.
+    done: AtomicUsize,
+    /// Number of results of the race.
+    total: usize,
+}
+
+impl<'a, O: Observer, R: Serialize + DeserializeOwned> Relay<'a, O, R> {
+    /// Begins with `done` of `total` results, and reports this progress.
+    pub(super) fn new(observer: &'a O, store: Option<&'a Store<R>>, done: usize, total: usize) -> Self {
+        observer.progress(Progress { done, total });
+        Self { observer, store, done: AtomicUsize::new(done), total }
+    }
+
+    /// Returns whether another run should start.
+    pub(crate) fn goes_on(&self) -> bool {
+        // If the results cannot be stored, the results of further runs would be lost.
+        self.observer.goes_on() && self.store.is_none_or(Store::is_writable)
+    }
+
+    /// Stores a complete result, and reports the progress.
+    pub(crate) fn finished(&self, result: &R) {
+        if let Some(store) = self.store {
+            store.add(result);
+        }
+        let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
+        self.observer.progress(Progress { done, total: self.total });
+    }
+}
+
+impl<O: Observer, R: Serialize + DeserializeOwned + Sync> Watch<R> for &Relay<'_, O, R> {
+    fn goes_on(&self) -> bool {
+        Relay::goes_on(self)
+    }
+
+    fn abandons(&self) -> bool {
+        self.observer.abandons()
+    }
+
+    fn finished(&self, _: Progress, run: &RunResult<R>) {
+        Relay::finished(self, &run.value);
+    }
 }
