@@ -4,26 +4,24 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkBuffer, NlasIterator};
 use netlink_sys::protocols::NETLINK_XFRM;
 use netlink_sys::{Socket, SocketAddr as NetlinkAddr};
 
 use crate::error::{Doing, Error};
 
-/// Message types and flags from `linux/netlink.h` and `linux/xfrm.h`.
+/// Message types from `linux/netlink.h`, and constants from `linux/xfrm.h`.
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 const XFRM_MSG_NEWPOLICY: u16 = 0x13;
 const XFRM_MSG_GETPOLICY: u16 = 0x15;
 const XFRMA_TMPL: u16 = 5;
 const XFRM_POLICY_BLOCK: u8 = 1;
-const NLM_F_REQUEST: u16 = 1;
-const NLM_F_DUMP: u16 = 0x300;
-/// Sizes of `struct nlmsghdr`, `struct xfrm_userpolicy_id`, `struct xfrm_userpolicy_info`, `struct rtattr` and
+/// Sizes of `struct nlmsghdr`, `struct xfrm_userpolicy_id`, `struct xfrm_userpolicy_info` and
 /// `struct xfrm_user_tmpl`, in bytes.
 const HEADER: usize = 16;
 const POLICY_ID: usize = 64;
 const POLICY_INFO: usize = 168;
-const ATTRIBUTE: usize = 4;
 const TEMPLATE: usize = 64;
 /// Offsets in `struct xfrm_userpolicy_info`, which begins with a `struct xfrm_selector`, and in
 /// `struct xfrm_user_tmpl`.
@@ -161,17 +159,15 @@ enum Answer {
 
 /// Adds the policies in the messages of one datagram to `policies`.
 fn read(mut bytes: &[u8], policies: &mut Vec<Policy>) -> Answer {
-    while let Some(header) = bytes.get(..HEADER) {
-        let len = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]) as usize;
-        let message = bytes.get(HEADER..len).unwrap_or_default();
-        match u16::from_ne_bytes([header[4], header[5]]) {
-            XFRM_MSG_NEWPOLICY => policies.extend(policy(message)),
+    while let Ok(message) = NetlinkBuffer::new_checked(bytes) {
+        match message.message_type() {
+            XFRM_MSG_NEWPOLICY => policies.extend(policy(message.payload())),
             NLMSG_DONE => return Answer::Done,
             NLMSG_ERROR => return Answer::Refused,
             _ => {}
         }
         // Each message is padded to a multiple of four bytes.
-        bytes = bytes.get(len.next_multiple_of(4).max(HEADER)..).unwrap_or_default();
+        bytes = bytes.get((message.length() as usize).next_multiple_of(4)..).unwrap_or_default();
     }
     Answer::Continues
 }
@@ -207,16 +203,11 @@ fn policy(message: &[u8]) -> Option<Policy> {
 }
 
 /// Returns whether the attributes of a policy contain a template that packets must match.
-fn has_required_template(mut attributes: &[u8]) -> bool {
-    while let Some(header) = attributes.get(..ATTRIBUTE) {
-        let len = usize::from(u16::from_ne_bytes([header[0], header[1]]));
-        let value = attributes.get(ATTRIBUTE..len).unwrap_or_default();
-        if u16::from_ne_bytes([header[2], header[3]]) == XFRMA_TMPL {
-            return value.chunks_exact(TEMPLATE).any(|template| template[OPTIONAL] == 0);
-        }
-        attributes = attributes.get(len.next_multiple_of(4).max(ATTRIBUTE)..).unwrap_or_default();
-    }
-    false
+fn has_required_template(attributes: &[u8]) -> bool {
+    let templates =
+        NlasIterator::new(attributes).map_while(Result::ok).find(|attribute| attribute.kind() == XFRMA_TMPL);
+    templates
+        .is_some_and(|found| found.value().chunks_exact(TEMPLATE).any(|template| template[OPTIONAL] == 0))
 }
 
 #[cfg(test)]
