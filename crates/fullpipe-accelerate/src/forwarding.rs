@@ -35,8 +35,10 @@ const FORCE: &str = "force_forwarding";
 
 /// Returns an objection if the kernel cannot forward the packets of the worker's device; `None` if it can.
 pub(crate) fn obstacle(ipv6: bool) -> Option<Objection> {
-    let release = uname().release().to_string_lossy().into_owned();
-    if ipv6 { obstacle_in(Path::new(IPV6), &release) } else { None }
+    if !ipv6 {
+        return None;
+    }
+    obstacle_in(Path::new(IPV6), &uname().release().to_string_lossy())
 }
 
 /// Returns the objection of [`obstacle`] for IPv6. `folder` contains the settings of all devices.

@@ -25,7 +25,7 @@ use std::os::unix::net::UnixStream;
 use fullpipe_linux::stack_loop::{Service, Sockets};
 use fullpipe_linux::{Error, Stop, WaitCondition};
 use fullpipe_tcp::Event;
-use fullpipe_tcp::stack::{Admission, ConnId, Stack};
+use fullpipe_tcp::stack::{Admission, ConnId, RESERVED_SHARE, Stack};
 use fullpipe_units::{Duration, Instant, Rate};
 use socket2::Socket;
 
@@ -50,10 +50,9 @@ const BURST: usize = 256 << 10;
 /// Size of one read, about the size of a super-packet.
 const READ: usize = 64 << 10;
 /// Size of one read while only the reserved part of the memory is left, and the maximum memory of a connection that may
-/// then read. The reserved part is an eighth of the budget.
+/// then read.
 const SMALL_READ: usize = 4 << 10;
 const SMALL: u64 = 16 << 10;
-const RESERVED: u64 = 8;
 /// Maximum time for delivering the bytes that the server sent before a reset.
 const LAST_BYTES: Duration = Duration::from_secs(5);
 /// Time for sending the resets of all connections before the worker ends.
@@ -128,7 +127,8 @@ impl Relayed {
 }
 
 /// Returns the part of a budget of `memory` bytes that the stack may use while `pending` bytes are buffered
-/// outside the stack. One more read is subtracted, because it may add to `pending` before the stack is told.
+/// outside the stack. The size of one read is subtracted as well: the next read may increase `pending` before the
+/// limit of the stack is updated.
 fn for_payload(memory: u64, pending: u64) -> u64 {
     memory.saturating_sub(pending + READ as u64)
 }
@@ -411,7 +411,7 @@ impl Worker {
         let held = || stack.memory_of(id) + pending;
         let left = self.settings.memory.saturating_sub(self.pending + stack.memory());
         // Many new connections together must not use up the memory that requests on other connections need.
-        let plenty = left > self.settings.memory / RESERVED + READ as u64;
+        let plenty = left > self.settings.memory / RESERVED_SHARE + READ as u64;
         let chunk = if plenty { READ } else { SMALL_READ };
         let fits = plenty || left >= 2 * chunk as u64 && held() <= SMALL;
         let may_read = fits && (self.pressure.level.is_none() || self.pressure.admits(held()));

@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::{ConnId, Stack};
 
-/// Part of the budget that is reserved for rings without memory: an eighth.
-const RESERVED: u64 = 8;
+/// Divisor of the memory limit of a stack: an eighth of the limit is reserved for connections without memory.
+pub const RESERVED_SHARE: u64 = 8;
 
 /// Memory in use by the rings of a stack, and its limit. Clones share these values.
 #[derive(Clone, Debug)]
@@ -48,7 +48,7 @@ impl Budget {
     /// Returns whether `bytes` more may be taken; `first` is true for a ring without memory.
     pub(super) fn affords(&self, bytes: u64, first: bool) -> bool {
         let limit = self.0.limit.load(Relaxed);
-        let reserved = if first { 0 } else { limit / RESERVED };
+        let reserved = if first { 0 } else { limit / RESERVED_SHARE };
         self.used().saturating_add(bytes) <= limit - reserved
     }
 

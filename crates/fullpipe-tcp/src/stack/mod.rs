@@ -60,6 +60,7 @@ use crate::wire::{Checksums, Flags, Packet, PacketError, Segment, SeqNum};
 
 pub use admission::Admission;
 use budget::Budget;
+pub use budget::RESERVED_SHARE;
 pub use counters::Counters;
 use half_open::{HalfOpen, Place};
 pub use isn::IsnClock;
