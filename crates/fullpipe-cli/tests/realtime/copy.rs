@@ -27,6 +27,13 @@ struct Ends {
     relay: String,
 }
 
+/// Starts the program, whose output is read later.
+fn started(words: &[String]) -> Child {
+    let command =
+        Command::new(crate::PROGRAM).args(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    command.expect("it starts")
+}
+
 impl Ends {
     fn new(test: &str) -> Self {
         let folder = folder(test);
@@ -43,6 +50,17 @@ impl Ends {
 
     fn path(&self, name: &str) -> String {
         self.folder.join(name).to_str().expect("UTF-8").to_owned()
+    }
+
+    /// Returns the shell command of a relay at the far end of an emulated path.
+    fn relay_on_path(&self) -> String {
+        format!(
+            "exec {program} relay serve --listen 198.18.0.2:9581 --root {root} --key {key} --allow {client}",
+            program = crate::PROGRAM,
+            root = self.path("in"),
+            key = self.path("relay.key"),
+            client = self.client
+        )
     }
 
     /// Starts the relay, and waits until it is listening.
@@ -354,12 +372,7 @@ fn a_copy_continues_over_its_last_connection() {
     let _relay = ends.serve();
     let mut words = ends.arguments("large", "large");
     words.extend(["--json", "--limit", "80mbit", "--connections", "4"].map(String::from));
-    let client = Command::new(crate::PROGRAM)
-        .args(&words)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("it starts");
+    let client = started(&words);
     let open = || connections(ends.port, &[]).unwrap_or_default();
     assert!(becomes(|| open().len() == 4 || !has("ss")));
     pause(500);
@@ -426,12 +439,7 @@ fn ctrl_c_prints_the_command_that_continues_the_copy() {
     let _relay = ends.serve();
     let mut words = ends.arguments("large file", "large");
     words.extend(["--limit", "40mbit", "--connections", "2"].map(String::from));
-    let client = Command::new(crate::PROGRAM)
-        .args(&words)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("it starts");
+    let client = started(&words);
     pause(1800);
     let interrupted = Command::new("kill").args(["-INT", &client.id().to_string()]).status();
     assert!(interrupted.expect("it runs").success());

@@ -18,13 +18,7 @@ fn a_copy_continues_after_its_link_is_dead_for_half_a_minute() {
     }
     let ends = Ends::new("copy-dead-link");
     fs::write(ends.path("large"), content(9, 48 * MIB)).expect("written");
-    let relay = format!(
-        "exec {program} relay serve --listen 198.18.0.2:9581 --root {root} --key {key} --allow {client}",
-        program = crate::PROGRAM,
-        root = ends.path("in"),
-        key = ends.path("relay.key"),
-        client = ends.client
-    );
+    let relay = ends.relay_on_path();
     let script = format!(
         "sleep 0.5
          {program} copy {source} relay://198.18.0.2/large --key {key} --peer {relay} --json --limit 40mbit & copy=$!
@@ -47,7 +41,7 @@ fn a_copy_continues_after_its_link_is_dead_for_half_a_minute() {
     println!("{report:#}\n{stderr}");
     assert!(report["wall_s"].as_f64() > Some(35.0), "{report}");
     assert_eq!(report["reconnects"], 1, "{report}");
-    // What was durable before is not sent again.
+    // Data that was durable before the interruption is not resent.
     assert!(report["sent_bytes"].as_u64() < Some(56 * MIB as u64), "{report}");
     assert!(
         fs::read(ends.path("in/large")).expect("placed") == fs::read(ends.path("large")).expect("a file")

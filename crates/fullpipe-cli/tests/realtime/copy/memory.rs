@@ -42,13 +42,7 @@ fn produce(time: Duration, mut write: impl FnMut(&[u8])) {
 /// notes, its largest resident memory in KiB, and the largest memory of its sockets in bytes.
 fn over_a_path(test: &str, feed: impl FnOnce(PipeWriter) + Send) -> (Value, String, u64, u64) {
     let ends = Ends::new(test);
-    let relay = format!(
-        "exec {program} relay serve --listen 198.18.0.2:9581 --root {root} --key {key} --allow {client}",
-        program = crate::PROGRAM,
-        root = ends.path("in"),
-        key = ends.path("relay.key"),
-        client = ends.client
-    );
+    let relay = ends.relay_on_path();
     let script = format!(
         "exec 3<&0; sleep 0.5; {program} copy - relay://198.18.0.2/feed --key {key} --peer {relay} --json --memory 64MiB \
          <&3 >{report} 2>{notes} & copy=$!; exec 3<&-
