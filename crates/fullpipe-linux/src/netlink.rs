@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkHeader,
-    NetlinkMessage, NetlinkPayload, Nla, NlasIterator,
+    ErrorMessage, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST,
+    NetlinkHeader, NetlinkMessage, NetlinkPayload, Nla, NlasIterator,
 };
 use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
@@ -318,7 +318,7 @@ impl Netlink {
         let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&answer).map_err(io::Error::other)?;
         match answer.payload {
             NetlinkPayload::InnerMessage(message) => Ok(Some(message)),
-            NetlinkPayload::Error(error) if error.code.is_some() => Err(error.to_io()),
+            NetlinkPayload::Error(error) if error.code.is_some() => Err(refused(&error)),
             _ => Ok(None),
         }
     }
@@ -342,6 +342,11 @@ pub(crate) struct Answers {
     done: bool,
 }
 
+/// The error of an answer. Its number is negative on the wire; `ErrorMessage::to_io` overflows for the least `i32`.
+fn refused(error: &ErrorMessage) -> io::Error {
+    io::Error::from_raw_os_error(error.raw_code().wrapping_neg())
+}
+
 /// Splits a reply to a dump request into its messages.
 pub(crate) fn messages(bytes: &[u8]) -> io::Result<Answers> {
     let mut answers = Answers::default();
@@ -353,7 +358,7 @@ pub(crate) fn messages(bytes: &[u8]) -> io::Result<Answers> {
         rest = rest.get(len..).unwrap_or_default();
         match answer.payload {
             NetlinkPayload::InnerMessage(message) => answers.found.push(message),
-            NetlinkPayload::Error(error) if error.code.is_some() => return Err(error.to_io()),
+            NetlinkPayload::Error(error) if error.code.is_some() => return Err(refused(&error)),
             NetlinkPayload::Done(_) => {
                 answers.done = true;
                 return Ok(answers);
