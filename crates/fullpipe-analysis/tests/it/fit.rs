@@ -5,7 +5,7 @@
 
 use fullpipe_analysis::classify::Limit;
 use fullpipe_analysis::ladder::{Fit, Source};
-use fullpipe_analysis::{Diagnosis, Measurement, render_text};
+use fullpipe_analysis::{Diagnosis, Measurement, render_brief, render_text};
 use fullpipe_units::{Duration, Rate};
 
 use crate::case::Case;
@@ -111,19 +111,29 @@ fn a_log_that_ends_late_is_fitted_like_one_that_ends_in_time() {
     assert!(late.loss_low <= 0.001 && 0.001 <= 1.5 * late.loss_high, "{late:?}");
 }
 
-/// A report begins with a warning if the model does not meet the log.
+/// Every form of a diagnosis says that the model does not meet the log (`html.rs` tests the page).
 #[test]
 fn a_log_that_the_model_cannot_meet_is_said() {
+    const MARK: &str = "the model does not reproduce the measured rate";
     let path = "rate = '25mbit'\nrtt = '40ms'\nqueue = '1bdp'\nloss = '0.8%'";
-    let mut diagnosis = diagnosed(path, ("25mbit", 40), HOST, "cc = 'cubic'", 3);
+    let log = Transferred::of(path, HOST, "cc = 'cubic'", 3).json("cubic");
+    let case = Case::of(&log).link("25mbit".parse().ok()).rtt(Some(Duration::from_millis(40)));
+    let mut diagnosis = case.diagnose().expect("a diagnosis");
     let fit = diagnosis.fit.expect("a simulation");
-    let says = |diagnosis: &Diagnosis| {
-        render_text(diagnosis, 80).contains("Model: the simulation of the fitted path")
-    };
-    diagnosis.fit = Some(Fit { met: false, ..fit });
-    assert!(says(&diagnosis));
-    diagnosis.fit = Some(Fit { met: true, ..fit });
-    assert!(!says(&diagnosis));
+    // Lines break within sentences.
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for met in [false, true] {
+        diagnosis.fit = Some(Fit { met, ..fit });
+        let text = words(&render_text(&diagnosis, 80));
+        for said in [MARK, "Model: the simulation of the fitted path"] {
+            assert_eq!(text.contains(said), !met, "{said} in {text}");
+        }
+        let brief = render_brief(&diagnosis, 80);
+        let (headline, _) = brief.split_once("\n\n").expect("a ladder");
+        assert_eq!(words(headline).contains(MARK), !met, "{headline}");
+        let document = serde_json::to_value(&diagnosis).expect("a document");
+        assert_eq!(document["fit"]["met"], met, "{}", document["fit"]);
+    }
 }
 
 /// Behind a policer for each flow, BBR retransmits the packets that the policer drops. The fitted path has

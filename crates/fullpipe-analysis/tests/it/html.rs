@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 
 use crate::case::Case;
 use fullpipe_analysis::input::iperf3;
+use fullpipe_analysis::ladder::Fit;
 use fullpipe_analysis::report::html::figure::{Charts, Theme, ladder};
 use fullpipe_analysis::report::html::{Provenance, render_diagnosis, render_experiment, render_race};
 use fullpipe_analysis::{Demand, Diagnosis, HostFacts, HostSettings, Memory, Rung};
@@ -133,6 +134,21 @@ fn the_page_says_what_becomes_of_the_queue() {
     ] {
         assert!(page.contains(said) && !visible(before).contains(said), "{said}");
     }
+}
+
+/// The headline and a paragraph of the page say that the model does not meet the log.
+#[test]
+fn the_page_says_that_the_model_does_not_meet_the_log() {
+    const MARK: &str = "the model does not reproduce the measured rate";
+    let (diagnosis, met) = plain();
+    assert!(!visible(met).contains(MARK) && !visible(met).contains("Model:"));
+    let fit = Fit { met: false, ..diagnosis.fit.expect("a simulation") };
+    // A page simulates each rung again.
+    let unmet = Diagnosis { fit: Some(fit), ladder: Vec::new(), ..diagnosis.clone() };
+    let log = iperf3::parse(&log("iperf 3.17")).expect("a log");
+    let page = visible(&render_diagnosis(&log, &unmet, MADE).expect("a page"));
+    let (headline, _) = page.split_once("Model:").expect("a paragraph about the model");
+    assert!(headline.contains(MARK), "{headline}");
 }
 
 /// No element of the page has an external address, and the content security policy forbids every request.

@@ -1,6 +1,6 @@
-//! Diagnoses with their whole ladders: the published run on the cross-border link, and a path that is twenty
-//! times slower and has the same limits. The time to simulate a run is proportional to its packets, so most
-//! tests use the slower path.
+//! Diagnoses with their whole ladders, on a path that has the limits of the cross-border link and is twenty times slower. The
+//! time to simulate a run is proportional to its packets; `fullpipe-cli` tests the ladder of the cross-border link itself,
+//! which its pages show (`tests/it/cross_border.rs`).
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,6 @@ use crate::simulated_log::Transferred;
 use fullpipe_analysis::classify::Confidence;
 use fullpipe_analysis::input::iperf3;
 use fullpipe_analysis::ladder::Source;
-use fullpipe_analysis::remedy::{Command, Host};
 use fullpipe_analysis::{
     DiagnoseError, Diagnosis, HostFacts, HostSettings, Limit, Measurement, Rung, render_text,
 };
@@ -73,62 +72,6 @@ fn mbps(rate: Rate) -> f64 {
 
 fn simulated(diagnosis: &Diagnosis) -> Vec<&Rung> {
     diagnosis.ladder.iter().filter(|rung| rung.source == Source::Simulated).collect()
-}
-
-fn commands(rungs: &[&Rung]) -> Vec<Command> {
-    rungs.iter().flat_map(|rung| rung.remedies.commands().cloned()).collect()
-}
-
-/// The published CUBIC run is limited by loss; BBR alone is limited by a window; only both remedies together
-/// reach the link rate.
-#[test]
-fn cubic_climbs_past_loss_and_window_to_the_line() {
-    let given = Given::published();
-    let diagnosis = diagnose(&given.case());
-
-    let first = &diagnosis.ladder[0];
-    assert_eq!((first.limit, first.source), (Limit::Cwnd, Source::Measured));
-    assert!((60.0..=80.0).contains(&mbps(first.rate)), "{}", first.rate);
-
-    let rungs = simulated(&diagnosis);
-    let [better_cc, both] = rungs.as_slice() else { panic!("{rungs:#?}") };
-    assert!(matches!(better_cc.limit, Limit::Rwnd | Limit::Sndbuf));
-    assert!((95.0..=125.0).contains(&mbps(better_cc.lasting())), "{}", better_cc.lasting());
-    // The rate in the log requires a loss of 49 ppm, near the upper bound of the interval for three events in
-    // 180,000 segments.
-    let fit = diagnosis.fit.expect("a simulation");
-    assert!(fit.met && (17e-6..50e-6).contains(&fit.loss), "{fit:?}");
-    assert!(mbps(both.lasting()) >= 880.0, "{}", both.lasting());
-    for rung in &rungs {
-        let (low, high) = (rung.low.unwrap(), rung.high.unwrap());
-        assert!(low <= rung.lasting() && rung.lasting() <= high, "{low} {} {high}", rung.lasting());
-    }
-    let last = diagnosis.ladder.last().unwrap();
-    assert_eq!((last.limit, last.source), (Limit::Link, Source::Given));
-    assert!(diagnosis.ladder.is_sorted_by_key(Rung::lasting));
-
-    // The ladder avoids the mistakes in the published advice: it changes both hosts, sizes buffers for a
-    // usable window of 4 x BDP, and leaves core.*mem_max alone.
-    let all = commands(&rungs);
-    assert!(
-        all.iter().any(|c| c.host == Host::Sender && c.run.contains("tcp_wmem=\"4096 16384 205942784\""))
-    );
-    assert!(
-        all.iter().any(|c| c.host == Host::Receiver && c.run.contains("tcp_rmem=\"4096 87380 140017664\""))
-    );
-    assert!(all.iter().all(|c| !c.run.contains("mem_max")));
-
-    let text = render_text(&diagnosis, 80);
-    assert!(text.starts_with("7 % of the link: loss holds cwnd down.\n"), "{text}");
-    assert!(text.contains("\nLift that, and a 3 MiB receive window stops you near "), "{text}");
-    // Larger buffers alone, which the published advice recommends, change nothing, and a note says so.
-    assert!(diagnosis.notes.iter().any(|note| note.starts_with("buffers for 4 x BDP on both hosts (")));
-    // The author of the log used ten sockets. They appear as a note, which reports how much they take from
-    // another flow.
-    assert!(
-        diagnosis.notes.iter().any(|note| note.starts_with("10 connections instead of these remedies would"))
-    );
-    assert!(diagnosis.notes.iter().any(|note| note.starts_with("10 connections leave ")));
 }
 
 /// A run with BBR reaches only half of the link rate, and the congestion window is not its limit.

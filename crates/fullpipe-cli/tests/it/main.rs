@@ -6,6 +6,7 @@ mod process;
 mod capture;
 #[cfg(target_os = "linux")]
 mod corpus;
+mod cross_border;
 #[cfg(feature = "tables")]
 mod dataset;
 mod diagnose;

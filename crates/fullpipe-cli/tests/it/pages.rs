@@ -13,6 +13,7 @@ use std::{env, fs, iter};
 use fullpipe::lab::experiment::Experiment;
 use fullpipe::lab::metric::Metric;
 
+use crate::cross_border;
 use crate::process::fullpipe;
 use crate::process::pages::{Example, Mode, Part, agree, blocks, pages, parts, read, root};
 
@@ -157,7 +158,7 @@ fn help_of(call: &[String]) -> Vec<&str> {
 }
 
 /// Runs a shell command in the root of the project, and returns its standard output. Each command is run only
-/// once, because pages and snapshots show the same diagnoses, which take several seconds.
+/// once, because several tests read the same answers, which take seconds.
 pub(crate) fn output_of(command: &str) -> Arc<str> {
     static OUTPUTS: Mutex<BTreeMap<String, Arc<OnceLock<Arc<str>>>>> = Mutex::new(BTreeMap::new());
     let output = Arc::clone(OUTPUTS.lock().expect("no test panics here").entry(command.into()).or_default());
@@ -270,7 +271,8 @@ fn outputs_are_those_of_the_commands() {
     for page in pages() {
         for Example { command, shown } in examples(&page, |mode| mode == Mode::Project) {
             count += 1;
-            let output = output_of(&installed(&command));
+            let command = installed(&command);
+            let output = cross_border::output(&command).map_or_else(|| output_of(&command), Arc::from);
             let shown: Vec<&str> = shown.iter().map(String::as_str).collect();
             let lines: Vec<&str> = output.lines().collect();
             let agrees = shown.is_empty() || agree(&shown, &lines, is_equal);

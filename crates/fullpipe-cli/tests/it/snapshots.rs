@@ -5,7 +5,6 @@
 
 use std::path::Path;
 
-use crate::pages::output_of;
 use crate::process::{example, fullpipe};
 use serde_json::Value;
 use snapbox::assert::DEFAULT_ACTION_ENV;
@@ -51,7 +50,7 @@ fn steady(value: &mut Value) {
 }
 
 #[track_caller]
-fn is_as_in(name: &str, output: &str) {
+pub(crate) fn is_as_in(name: &str, output: &str) {
     is_current(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/snapshots").join(name), output);
 }
 
@@ -111,15 +110,6 @@ fn version() {
         let date = document["commit_date"].as_str().expect("a date");
         assert_eq!(date.split('-').map(str::len).collect::<Vec<_>>(), [4, 2, 2], "{date}");
     }
-}
-
-/// A diagnosis of which a guide shows parts. All tests share its output, so it runs only once.
-pub(crate) const CROSS_BORDER: &str = "fullpipe diagnose examples/cross-border/cubic.iperf3.txt --link 1gbit --rtt 210ms \
-                                       --sysctl examples/cross-border/sysctl-before.txt";
-
-#[test]
-fn diagnose() {
-    is_as_in("diagnose-cubic.txt", &output_of(CROSS_BORDER));
 }
 
 /// The built-in example comes with facts about its path. On a link of 1 Gbit/s, which is the default of the

@@ -574,7 +574,7 @@ fn without_a_gain_the_way_back_is_offered() {
         }
         let root = folder(if at_terminal { "tune-verify-terminal" } else { "tune-verify" });
         let tune = format!(
-            "{} tune --link 1gbit --rtt 210ms --to $FULLPIPE_PEER --netns /proc/self/ns/net --root {} --verify --rounds 1 \
+            "{} tune --link 200mbit --rtt 210ms --to $FULLPIPE_PEER --netns /proc/self/ns/net --root {} --verify --rounds 1 \
              --time 4s",
             env!("CARGO_BIN_EXE_fullpipe"),
             root.display()
