@@ -56,7 +56,7 @@ use fullpipe_units::Instant;
 
 use crate::conn::{Config, Connection, Event, IpVersion, State};
 use crate::memory::{MemorySummary, PathMemory, SenderTotals};
-use crate::wire::{Checksums, Flags, Packet, PacketError, Segment, SeqNum};
+use crate::wire::{Checksums, Flags, Packet, PacketError, Segment};
 
 pub use admission::Admission;
 use budget::Budget;
@@ -448,6 +448,11 @@ impl Stack {
 
     fn deliver(&mut self, now: Instant, slot: u32, segment: &Segment, payload: &[u8]) {
         self.unfold(slot);
+        if let Some((tuple, least)) = self.reopened_by(slot, segment)
+            && self.reopen(now, slot, tuple, segment, least)
+        {
+            return;
+        }
         if let Place::TimeWait(_) = &self.slots[slot as usize].1 {
             return self.deliver_in_time_wait(now, slot, segment);
         }
@@ -468,18 +473,6 @@ impl Stack {
             // segments until the accept queue has room. The retransmitted SYN-ACK makes the peer try again.
             counters.accept_overflows += 1;
             self.fold(slot);
-            return;
-        }
-        // A SYN that certainly belongs to a new connection ends TIME-WAIT if a listener can accept that
-        // connection (RFC 6191; TW-3).
-        let least = entry.connection.time_wait().and_then(|wait| wait.reopened_by(segment));
-        if let Some(least) = least
-            && entry.owner == Owner::Nobody
-            && listeners.get(&entry.tuple.local).is_some_and(Listener::opens_at_once)
-        {
-            let tuple = entry.tuple;
-            self.remove(slot);
-            self.half_open(now, tuple, segment, Some(least));
             return;
         }
         counters.out_of_memory += u64::from(!entry.take(now, segment, payload));
@@ -543,45 +536,10 @@ impl Stack {
             self.counters.accept_overflows += 1;
             return;
         }
-        let is_full = self.by_tuple.len() - self.in_time_wait >= self.config.max_connections;
-        if listener.is_flooded() || is_full {
-            listener.cookie_sent(now);
-            self.answer_with_cookie(now, tuple, segment);
-            return;
+        if listener.is_flooded() || self.is_full() {
+            return self.answer_with_cookie(now, tuple, segment);
         }
         self.half_open(now, tuple, segment, None);
-    }
-
-    /// Replies to a SYN with a cookie, and keeps no state.
-    fn answer_with_cookie(&mut self, now: Instant, tuple: FourTuple, syn: &Segment) {
-        let Some(listener) = self.listeners.get(&tuple.local) else { return };
-        let syn = cookie::reduced(&tuple, syn);
-        let seed = self.seed(&listener.config, &tuple);
-        let mut connection = Connection::server_with(listener.config.clone(), seed);
-        connection.start_at(cookie::encode(self.config.key, now, &tuple, &syn));
-        connection.handle_segment(now, &syn);
-        let Some(transmit) = connection.poll_transmit(now) else { return };
-        let mut answer = transmit.segment().clone();
-        if let Some(timestamps) = &mut answer.timestamps {
-            timestamps.value = cookie::stamp(timestamps.value, &syn);
-        }
-        self.counters.cookies_sent += 1;
-        self.reply(tuple, answer);
-    }
-
-    /// Creates a connection from a returned SYN cookie, as if the stack had kept the state of the SYN.
-    fn resume(&mut self, now: Instant, tuple: FourTuple, syn: &Segment, answer: &Segment, payload: &[u8]) {
-        let Some(listener) = self.listeners.get_mut(&tuple.local) else { return };
-        let config = listener.config.clone();
-        let iss = SeqNum(answer.ack.0.wrapping_sub(1));
-        let seed = self.seed(&config, &tuple);
-        let connection = Connection::resumed(config, seed, now, iss, syn);
-        let Some(slot) = self.insert(tuple, connection, Owner::HalfOpen) else { return };
-        if let Some(listener) = self.listeners.get_mut(&tuple.local) {
-            listener.half_open += 1;
-        }
-        self.counters.cookies_accepted += 1;
-        self.deliver(now, slot, answer, payload);
     }
 
     /// Returns the time at which `handle_timeout` must be called, or [`Instant::FAR_FUTURE`] if no timer is
@@ -689,7 +647,7 @@ impl Stack {
     }
 
     fn insert(&mut self, tuple: FourTuple, connection: Connection, owner: Owner) -> Option<u32> {
-        if self.by_tuple.len() - self.in_time_wait >= self.config.max_connections {
+        if self.is_full() {
             return None;
         }
         let slot = self.free.pop().unwrap_or_else(|| {
@@ -721,6 +679,11 @@ impl Stack {
             self.by_tuple.remove(&tuple);
         }
         self.free.push(slot);
+    }
+
+    /// Returns whether the number of connections has reached its maximum.
+    fn is_full(&self) -> bool {
+        self.by_tuple.len() - self.in_time_wait >= self.config.max_connections
     }
 
     fn id(&self, slot: u32) -> ConnId {

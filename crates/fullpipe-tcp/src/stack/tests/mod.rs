@@ -14,6 +14,7 @@ use fullpipe_units::{Bytes, Duration, draw};
 
 use super::*;
 use crate::buffers::Buffer;
+use crate::wire::SeqNum;
 
 pub(super) fn config() -> Config {
     Config {
