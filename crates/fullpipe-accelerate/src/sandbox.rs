@@ -44,9 +44,8 @@ const PERMITTED: &[c_long] = &[
     libc::SYS_eventfd2,
     libc::SYS_timerfd_create,
     libc::SYS_timerfd_settime,
-    // Calls for the probe file.
+    // Call for the storage of the shared table.
     libc::SYS_pwrite64,
-    libc::SYS_ftruncate,
     // Calls for time and memory, and calls that the C library makes on its own.
     libc::SYS_clock_gettime,
     libc::SYS_getrandom,

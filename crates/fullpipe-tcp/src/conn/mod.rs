@@ -80,7 +80,7 @@ pub use events::Event;
 use events::Events;
 pub(crate) use half_open::HandshakeProgress;
 use handshake::Handshake;
-pub use liveness::KeepAlive;
+pub use liveness::{KeepAlive, Probe};
 use receiver::Receiver;
 pub use report::{ReceiverSnapshot, Snapshot, Stats};
 pub use reset::reset_for;

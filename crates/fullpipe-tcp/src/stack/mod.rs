@@ -38,9 +38,9 @@ mod half_open;
 mod icmp;
 mod isn;
 mod listener;
+mod live;
 mod mtu;
 mod output;
-mod probe;
 pub mod siphash;
 pub mod stream;
 #[cfg(test)]
@@ -65,6 +65,7 @@ pub use counters::Counters;
 use half_open::{HalfOpen, Place};
 pub use isn::IsnClock;
 use listener::Listener;
+pub use live::LiveTable;
 pub use output::{Cut, Outgoing};
 use output::{Cutting, Reply};
 use siphash::Key;
@@ -206,6 +207,8 @@ pub struct Stack {
     ended: SenderTotals,
     /// Memory of the rings of all connections.
     budget: Budget,
+    /// Table in which another process finds the live connections.
+    live: Option<Box<dyn LiveTable>>,
 }
 
 impl Stack {
@@ -229,6 +232,7 @@ impl Stack {
             paths: None,
             ended: SenderTotals::default(),
             budget: Budget::default(),
+            live: None,
         }
     }
 
@@ -482,6 +486,7 @@ impl Stack {
         }
         self.touched(slot);
         self.record(now, slot);
+        self.keep_live(now, slot);
     }
 
     /// Passes the measurements of a connection to the path memory after the connection has ended.
@@ -674,6 +679,7 @@ impl Stack {
         };
         *generation = generation.wrapping_add(1);
         self.timers.remove(slot);
+        self.clear_live(slot);
         // A new connection may already occupy the same two sockets.
         if self.by_tuple.get(&tuple) == Some(&slot) {
             self.by_tuple.remove(&tuple);

@@ -36,6 +36,7 @@ impl Stack {
         }
         self.in_time_wait += 1;
         *place = Place::TimeWait(Box::new(Rest { tuple: entry.tuple, wait }));
+        self.clear_live(slot);
     }
 
     /// Returns the sockets of the released connection in `slot` and the lowest initial sequence number of the

@@ -2,10 +2,13 @@
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::sync::atomic::Ordering::Relaxed;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::path_mtu::behind_router;
 use super::peers::{self, Server};
@@ -100,8 +103,6 @@ impl Host {
         let before = begun();
         let load = Load { receivers, uploads: streams.into_iter().map(upload).collect() };
         wait_for("the uploads arrive", || (begun() == before + size.uploads as u64).then_some(()));
-        // Probes are written when a connection starts, and then every 100 ms.
-        sleep(Duration::from_millis(300));
         load
     }
 
@@ -282,6 +283,43 @@ fn a_stopped_worker_keeps_its_connections() {
     assert_eq!(host.scene.status(&service.keeper).expect("a service")["starts"], 1);
 }
 
+/// The worker is killed at the moment at which the server accepts a connection. The client, which only receives, sees a
+/// reset.
+#[test]
+fn the_client_of_a_new_connection_is_reset() {
+    if !can_run() {
+        return;
+    }
+    let scene = Scene::new("accelerate-newest", false);
+    let listen = SocketAddr::new(scene.address(), PORT);
+    let _fallback = Server::new(&scene.server, &listen.to_string());
+    let bind = || Ok(TcpListener::bind(UPSTREAM).expect("a free port"));
+    let listener = scene.server.run(bind).expect("a namespace");
+    let mut service = scene.accelerate(PORT, UPSTREAM, "transparent");
+    let worker = Arc::new(AtomicU64::new(service.worker));
+    let (victim, client) = (Arc::clone(&worker), scene.client_address());
+    thread::spawn(move || {
+        let mut open = Vec::new();
+        for stream in listener.incoming() {
+            let stream = stream.expect("a connection");
+            // Health checks come from a loopback address.
+            if stream.peer_addr().is_ok_and(|peer| peer.ip() == client) {
+                let worker = Pid::from_raw(victim.load(Relaxed) as i32).expect("a process");
+                kill_process(worker, Signal::KILL).expect("it runs");
+                open.push(stream);
+            }
+        }
+    });
+    for _ in 0..3 {
+        let mut stream = peers::connect(&scene.client, listen, AT_ONCE).expect("a connection");
+        let begun = now();
+        assert_eq!(stream.read(&mut [0]).expect_err("a reset").kind(), ErrorKind::ConnectionReset);
+        assert!(begun.elapsed() < AT_ONCE, "{:?}", begun.elapsed());
+        service.worker = scene.worker(&service.keeper, service.worker);
+        worker.store(service.worker, Relaxed);
+    }
+}
+
 /// If the server ends, clients are refused within a second; if it returns, clients are served within a
 /// second.
 #[test]
@@ -413,8 +451,6 @@ fn clients_behind_address_translation_are_reset() {
     host.scene.client.run(strict).expect("a namespace");
     let service = host.accelerate();
     let streams: Vec<TcpStream> = (0..10).map(|_| peers::echo(&far, host.listen)).collect();
-    // The worker writes the probe of a new connection after 10 ms.
-    sleep(Duration::from_millis(500));
     signal("-KILL", &[service.worker]);
     let killed = now();
     for mut stream in streams {

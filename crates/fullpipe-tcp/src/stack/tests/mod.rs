@@ -2,9 +2,9 @@
 
 mod admission;
 mod flood;
+mod live;
 mod memory;
 mod paths;
-mod probe;
 mod time_wait;
 mod transfer;
 
