@@ -77,7 +77,7 @@ pub use carried::Accepted;
 use close::Lifecycle;
 pub use config::{Config, IpVersion};
 pub use events::Event;
-use events::Events;
+pub(crate) use events::Events;
 pub(crate) use half_open::HandshakeProgress;
 use handshake::Handshake;
 pub use liveness::{KeepAlive, Probe};

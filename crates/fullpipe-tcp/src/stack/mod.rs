@@ -54,7 +54,7 @@ use std::sync::Arc;
 
 use fullpipe_units::Instant;
 
-use crate::conn::{Config, Connection, Event, IpVersion, State};
+use crate::conn::{Config, Connection, Event, Events, IpVersion, State};
 use crate::memory::{MemorySummary, PathMemory, SenderTotals};
 use crate::wire::{Checksums, Flags, Packet, PacketError, Segment};
 
@@ -167,10 +167,10 @@ struct Entry {
     armed: Instant,
     /// Whether the connection is in the queue of connections that may have data to send.
     ready: bool,
-    /// Bit set of the event kinds that are queued or held back.
-    told: u16,
-    /// Events held back until the connection is accepted, at most one of each kind.
-    kept: Vec<Event>,
+    /// Events that are queued or held back, at most one of each kind.
+    told: Events,
+    /// Events held back until the connection is accepted.
+    kept: Events,
     /// Whether path memory has received the measurements of the connection.
     recorded: bool,
     /// Whether the connection has ended. The entry is removed after the last reset has been sent and the
@@ -316,7 +316,9 @@ impl Stack {
         let entry = slots[id.slot as usize].1.entry_mut()?;
         entry.owner = Owner::Application;
         // These events occurred before the connection was accepted.
-        events.extend(std::mem::take(&mut entry.kept).into_iter().map(|event| (id, event)));
+        while let Some(event) = entry.kept.take() {
+            events.push_back((id, event));
+        }
         Some(id)
     }
 
@@ -414,7 +416,7 @@ impl Stack {
         loop {
             let (id, event) = self.events.pop_front()?;
             if let Some(entry) = self.entry_mut(id) {
-                entry.told &= !(1 << event as u16);
+                entry.told.remove(event);
                 if entry.owner == Owner::Application {
                     return Some((id, event));
                 }
@@ -719,8 +721,8 @@ impl Entry {
             receiving: Ring::sharing(rcvbuf.get().max(u64::from(u16::MAX)), budget),
             armed: Instant::FAR_FUTURE,
             ready: false,
-            told: 0,
-            kept: Vec::new(),
+            told: Events::default(),
+            kept: Events::default(),
             recorded: false,
             over: false,
             starved: false,
@@ -739,12 +741,11 @@ impl Entry {
 
     /// Passes an event to the application, or holds it back until the connection is accepted.
     fn report(&mut self, event: Event, events: &mut VecDeque<(ConnId, Event)>) {
-        let bit = 1 << event as u16;
-        if self.told & bit == 0 {
-            self.told |= bit;
+        if !self.told.has(event) {
+            self.told.add(event);
             match self.owner {
                 Owner::Application => events.push_back((self.id, event)),
-                _ => self.kept.push(event),
+                _ => self.kept.add(event),
             }
         }
     }
