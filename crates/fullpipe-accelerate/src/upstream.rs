@@ -84,7 +84,8 @@ impl Server {
         };
         // A read of a Unix socket can return fewer bytes than requested because a message has ended, although
         // more data is available.
-        let readiness = Readiness { readable: false, ends: matches!(upstream, Upstream::Unix(_)) };
+        let ends = matches!(upstream, Upstream::Unix(_));
+        let readiness = Readiness { ends, ..Readiness::default() };
         // Unix sockets do not delay data as Nagle's algorithm does, so there is nothing to disable.
         let nodelay = matches!(upstream, Upstream::Unix(_));
         let (written, ends) = (false, false);
@@ -317,7 +318,7 @@ mod tests {
         accepted.write_all(b"half").expect("room");
         Socket::from(accepted).set_linger(Some(std::time::Duration::ZERO)).expect("a socket");
         let mut read = [0; 16];
-        server.became(Readiness { readable: true, ends: true });
+        server.became(Readiness { readable: true, ends: true, failed: true });
         assert_eq!(server.read(&mut read), Input::Bytes(4));
         assert_eq!(server.read(&mut read), Input::Reset);
     }
@@ -336,7 +337,7 @@ mod tests {
             drop(accepted);
             let mut read = [0; 16];
             assert_eq!(server.read(&mut read), Input::Wait, "nothing has been reported");
-            server.became(Readiness { readable: true, ends });
+            server.became(Readiness { readable: true, ends, failed: false });
             assert_eq!(server.read(&mut read[..4]), Input::Bytes(4));
             assert_eq!(server.read(&mut read), Input::Bytes(5));
             assert_eq!(server.read(&mut read), if ends { Input::End } else { Input::Wait });

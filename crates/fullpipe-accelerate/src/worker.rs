@@ -455,6 +455,11 @@ impl Worker {
                     }
                     if let Some(relayed) = self.relayed.get_mut(&number) {
                         relayed.server.became(change);
+                        if change.failed {
+                            // The client may not read the bytes that arrived before.
+                            relayed.reset_by.get_or_insert(now + LAST_BYTES);
+                            self.resetting.insert(number);
+                        }
                     }
                     self.go_on(number);
                 }
@@ -583,10 +588,10 @@ impl Worker {
         for number in &self.resetting {
             let Some(relayed) = self.relayed.get(number) else { continue };
             let by = relayed.reset_by.unwrap_or(now);
-            let delivered = stack
+            let acknowledged = stack
                 .connection(relayed.id)
                 .is_none_or(|connection| connection.acknowledged() >= relayed.down.carried());
-            if delivered || by <= now {
+            if relayed.down.is_done() && acknowledged || by <= now {
                 due.push(*number);
             } else {
                 next = next.min(by);

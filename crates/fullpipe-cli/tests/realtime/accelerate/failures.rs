@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use rustix::net::sockopt::set_socket_linger;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::path_mtu::behind_router;
@@ -349,6 +350,39 @@ fn a_server_may_end_and_return() {
         stream.read(&mut [0]).ok().filter(|len| *len == 1)
     });
     assert!(begun.elapsed() < AT_ONCE, "served after {:?}", begun.elapsed());
+}
+
+/// Bytes that the server sent before it reset the connection are delivered for at most 5 s. A client that does not read
+/// is then reset, even if it has no room for all of them.
+#[test]
+fn the_last_bytes_are_delivered_for_5s() {
+    if !can_run() {
+        return;
+    }
+    let scene = Scene::new("accelerate-last-bytes", false);
+    let listen = SocketAddr::new(scene.address(), PORT);
+    let _fallback = Server::new(&scene.server, &listen.to_string());
+    let bind = || Ok(TcpListener::bind(UPSTREAM).expect("a free port"));
+    let listener = scene.server.run(bind).expect("a namespace");
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.expect("a connection");
+            stream.set_write_timeout(Some(Duration::from_millis(300))).expect("a socket");
+            // The client has no room for all bytes, and a health check has already ended its connection.
+            let _ = stream.write_all(&[7; 1 << 20]);
+            set_socket_linger(&stream, Some(Duration::ZERO)).expect("a socket");
+        }
+    });
+    let _service = scene.accelerate(PORT, UPSTREAM, "hidden");
+    let mut stream = peers::connect(&scene.client, listen, PATIENCE).expect("a connection");
+    let begun = now();
+    let error = wait_for("a reset", || stream.take_error().expect("a socket"));
+    let lasted = begun.elapsed();
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    assert!((4.9..6.5).contains(&lasted.as_secs_f64()), "{lasted:?}");
+    let mut received = Vec::new();
+    let _ = stream.read_to_end(&mut received);
+    assert!(received.len() > 10_000 && received.iter().all(|byte| *byte == 7), "{}", received.len());
 }
 
 /// The steering survives a reload of the firewall, and follows the replacement of a device and a change of
