@@ -348,4 +348,26 @@ mod tests {
         assert_eq!(connections(&[0; 2 * SLOT + 7], address("203.0.113.5:443")), []);
         assert_eq!(connections(&[255; 2 * SLOT + 7], address("203.0.113.5:443")), []);
     }
+    /// At most 2000 probes are sent per tick of 100 ms, which are 20 000 per second.
+    #[test]
+    fn the_rate_of_probes_is_limited() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut probes = probes(folder.path(), "203.0.113.5:443", 5_000);
+        let mut table = SharedTable::open(probes.path()).expect("a table");
+        for slot in 0..4_500 {
+            table.set(slot, SocketAddr::from(([198, 18, 0, 1], 1_000 + slot as u16)), &probe(slot, true));
+        }
+        assert_eq!(probes.collect(Instant::ZERO).expect("a file"), 4_500);
+        probes.answers = None;
+        // A datagram socket sends nothing to port zero.
+        let socket = Socket::new(Domain::IPV4, Type::DGRAM, None).expect("a socket");
+        for left in [2_500, 500, 0] {
+            assert!(probes.are_waiting());
+            probes.send(Instant::ZERO, &socket);
+            assert_eq!(probes.waiting.len(), left);
+        }
+        // Without the packet socket, there is no second round.
+        probes.send(Instant::ZERO + Duration::from_secs(1), &socket);
+        assert!(!probes.are_waiting());
+    }
 }

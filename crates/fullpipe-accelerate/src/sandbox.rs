@@ -118,6 +118,8 @@ mod tests {
     use std::process::Command;
     use std::thread;
 
+    use socket2::{Domain, Protocol, Socket, Type};
+
     use super::*;
 
     /// The test restricts only its own thread.
@@ -131,10 +133,12 @@ mod tests {
             let refused = [
                 File::open("/dev/null").map(drop),
                 UdpSocket::bind("127.0.0.1:0").map(drop),
+                Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::TCP)).map(drop),
+                Socket::new(Domain::PACKET, Type::RAW, None).map(drop),
                 Command::new("true").status().map(drop),
             ];
             refused.map(|result| result.expect_err("a refusal").kind())
         });
-        assert_eq!(restricted.join().expect("no panic"), [PermissionDenied; 3]);
+        assert_eq!(restricted.join().expect("no panic"), [PermissionDenied; 5]);
     }
 }

@@ -1,6 +1,7 @@
 //! Tests of the worker between a client's stack and a kernel server. A socket pair replaces the TUN device, so the
 //! tests need no privileges.
 
+use std::cell::Cell;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -330,6 +331,22 @@ fn an_orderly_end_resets_clients_that_wait_for_the_last_data() {
         });
     assert!(visitor.reset && !visitor.ended, "{:?}", (visitor.ended, visitor.reset));
     assert_eq!(left, []);
+}
+
+/// The server is read only while there is room for its data: for a client that does not read, at most the window of the
+/// client, 128 KiB and one read.
+#[test]
+fn a_client_that_does_not_read_holds_its_server_back() {
+    let upstream = server(|mut stream| drop(stream.write_all(&vec![7; 50_000_000])));
+    let settings = settings(upstream, ClientAddress::ProxyV2);
+    let (visitor, rounds) = (Visitor { idle: true, ..Visitor::default() }, Cell::new(0));
+    let mut later = Beat::default();
+    run(settings, visitor, |keeper, _| {
+        report(keeper, |beat| beat.bytes_down >= 128 << 10);
+        later = report(keeper, |_| rounds.replace(rounds.get() + 1) == 3);
+    });
+    let most = (64 << 10) + (128 << 10) + READ as u64;
+    assert!((128 << 10..=most).contains(&later.bytes_down), "{} of {most} bytes", later.bytes_down);
 }
 
 /// If the server is down, a client is refused as the kernel would refuse it.

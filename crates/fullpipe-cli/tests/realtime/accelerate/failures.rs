@@ -281,7 +281,65 @@ fn a_stopped_worker_keeps_its_connections() {
     assert_eq!(peers::exchange(&mut ours).expect("the connection lives"), 7);
     wait_for("new connections are ours", || host.is_ours().then_some(()));
     assert_eq!(peers::exchange(&mut kernels).expect("the kernel's connection lives"), 7);
+    // A pause of the whole machine also stops the keeper, so it does not count against the worker.
+    let before = service.notes().len();
+    let both = [service.keeper.0.id().into(), service.worker];
+    signal("-STOP", &both);
+    sleep(Duration::from_millis(1_500));
+    signal("-CONT", &both);
+    sleep(Duration::from_millis(200));
+    assert_eq!(peers::exchange(&mut ours).expect("the connection lives"), 7);
+    let notes = service.notes().split_off(before);
+    assert!(!notes.iter().any(|note| note.contains("does not respond")), "{notes:?}");
     assert_eq!(host.scene.status(&service.keeper).expect("a service")["starts"], 1);
+}
+
+/// A worker that is silent for 5 s counts as dead. The keeper replaces it, its clients are reset, and no upload looks
+/// complete to the server.
+#[test]
+fn a_worker_that_stays_silent_is_replaced() {
+    if !can_run() {
+        return;
+    }
+    let host = Host::new("accelerate-silent");
+    let mut service = host.accelerate();
+    let load = host.load(LoadSize { idle: 5, downloads: 0, uploads: 2 });
+    signal("-STOP", &[service.worker]);
+    let stopped = now();
+    service.worker = host.scene.worker(&service.keeper, service.worker);
+    assert!(stopped.elapsed() >= Duration::from_millis(4_500), "{:?}", stopped.elapsed());
+    assert!(load.meets_resets_within(AT_ONCE), "clients of a silent worker");
+    host.no_upload_looks_whole(2);
+    assert!(host.is_ours());
+}
+
+/// The worker inherits no end of the pipe to nft. If it dies five times within a minute, the service ends. The kernel then handles all connections, and the
+/// host is as it was before the start.
+#[test]
+fn a_worker_that_keeps_dying_ends_the_service() {
+    if !can_run() {
+        return;
+    }
+    let host = Host::new("accelerate-dying");
+    let before = host.scene.settings();
+    let mut service = host.accelerate();
+    // Otherwise, nft and its table would outlive the keeper.
+    let input =
+        fs::read_link(format!("/proc/{}/fd/0", host.nft(service.keeper.0.id().into()))).expect("a pipe");
+    let files = fs::read_dir(format!("/proc/{}/fd", service.worker)).expect("a process");
+    let mut links = files.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
+    assert!(!links.any(|link| link == input), "the worker holds no end of the pipe to nft");
+    for death in 1..=5 {
+        signal("-KILL", &[service.worker]);
+        if death < 5 {
+            service.worker = host.scene.worker(&service.keeper, service.worker);
+        }
+    }
+    assert_eq!(service.keeper.0.wait().expect("it ends").code(), Some(1));
+    assert!(!host.is_ours());
+    let why = "the worker has ended 5 times within a minute";
+    wait_for("a reason", || service.notes().iter().any(|line| line.contains(why)).then_some(()));
+    wait_for("the host is as before", || (host.scene.settings() == before).then_some(()));
 }
 
 /// The worker is killed at the moment at which the server accepts a connection. The client, which only receives, sees a
