@@ -11,14 +11,14 @@
 //! has no other source for this number. A client that receives two resets has already closed its connection
 //! when the second one arrives.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use fullpipe_linux::Error;
 use fullpipe_tcp::reset_for;
-use fullpipe_tcp::wire::{Flags, Headers, Packet};
+use fullpipe_tcp::wire::{Flags, Headers, Packet, SeqNum};
 use fullpipe_units::{Duration, Instant};
 use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 
@@ -35,6 +35,10 @@ const MOST_BYTES: usize = 256;
 const MOST_PACKET: usize = 65_535;
 /// Maximum number of answers that are handled at once.
 const AT_ONCE: usize = 1_000;
+
+/// Maximum number of bytes that a client may have received beyond those that it has acknowledged in the table.
+/// The value is larger than a send buffer.
+const MOST_RECEIVED: i32 = 32 << 20;
 
 /// Instructions of the classic packet filter (`linux/filter.h`).
 const LOAD_WORD: u16 = 0x20;
@@ -55,7 +59,8 @@ const TCP: u32 = 6;
 pub(crate) struct Answers {
     socket: Socket,
     listen: SocketAddr,
-    clients: BTreeSet<SocketAddr>,
+    /// Clients that have not answered, and the sequence numbers of their probes.
+    clients: BTreeMap<SocketAddr, SeqNum>,
     until: Instant,
 }
 
@@ -63,7 +68,7 @@ impl Answers {
     /// Waits for answers of `clients` until several round trips after `probed`, the time of the last probe.
     pub(crate) fn new(
         listen: SocketAddr,
-        clients: BTreeSet<SocketAddr>,
+        clients: BTreeMap<SocketAddr, SeqNum>,
         probed: Instant,
     ) -> Result<Self, Error> {
         let failed = |error: io::Error| system("open a packet socket", error);
@@ -82,7 +87,7 @@ impl Answers {
 
     /// Returns whether `client` has been probed but has not answered.
     pub(crate) fn awaits(&self, client: SocketAddr) -> bool {
-        self.clients.contains(&client)
+        self.clients.contains_key(&client)
     }
 
     /// Returns whether no further answers are expected.
@@ -99,8 +104,9 @@ impl Answers {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(_) => break,
             };
-            let Some((client, reset)) = reset_of(&room[..len], self.listen) else { continue };
-            if self.clients.remove(&client) {
+            let Some((client, ack, reset)) = reset_of(&room[..len], self.listen) else { continue };
+            if self.clients.get(&client).is_some_and(|probe| answers(ack, *probe)) {
+                self.clients.remove(&client);
                 probes::send(raw, client.ip(), reset.as_bytes());
                 count += 1;
             }
@@ -115,15 +121,23 @@ impl AsFd for Answers {
     }
 }
 
-/// Returns the client that sent a packet to `listen`, and the reset to send in response.
-fn reset_of(bytes: &[u8], listen: SocketAddr) -> Option<(SocketAddr, Headers)> {
+/// Returns whether a packet with the ACK number `ack` may answer a probe with the sequence number `probe`. A
+/// client that has not received the SYN-ACK of the dead worker repeats its SYN, and its next packet belongs to a
+/// connection of the kernel, which has random sequence numbers.
+fn answers(ack: SeqNum, probe: SeqNum) -> bool {
+    (1..=MOST_RECEIVED).contains(&ack.distance_from(probe))
+}
+
+/// Returns the client that sent a packet to `listen`, the ACK number of the packet, and the reset to send in
+/// response.
+fn reset_of(bytes: &[u8], listen: SocketAddr) -> Option<(SocketAddr, SeqNum, Headers)> {
     // Only the beginning of the packet was read.
     let packet = Packet::parse_cut(bytes, MOST_PACKET).ok()?;
     if packet.to != listen || packet.segment.flags.has(Flags::SYN) {
         return None;
     }
     let reset = reset_for(&packet.segment)?;
-    Some((packet.from, Headers::between(&reset, packet.to, packet.from)?))
+    Some((packet.from, packet.segment.ack, Headers::between(&reset, packet.to, packet.from)?))
 }
 
 /// An instruction of the classic packet filter (`struct sock_filter`).
@@ -243,12 +257,24 @@ mod tests {
     #[test]
     fn an_answer_is_reset_with_its_own_numbers() {
         let listen: SocketAddr = "203.0.113.5:443".parse().expect("an address");
-        let (client, reset) = reset_of(&packet("203.0.113.5:443", Flags::ACK), listen).expect("a reset");
+        let (client, ack, reset) = reset_of(&packet("203.0.113.5:443", Flags::ACK), listen).expect("a reset");
+        assert_eq!(ack, SeqNum(77));
         let reset = Packet::parse(reset.as_bytes(), Checksums::Verify).expect("a packet");
         assert_eq!((reset.from, reset.to), (listen, client));
         assert!(reset.segment.flags.has(Flags::RST));
         assert_eq!(reset.segment.seq, SeqNum(77));
         assert!(reset_of(&packet("203.0.113.5:444", Flags::ACK), listen).is_none());
         assert!(reset_of(&packet("203.0.113.5:443", Flags::SYN), listen).is_none());
+    }
+
+    /// An answer acknowledges at least the octets that the client had acknowledged, and at most a send buffer more.
+    /// Other packets belong to a new connection of the client.
+    #[test]
+    fn packets_of_new_connections_are_no_answers() {
+        let probe = SeqNum(u32::MAX - 10);
+        for (ack, expected) in [(0, false), (1, true), (1_000_000, true), (1 << 30, false), (1 << 31, false)]
+        {
+            assert_eq!(answers(probe.plus(ack), probe), expected, "{ack}");
+        }
     }
 }

@@ -197,7 +197,7 @@ impl<'a> Keeper<'a> {
         let drops = Drops::read(&steering.tun, &way.outgoing())?;
         let nft = Nft::start(clock)?;
         let file = StatusFile::new(Path::new(FOLDER), &steering.table)?;
-        let probes = Probes::new(Path::new(FOLDER), settings.listen, user, clock.now())?;
+        let probes = Probes::new(Path::new(FOLDER), settings.listen, user, connections, clock.now())?;
         let raw = probes::raw_socket(settings.listen)?;
         let changes = RoutingChanges::new()?;
         let return_path = match (settings.client_address, &settings.upstream) {
@@ -336,7 +336,7 @@ impl<'a> Keeper<'a> {
             mtu: self.way.mtu,
             memory: memory.get(),
             connections: self.connections,
-            probes: self.probes.path().to_owned(),
+            table: self.probes.path().to_owned(),
             identity: changes_user.then_some(self.user),
             limit: self.limit.map(Rate::as_bps),
             paths: remembers.then(|| PathLimits::from(paths.limits)),

@@ -30,7 +30,7 @@
 //! | [`health`] | whether the server accepts connections |
 //! | [`memory`] | which connections stop reading when the budget is spent |
 //! | `overload` | whether the worker reads its packets in time |
-//! | `probes` | packets that tell the clients of a dead worker |
+//! | `probes` | table of live connections, and packets that tell the clients of a dead worker |
 //! | `answers` | resets for the clients that answer these packets |
 //! | `stranded` | SYNs that a dead worker has not read |
 //! | [`proxy`] | PROXY protocol, version 2 |

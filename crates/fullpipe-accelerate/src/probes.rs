@@ -1,7 +1,7 @@
 //! Probes that tell the clients of a dead worker that their connections are lost.
 //!
 //! ```text
-//!   worker ─► file: one slot per connection, a ready-made packet ─► keeper, once the worker is dead ─► client
+//!   worker ─► shared table: the numbers of each connection ─► keeper, once the worker is dead ─► client
 //!   client ─► answer ─► the kernel, which knows no such connection ─► reset
 //! ```
 //!
@@ -12,20 +12,25 @@
 //! sequence numbers of the connection, because address translation and connection tracking on the path
 //! discard packets with other numbers.
 //!
-//! The file belongs to the worker's user, so the keeper does not trust its content: it sends only bare ACKs
-//! from the address and port of the service.
+//! The table is a file that the worker writes through memory, so it is complete whenever the worker dies. The
+//! file belongs to the worker's user, so the keeper does not trust its content: whatever it contains, the keeper
+//! sends only bare ACKs from the address and port of the service.
 
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Read};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{FileExt, PermissionsExt, fchown};
+use std::os::unix::fs::{PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use fullpipe_linux::Error;
 use fullpipe_linux::namespace::this_namespace;
-use fullpipe_tcp::wire::{Checksums, Flags, Headers, Packet};
+use fullpipe_linux::shared::SharedFile;
+use fullpipe_tcp::Probe;
+use fullpipe_tcp::stack::LiveTable;
+use fullpipe_tcp::wire::{Headers, SeqNum, Timestamps};
 use fullpipe_units::{Duration, Instant};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
@@ -33,9 +38,14 @@ use crate::answers::Answers;
 use crate::system;
 use crate::worker::BEAT;
 
-/// Size in bytes of a slot, which contains a length and a packet. An ACK over IPv6 with timestamps has 72
-/// octets.
-const SLOT: usize = 80;
+/// Number of words of a slot: two for the client's address (IPv4 addresses are mapped to IPv6), and one each
+/// for its port with the flags below, the sequence and ACK number, and the timestamps of the probe.
+const WORDS: usize = 5;
+/// Size of a slot in bytes.
+pub(crate) const SLOT: usize = WORDS * size_of::<u64>();
+/// Flags in the word of the port: the slot contains a connection, and the connection has timestamps.
+const LIVE: u64 = 1 << 16;
+const STAMPED: u64 = 1 << 17;
 /// Protocol number of raw sockets that send whole packets (`IPPROTO_RAW`).
 const WHOLE_PACKETS: i32 = 255;
 /// Maximum number of probes per tick of 100 ms.
@@ -44,56 +54,74 @@ pub(crate) const AT_ONCE: usize = 2_000;
 const ROUNDS: u32 = 3;
 /// Pause between two probes of a client: several round trips.
 const ROUND: Duration = Duration::from_millis(300);
-/// Maximum number of bytes that the keeper reads, enough for the probes of 800 000 connections.
+/// Maximum number of bytes that the keeper reads, enough for 1 600 000 slots.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// The probe file as written by the worker.
+/// The shared table as written by the worker's stack.
 #[derive(Debug)]
-pub(crate) struct ProbeFile {
-    file: File,
-    len: u64,
-    /// Buffer for the slots to write. Its memory is reused.
-    slots: Vec<u8>,
-}
+pub(crate) struct SharedTable(SharedFile);
 
-impl ProbeFile {
-    /// Opens the probe file that the keeper has created.
+impl SharedTable {
+    /// Opens the table that the keeper has created.
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
-        let file = OpenOptions::new().write(true).open(path);
-        file.map(|file| Self { file, len: 0, slots: Vec::new() })
-            .map_err(|error| system(format_args!("open {}", path.display()), error))
-    }
-
-    /// Replaces all packets in the file.
-    pub(crate) fn write(&mut self, packets: impl Iterator<Item = Headers>) -> io::Result<()> {
-        self.len = 0;
-        // All slots have the same size, so a file that is only partly replaced is still readable.
-        self.append(packets)?;
-        self.file.set_len(self.len)
-    }
-
-    /// Adds the packets of new connections.
-    pub(crate) fn append(&mut self, packets: impl Iterator<Item = Headers>) -> io::Result<()> {
-        self.slots.clear();
-        packets.for_each(|packet| push_slot(&mut self.slots, packet.as_bytes()));
-        if !self.slots.is_empty() {
-            self.file.write_all_at(&self.slots, self.len)?;
-        }
-        self.len += self.slots.len() as u64;
-        Ok(())
+        let file = OpenOptions::new().read(true).write(true).open(path);
+        let table = file.and_then(SharedFile::map).map(Self);
+        table.map_err(|error| system(format_args!("open {}", path.display()), error))
     }
 }
 
-/// The probe file as read by the keeper, and the probes still to send.
+impl LiveTable for SharedTable {
+    #[inline]
+    fn set(&mut self, slot: u32, peer: SocketAddr, probe: &Probe) {
+        // If the file system is full, the clients of a dead worker notice late that their connections are lost.
+        let Some([high, low, port, numbers, stamps]) = self.0.words(slot as usize * WORDS, WORDS) else {
+            return;
+        };
+        let address = match peer.ip() {
+            IpAddr::V4(address) => address.to_ipv6_mapped(),
+            IpAddr::V6(address) => address,
+        };
+        let pair = |first: u32, second: u32| u64::from(first) << 32 | u64::from(second);
+        high.store((address.to_bits() >> 64) as u64, Relaxed);
+        low.store(address.to_bits() as u64, Relaxed);
+        // The worker may be killed between two stores. The numbers of a probe are valid together with earlier
+        // timestamps.
+        numbers.store(pair(probe.seq.0, probe.ack.0), Relaxed);
+        let stamped = probe.timestamps.map_or(0, |Timestamps { value, echo }| {
+            stamps.store(pair(value, echo), Relaxed);
+            STAMPED
+        });
+        // The slot becomes valid last.
+        port.store(LIVE | stamped | u64::from(peer.port()), Release);
+    }
+
+    fn clear(&mut self, slot: u32) {
+        if let Some([_, _, port, ..]) = self.0.words(slot as usize * WORDS, WORDS) {
+            port.store(0, Release);
+        }
+    }
+}
+
+/// Creates an empty table for `connections` connections, and as many in TIME-WAIT. The file takes memory only
+/// for the slots that are used.
+pub(crate) fn create(path: &Path, connections: usize) -> io::Result<File> {
+    let file = OpenOptions::new().write(true).create_new(true).open(path)?;
+    file.set_len((2 * connections * SLOT) as u64)?;
+    Ok(file)
+}
+
+/// The shared table as read by the keeper, and the probes still to send.
 #[derive(Debug)]
 pub(crate) struct Probes {
     path: PathBuf,
     listen: SocketAddr,
     /// Owner of the file: the worker's user ID and group ID.
     owner: (u32, u32),
-    waiting: VecDeque<(SocketAddr, Vec<u8>)>,
+    /// Maximum number of connections of the worker.
+    connections: usize,
+    waiting: VecDeque<(SocketAddr, Probe)>,
     /// Probes sent in this round.
-    sent: Vec<(SocketAddr, Vec<u8>)>,
+    sent: Vec<(SocketAddr, Probe)>,
     /// Number of rounds after this one, and the start time of the next round.
     rounds: (u32, Instant),
     /// Answers of the clients, while the keeper waits for them.
@@ -101,17 +129,18 @@ pub(crate) struct Probes {
 }
 
 impl Probes {
-    /// Creates the probe file. If a file of the same service exists, its packets are kept, because its keeper
+    /// Creates the table. If a table of the same service exists, its connections are probed, because its keeper
     /// and worker have died together.
     pub(crate) fn new(
         folder: &Path,
         listen: SocketAddr,
         owner: (u32, u32),
+        connections: usize,
         now: Instant,
     ) -> Result<Self, Error> {
-        let path = folder.join(format!("probes-{}-{listen}", this_namespace()));
+        let path = folder.join(format!("connections-{}-{listen}", this_namespace()));
         let (waiting, sent, rounds) = (VecDeque::new(), Vec::new(), (0, now));
-        let mut probes = Self { path, listen, owner, waiting, sent, rounds, answers: None };
+        let mut probes = Self { path, listen, owner, connections, waiting, sent, rounds, answers: None };
         probes.collect(now)?;
         Ok(probes)
     }
@@ -120,8 +149,8 @@ impl Probes {
         &self.path
     }
 
-    /// Takes over the probes of a dead worker, and creates an empty file for the next worker. Returns the
-    /// number of probes.
+    /// Takes over the connections of a dead worker, and creates an empty table for the next worker. Returns the
+    /// number of connections.
     pub(crate) fn collect(&mut self, now: Instant) -> Result<usize, Error> {
         let failed = |error: io::Error| system(format_args!("prepare {}", self.path.display()), error);
         let read = |file: File| {
@@ -129,7 +158,7 @@ impl Probes {
             file.take(MOST_BYTES).read_to_end(&mut bytes).map(|_| bytes)
         };
         let found = match File::open(&self.path).and_then(read) {
-            Ok(bytes) => packets(&bytes, self.listen),
+            Ok(bytes) => connections(&bytes, self.listen),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(failed(error)),
         };
@@ -139,7 +168,7 @@ impl Probes {
         {
             return Err(failed(error));
         }
-        let file = OpenOptions::new().write(true).create_new(true).open(&self.path).map_err(failed)?;
+        let file = create(&self.path, self.connections).map_err(failed)?;
         file.set_permissions(Permissions::from_mode(0o600)).map_err(failed)?;
         let (user, group) = self.owner;
         fchown(&file, Some(user), Some(group)).map_err(failed)?;
@@ -149,7 +178,7 @@ impl Probes {
         self.answers = None;
         if !self.waiting.is_empty() {
             self.rounds = (ROUNDS - 1, now + ROUND);
-            let clients = self.waiting.iter().map(|(client, _)| *client).collect();
+            let clients = self.waiting.iter().map(|(client, probe)| (*client, probe.seq)).collect();
             let ticks = (self.waiting.len() / AT_ONCE) as u64 + 1;
             let probed = now + (BEAT * ticks + ROUND) * u64::from(ROUNDS);
             // Without the packet socket, the clients depend on resets from the kernel.
@@ -187,9 +216,11 @@ impl Probes {
             self.waiting.extend(self.sent.drain(..).filter(|(client, _)| silent(client)));
             self.rounds = (left.saturating_sub(1), now + ROUND);
         }
-        for (to, packet) in self.waiting.drain(..AT_ONCE.min(self.waiting.len())) {
-            send(raw, to.ip(), &packet);
-            self.sent.push((to, packet));
+        for (to, probe) in self.waiting.drain(..AT_ONCE.min(self.waiting.len())) {
+            if let Some(packet) = Headers::between(&probe.segment(), self.listen, to) {
+                send(raw, to.ip(), packet.as_bytes());
+            }
+            self.sent.push((to, probe));
         }
     }
 }
@@ -215,23 +246,27 @@ pub(crate) fn send(raw: &Socket, to: IpAddr, packet: &[u8]) {
     let _ = raw.send_to(packet, &SockAddr::from(SocketAddr::new(to, 0)));
 }
 
-fn push_slot(slots: &mut Vec<u8>, packet: &[u8]) {
-    // An ACK without SACK blocks has at most 72 octets, so no packet is longer than a slot.
-    if packet.len() < SLOT {
-        slots.push(packet.len() as u8);
-        slots.extend_from_slice(packet);
-        slots.resize(slots.len().next_multiple_of(SLOT), 0);
-    }
-}
-
-/// Extracts the packets that may be sent from the content of a file.
-fn packets(bytes: &[u8], listen: SocketAddr) -> Vec<(SocketAddr, Vec<u8>)> {
+/// Extracts the connections that may be probed from the content of a file.
+pub(crate) fn connections(bytes: &[u8], listen: SocketAddr) -> Vec<(SocketAddr, Probe)> {
     let slot = |slot: &[u8]| {
-        let (len, packet) = slot.split_first()?;
-        let packet = packet.get(..usize::from(*len))?;
-        let parsed = Packet::parse(packet, Checksums::Verify).ok()?;
-        let bare = parsed.segment.flags == Flags::ACK && parsed.payload == (packet.len()..packet.len());
-        (bare && parsed.from == listen).then(|| (parsed.to, packet.to_vec()))
+        let mut words = slot.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word));
+        let [high, low, port, numbers, stamps] = std::array::from_fn(|_| words.next().unwrap_or_default());
+        let address = Ipv6Addr::from_bits(u128::from(high) << 64 | u128::from(low));
+        let ip = match (listen, address.to_ipv4_mapped()) {
+            (SocketAddr::V4(_), Some(address)) => IpAddr::V4(address),
+            (SocketAddr::V6(_), None) => IpAddr::V6(address),
+            _ => return None,
+        };
+        let client = SocketAddr::new(ip, port as u16);
+        let one_host = !ip.is_unspecified() && !ip.is_multicast() && client.port() > 0;
+        let [first, second] = [|word: u64| (word >> 32) as u32, |word: u64| word as u32];
+        let timestamps = Timestamps { value: first(stamps), echo: second(stamps) };
+        let probe = Probe {
+            seq: SeqNum(first(numbers)),
+            ack: SeqNum(second(numbers)),
+            timestamps: (port & STAMPED != 0).then_some(timestamps),
+        };
+        (port & LIVE != 0 && one_host).then_some((client, probe))
     };
     bytes.chunks_exact(SLOT).filter_map(slot).collect()
 }
@@ -239,82 +274,100 @@ fn packets(bytes: &[u8], listen: SocketAddr) -> Vec<(SocketAddr, Vec<u8>)> {
 #[cfg(test)]
 mod tests {
     use fullpipe_tcp::reset_for;
-    use fullpipe_tcp::wire::SeqNum;
+    use fullpipe_tcp::wire::{Checksums, Flags, Packet};
 
     use super::*;
-    use crate::test_packets;
 
-    const LISTEN: &str = "203.0.113.5:443";
-
-    /// Returns a packet from `from` to a client, with the given flags.
-    fn packet(from: &str, to: &str, flags: Flags) -> Vec<u8> {
-        let segment = |flags| test_packets::segment(SeqNum(1), SeqNum(2), flags);
-        let answered = reset_for(&segment(Flags::ACK)).is_some();
-        assert!(answered, "a host without the connection answers it with a reset");
-        test_packets::packet(&segment(flags), from, to)
+    fn address(text: &str) -> SocketAddr {
+        text.parse().expect("an address")
     }
 
-    fn listen() -> SocketAddr {
-        LISTEN.parse().expect("an address")
+    fn probe(seq: u32, stamped: bool) -> Probe {
+        let timestamps = stamped.then_some(Timestamps { value: u32::MAX, echo: 8 });
+        Probe { seq: SeqNum(seq), ack: SeqNum(77), timestamps }
     }
 
-    #[test]
-    fn packets_pass_through_the_file() {
-        let folder = tempfile::tempdir().expect("a folder");
+    /// Returns the keeper's end of a table in `folder`.
+    fn probes(folder: &Path, listen: &str, connections: usize) -> Probes {
         let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        let mut probes = Probes::new(folder.path(), listen(), owner, Instant::ZERO).expect("a file");
-        let mut file = ProbeFile::open(probes.path()).expect("a file");
-        let clients = ["198.51.100.7:40000", "198.51.100.8:40001"];
-        let [one, two] = clients.map(|client| packet(LISTEN, client, Flags::ACK));
-        let to = |client: &str| {
-            let segment = test_packets::segment(SeqNum(1), SeqNum(2), Flags::ACK);
-            Headers::between(&segment, listen(), client.parse().expect("an address"))
-        };
-        file.write([clients[0], clients[1], clients[0]].into_iter().filter_map(to)).expect("room");
-        file.write(to(clients[0]).into_iter()).expect("room");
-        file.append(to(clients[1]).into_iter()).expect("room");
-        assert_eq!(probes.collect(Instant::ZERO).expect("a file"), 2);
-        let expected = [("198.51.100.7:40000", &one), ("198.51.100.8:40001", &two)];
-        for ((address, packet), (to, expected)) in probes.waiting.iter().zip(expected) {
-            assert_eq!((address.to_string().as_str(), packet), (to, expected));
-        }
-        // The next worker starts with an empty file, and an orderly end leaves no file.
-        assert_eq!(probes.collect(Instant::ZERO).expect("a file"), 0);
-        let path = probes.path().to_owned();
-        drop(probes);
-        assert!(!path.exists());
+        Probes::new(folder, address(listen), owner, connections, Instant::ZERO).expect("a file")
     }
 
-    /// Even if an attacker controls the worker, the keeper sends only ACKs of its own service.
+    /// The keeper finds the connections that exist when the worker dies, with the numbers of their last segments,
+    /// although the worker has neither closed nor flushed the file.
     #[test]
-    fn other_packets_are_not_sent() {
-        let mut damaged = packet(LISTEN, "198.51.100.7:40000", Flags::ACK);
-        damaged[8] ^= 1;
-        let mut slots = Vec::new();
-        for packet in [
-            packet("203.0.113.5:22", "198.51.100.7:40000", Flags::ACK),
-            packet("203.0.113.6:443", "198.51.100.7:40000", Flags::ACK),
-            packet(LISTEN, "198.51.100.7:40000", Flags::RST),
-            packet(LISTEN, "198.51.100.7:40000", Flags::SYN),
-            [packet(LISTEN, "198.51.100.7:40000", Flags::ACK), vec![0; 4]].concat(),
-            damaged,
-            vec![0; 20],
-            vec![0; 200],
+    fn connections_pass_through_the_table() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (listen, clients) in [
+            ("203.0.113.5:443", ["198.51.100.7:40000", "198.51.100.8:40001", "198.51.100.9:40002"]),
+            ("[2001:db8::5]:443", ["[2001:db8::7]:40000", "[2001:db8::8]:40001", "[2001:db8::9]:40002"]),
         ] {
-            push_slot(&mut slots, &packet);
+            let clients = clients.map(address);
+            let mut probes = probes(folder.path(), listen, 10);
+            let mut table = SharedTable::open(probes.path()).expect("a table");
+            table.set(0, clients[0], &probe(1, true));
+            table.set(1, clients[1], &probe(2, true));
+            table.set(19, clients[2], &probe(3, false));
+            table.set(20, clients[2], &probe(3, false));
+            table.set(0, clients[0], &probe(4, true));
+            table.clear(1);
+            assert_eq!(probes.collect(Instant::ZERO).expect("a file"), 2);
+            assert_eq!(probes.waiting, [(clients[0], probe(4, true)), (clients[2], probe(3, false))]);
+            // The next worker starts with an empty table, and an orderly end leaves no file.
+            assert_eq!(probes.collect(Instant::ZERO).expect("a file"), 0);
+            let path = probes.path().to_owned();
+            drop(probes);
+            assert!(!path.exists());
         }
-        slots.extend([255; SLOT]);
-        slots.extend([1; SLOT / 2]);
-        assert_eq!(packets(&slots, listen()), []);
     }
 
+    /// A probe is a bare ACK with the numbers of the connection. A host that does not know the connection resets the client that answers.
     #[test]
-    fn a_probe_over_ipv6_fits_into_a_slot() {
-        let from = "[2001:db8::5]:443";
-        let packet = packet(from, "[2001:db8::7]:40000", Flags::ACK);
-        let mut slots = Vec::new();
-        push_slot(&mut slots, &packet);
-        assert_eq!(slots.len(), SLOT);
-        assert_eq!(packets(&slots, from.parse().expect("an address")).len(), 1);
+    fn a_probe_has_the_numbers_of_its_connection() {
+        let [listen, client] = ["203.0.113.5:443", "198.51.100.7:40000"].map(address);
+        let packet = Headers::between(&probe(5, true).segment(), listen, client).expect("one family");
+        let Packet { from, to, segment, .. } =
+            Packet::parse(packet.as_bytes(), Checksums::Verify).expect("a packet");
+        assert_eq!((from, to, segment.flags, segment.len), (listen, client, Flags::ACK, 0));
+        assert_eq!((segment.seq, segment.ack), (SeqNum(5), SeqNum(77)));
+        assert_eq!(segment.timestamps, Some(Timestamps { value: u32::MAX, echo: 8 }));
+        assert!(reset_for(&segment).is_some());
+    }
+
+    /// Even if an attacker controls the worker, the keeper sends only ACKs of its own service, to single hosts.
+    #[test]
+    fn other_clients_are_not_probed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut probes = probes(folder.path(), "203.0.113.5:443", 10);
+        let mut table = SharedTable::open(probes.path()).expect("a table");
+        let others = ["[2001:db8::7]:40000", "0.0.0.0:40000", "224.0.0.1:40000", "198.51.100.7:0"];
+        for (slot, client) in (0..).zip(others) {
+            table.set(slot, address(client), &probe(1, true));
+        }
+        assert_eq!(probes.collect(Instant::ZERO).expect("a file"), 0);
+        assert_eq!(connections(&[0; 2 * SLOT + 7], address("203.0.113.5:443")), []);
+        assert_eq!(connections(&[255; 2 * SLOT + 7], address("203.0.113.5:443")), []);
+    }
+    /// At most 2000 probes are sent per tick of 100 ms, which are 20 000 per second.
+    #[test]
+    fn the_rate_of_probes_is_limited() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut probes = probes(folder.path(), "203.0.113.5:443", 5_000);
+        let mut table = SharedTable::open(probes.path()).expect("a table");
+        for slot in 0..4_500 {
+            table.set(slot, SocketAddr::from(([198, 18, 0, 1], 1_000 + slot as u16)), &probe(slot, true));
+        }
+        assert_eq!(probes.collect(Instant::ZERO).expect("a file"), 4_500);
+        probes.answers = None;
+        // A datagram socket sends nothing to port zero.
+        let socket = Socket::new(Domain::IPV4, Type::DGRAM, None).expect("a socket");
+        for left in [2_500, 500, 0] {
+            assert!(probes.are_waiting());
+            probes.send(Instant::ZERO, &socket);
+            assert_eq!(probes.waiting.len(), left);
+        }
+        // Without the packet socket, there is no second round.
+        probes.send(Instant::ZERO + Duration::from_secs(1), &socket);
+        assert!(!probes.are_waiting());
     }
 }

@@ -44,9 +44,8 @@ const PERMITTED: &[c_long] = &[
     libc::SYS_eventfd2,
     libc::SYS_timerfd_create,
     libc::SYS_timerfd_settime,
-    // Calls for the probe file.
+    // Call for the storage of the shared table.
     libc::SYS_pwrite64,
-    libc::SYS_ftruncate,
     // Calls for time and memory, and calls that the C library makes on its own.
     libc::SYS_clock_gettime,
     libc::SYS_getrandom,
@@ -119,6 +118,8 @@ mod tests {
     use std::process::Command;
     use std::thread;
 
+    use socket2::{Domain, Protocol, Socket, Type};
+
     use super::*;
 
     /// The test restricts only its own thread.
@@ -132,10 +133,12 @@ mod tests {
             let refused = [
                 File::open("/dev/null").map(drop),
                 UdpSocket::bind("127.0.0.1:0").map(drop),
+                Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::TCP)).map(drop),
+                Socket::new(Domain::PACKET, Type::RAW, None).map(drop),
                 Command::new("true").status().map(drop),
             ];
             refused.map(|result| result.expect_err("a refusal").kind())
         });
-        assert_eq!(restricted.join().expect("no panic"), [PermissionDenied; 3]);
+        assert_eq!(restricted.join().expect("no panic"), [PermissionDenied; 5]);
     }
 }

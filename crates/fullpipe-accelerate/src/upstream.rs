@@ -44,8 +44,8 @@ pub(crate) struct Server {
     ends: bool,
     /// Readiness that epoll has reported and that reads have not used up.
     readiness: Readiness,
-    /// Result of the connection attempt, if a failed write has revealed it. The kernel reports a reset only
-    /// once; later reads see an orderly end.
+    /// Result of the connection attempt, if a failed write or the end of the attempt has revealed a failure of
+    /// the connection. The kernel reports a reset only once; later reads see an orderly end.
     failure: Option<Attempt>,
 }
 
@@ -84,7 +84,8 @@ impl Server {
         };
         // A read of a Unix socket can return fewer bytes than requested because a message has ended, although
         // more data is available.
-        let readiness = Readiness { readable: false, ends: matches!(upstream, Upstream::Unix(_)) };
+        let ends = matches!(upstream, Upstream::Unix(_));
+        let readiness = Readiness { ends, ..Readiness::default() };
         // Unix sockets do not delay data as Nagle's algorithm does, so there is nothing to disable.
         let nodelay = matches!(upstream, Upstream::Unix(_));
         let (written, ends) = (false, false);
@@ -125,6 +126,11 @@ impl Server {
     /// Determines the outcome of the connection attempt, once the socket is ready.
     pub(crate) fn finish_connecting(&mut self) -> io::Result<()> {
         match self.socket.take_error()? {
+            // The server has accepted the connection, and has reset it since.
+            Some(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+                (self.connecting, self.failure) = (false, Some(Attempt::Accepted));
+                Ok(())
+            }
             Some(error) => Err(error),
             None => {
                 self.connecting = false;
@@ -222,6 +228,8 @@ impl End for Server {
             // While the connection is being established, the error is also EAGAIN.
             Err(error) if is_temporary(&error) => Output::Accepted(0),
             Err(error) => {
+                // Only a connection that the server has accepted can be reset.
+                self.connecting &= error.kind() != io::ErrorKind::ConnectionReset;
                 self.failure = Some(attempt(&error));
                 Output::Reset
             }
@@ -317,9 +325,33 @@ mod tests {
         accepted.write_all(b"half").expect("room");
         Socket::from(accepted).set_linger(Some(std::time::Duration::ZERO)).expect("a socket");
         let mut read = [0; 16];
-        server.became(Readiness { readable: true, ends: true });
+        server.became(Readiness { readable: true, ends: true, failed: true });
         assert_eq!(server.read(&mut read), Input::Bytes(4));
         assert_eq!(server.read(&mut read), Input::Reset);
+    }
+
+    /// A server that accepts a connection and resets it at once runs, and its bytes are read first, even if the worker
+    /// learns of both at the same time.
+    #[test]
+    fn a_reset_directly_after_the_handshake_is_no_refusal() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let upstream = Upstream::Tcp(listener.local_addr().expect("an address"));
+        for writes in [false, true] {
+            let mut server = Server::open(&upstream, &mut Sources::default(), None).expect("it listens");
+            let (mut accepted, _) = listener.accept().expect("a connection");
+            accepted.write_all(b"half").expect("room");
+            Socket::from(accepted).set_linger(Some(std::time::Duration::ZERO)).expect("a socket");
+            if writes {
+                assert_eq!(server.write(b"upload"), Output::Reset);
+            } else {
+                server.finish_connecting().expect("the server has accepted the connection");
+            }
+            assert!(!server.is_connecting());
+            let mut read = [0; 16];
+            server.became(Readiness { readable: true, ends: true, failed: true });
+            assert_eq!(server.read(&mut read), Input::Bytes(4));
+            assert_eq!(server.read(&mut read), Input::Reset);
+        }
     }
 
     /// A read that returns fewer bytes than requested has emptied the socket, so it is not read again before
@@ -336,7 +368,7 @@ mod tests {
             drop(accepted);
             let mut read = [0; 16];
             assert_eq!(server.read(&mut read), Input::Wait, "nothing has been reported");
-            server.became(Readiness { readable: true, ends });
+            server.became(Readiness { readable: true, ends, failed: false });
             assert_eq!(server.read(&mut read[..4]), Input::Bytes(4));
             assert_eq!(server.read(&mut read), Input::Bytes(5));
             assert_eq!(server.read(&mut read), if ends { Input::End } else { Input::Wait });

@@ -26,6 +26,7 @@ use fullpipe_linux::stack_loop::{Service, Sockets};
 use fullpipe_linux::{Error, Stop, WaitCondition};
 use fullpipe_tcp::Event;
 use fullpipe_tcp::stack::{Admission, ConnId, RESERVED_SHARE, Stack};
+use fullpipe_tcp::wire::Headers;
 use fullpipe_units::{Duration, Instant, Rate};
 use socket2::Socket;
 
@@ -33,7 +34,7 @@ use crate::config::ClientAddress;
 use crate::handover::Order;
 use crate::health::{Attempt, Health};
 use crate::memory::Pressure;
-use crate::probes::{self, ProbeFile};
+use crate::probes;
 use crate::proxy;
 use crate::relay::{End, Half, Input, Output, Progress};
 use crate::upstream::{self, Server, Sources, is_temporary};
@@ -60,13 +61,6 @@ const FAREWELL: Duration = Duration::from_millis(100);
 /// Time within which the table disappears after the keeper has died. The answers to probes then reach the
 /// kernel.
 const TABLE_GONE: Duration = Duration::from_millis(300);
-/// Time after which the probe of a new connection is written to the probe file. Many short connections have
-/// ended by then, and the remaining probes are written together.
-const PROBE_DELAY: Duration = Duration::from_millis(10);
-/// Time by which the timestamps in probes are ahead of the present. The worker may send segments after it has
-/// written a probe, and a client may not answer an ACK whose timestamp is older than that of the last segment
-/// (RFC 7323 section 5; Linux has not answered such ACKs since 6.14).
-const PROBE_AHEAD: Duration = Duration::from_secs(10);
 
 const CONTROL: u64 = 0;
 const PROBE: u64 = 1;
@@ -187,10 +181,6 @@ struct Worker {
     pressure: Pressure,
     /// Memory of the bytes that were read from servers and do not fit into the buffers of the stack.
     pending: u64,
-    probes: ProbeFile,
-    /// New connections whose probes are not in the probe file yet, and the time at which to write them.
-    unprobed: Vec<u64>,
-    next_probes: Instant,
     /// Raw socket for probes to the clients if the keeper dies, and for ICMP messages about the kernel's
     /// connections.
     raw: Option<Socket>,
@@ -213,13 +203,7 @@ struct Worker {
 }
 
 impl Worker {
-    fn new(
-        settings: WorkerSettings,
-        control: UnixStream,
-        raw: Option<Socket>,
-        stop: Stop,
-        probes: ProbeFile,
-    ) -> Self {
+    fn new(settings: WorkerSettings, control: UnixStream, raw: Option<Socket>, stop: Stop) -> Self {
         Self {
             limit: settings.limit.map(Rate::from_bps),
             settings,
@@ -236,9 +220,6 @@ impl Worker {
             probe: None,
             pressure: Pressure::NONE,
             pending: 0,
-            probes,
-            unprobed: Vec::new(),
-            next_probes: Instant::FAR_FUTURE,
             raw,
             last_probes: VecDeque::new(),
             beat: Beat::default(),
@@ -297,24 +278,10 @@ impl Worker {
                 reported: 0,
                 queued: false,
             };
-            if self.unprobed.is_empty() {
-                self.next_probes = now + PROBE_DELAY;
-            }
-            self.unprobed.push(number);
             self.relayed.insert(number, relayed);
             self.numbers.insert(id, number);
             self.go_on(number);
         }
-    }
-
-    /// Writes the probes of those new connections that still exist.
-    fn write_probes(&mut self, now: Instant, stack: &Stack) {
-        let Self { unprobed, relayed, probes, .. } = self;
-        let open = unprobed.drain(..).filter_map(|number| relayed.get(&number));
-        // Without the probes in the file, the clients of a dead worker notice late that their connections are
-        // lost.
-        let _ = probes.append(open.filter_map(|open| stack.probe_packet(now + PROBE_AHEAD, open.id)));
-        self.next_probes = Instant::FAR_FUTURE;
     }
 
     /// Records that a connection to the server, begun at `begun`, has failed.
@@ -488,6 +455,11 @@ impl Worker {
                     }
                     if let Some(relayed) = self.relayed.get_mut(&number) {
                         relayed.server.became(change);
+                        if change.failed {
+                            // The client may not read the bytes that arrived before.
+                            relayed.reset_by.get_or_insert(now + LAST_BYTES);
+                            self.resetting.insert(number);
+                        }
                     }
                     self.go_on(number);
                 }
@@ -523,20 +495,26 @@ impl Worker {
             }
             _ => {
                 // The keeper is dead and its table disappears, so resets that the stack sends may be lost.
-                let packets = self.relayed.values().filter_map(|relayed| {
-                    let to = stack.tuple(relayed.id)?.remote.ip();
-                    Some((to, stack.probe_packet(now + PROBE_AHEAD, relayed.id)?.as_bytes().to_vec()))
+                let packets = stack.live_connections(now).filter_map(|(_, tuple, probe)| {
+                    let packet = Headers::between(&probe.segment(), tuple.local, tuple.remote)?;
+                    Some((tuple.remote.ip(), packet.as_bytes().to_vec()))
                 });
                 let packets: Vec<_> = packets.collect();
                 // The worker does not learn which probes are lost, so it sends each probe twice.
                 let rounds = [&packets, &packets].into_iter().flat_map(|round| round.chunks(probes::AT_ONCE));
                 self.last_probes = rounds.map(<[_]>::to_vec).collect();
+                // The next start of the service probes the clients again, because a firewall may keep their
+                // answers from the kernel.
+                stack.set_live_table(None);
                 TABLE_GONE
             }
         };
         self.ends_at = Some(now + wait);
         let numbers: Vec<u64> = self.relayed.keys().copied().collect();
         numbers.into_iter().for_each(|number| self.reset(now, stack, number));
+        // The last data of a connection may be in flight although its server has already closed it.
+        let released: Vec<_> = stack.live_connections(now).map(|(id, ..)| id).collect();
+        released.into_iter().for_each(|id| stack.abort(now, id));
         // A reset would keep the client from retrying, but the kernel's listener will answer a retransmitted
         // SYN soon.
         stack.set_admission(now, self.settings.listen, Admission::Held);
@@ -610,10 +588,10 @@ impl Worker {
         for number in &self.resetting {
             let Some(relayed) = self.relayed.get(number) else { continue };
             let by = relayed.reset_by.unwrap_or(now);
-            let delivered = stack
+            let acknowledged = stack
                 .connection(relayed.id)
                 .is_none_or(|connection| connection.acknowledged() >= relayed.down.carried());
-            if delivered || by <= now {
+            if relayed.down.is_done() && acknowledged || by <= now {
                 due.push(*number);
             } else {
                 next = next.min(by);
@@ -661,9 +639,6 @@ impl Service for Worker {
         if self.ends_at.is_some_and(|at| at <= now) {
             self.end(now);
         }
-        if now >= self.next_probes {
-            self.write_probes(now, stack);
-        }
         if now >= self.next_beat {
             self.report(now, stack);
             self.next_beat = now + BEAT;
@@ -671,6 +646,6 @@ impl Service for Worker {
         if !self.again.is_empty() {
             return Ok(now);
         }
-        Ok(self.next_beat.min(self.next_probes).min(resets).min(self.health.next(now)))
+        Ok(self.next_beat.min(resets).min(self.health.next(now)))
     }
 }

@@ -32,11 +32,12 @@
 //! | [`process`] | command lines of running processes |
 //! | [`command`] | any command behind an emulated path |
 //! | [`tune`] | TCP settings and routes of a host: read, change on trial, confirm, restore |
+//! | [`shared`] | a file that is written through memory, for a reader that outlives this process |
 //! | `pid_namespace` | a PID namespace for a command and all its descendants |
 //!
 //! This crate does not require `netem`, `fq`, a kernel module or a system command. Unsafe code is limited to
 //! `sys.rs`, which contains one system call per function, and to its callers `tcp_info.rs`,
-//! `pid_namespace.rs` and `uml/launch.rs`.
+//! `shared.rs`, `pid_namespace.rs` and `uml/launch.rs`.
 #![cfg(target_os = "linux")]
 
 mod arena;
@@ -64,6 +65,7 @@ pub mod process;
 pub mod return_path;
 pub mod rights;
 pub mod routing;
+pub mod shared;
 pub mod sock_diag;
 pub mod stack_loop;
 mod sys;

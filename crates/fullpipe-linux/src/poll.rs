@@ -53,12 +53,15 @@ pub struct Readiness {
     /// urgent data has arrived. Otherwise, a read that returns fewer bytes than requested has emptied the
     /// socket.
     pub ends: bool,
+    /// Whether the connection has failed. Bytes that arrived before can still be read.
+    pub failed: bool,
 }
 
 impl Readiness {
     fn of(events: EventFlags) -> Self {
         let ends = events.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR | EventFlags::PRI);
-        Self { readable: ends || events.contains(EventFlags::IN), ends }
+        let failed = events.contains(EventFlags::ERR);
+        Self { readable: ends || events.contains(EventFlags::IN), ends, failed }
     }
 }
 

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::ptr::NonNull;
 
 use fullpipe_units::Duration;
 use rustix::process::{Pid, Resource, getrlimit};
@@ -51,6 +52,26 @@ pub(crate) fn tun_set_offload(fd: BorrowedFd<'_>, features: u32) -> io::Result<(
 pub(crate) fn tun_set_header_len(fd: BorrowedFd<'_>, len: libc::c_int) -> io::Result<()> {
     // SAFETY: TUNSETVNETHDRSZ reads one int, which outlives the call.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETVNETHDRSZ as _, &len) })
+}
+
+/// Maps the first `len` bytes of a file into memory that is shared with other processes.
+pub(crate) fn map_shared(fd: BorrowedFd<'_>, len: usize) -> io::Result<NonNull<libc::c_void>> {
+    let (any, rights) = (std::ptr::null_mut(), libc::PROT_READ | libc::PROT_WRITE);
+    // SAFETY: the kernel chooses an unused address, so the mapping affects no other memory.
+    let start = unsafe { libc::mmap(any, len, rights, libc::MAP_SHARED, fd.as_raw_fd(), 0) };
+    if start == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    NonNull::new(start).ok_or_else(|| io::ErrorKind::Other.into())
+}
+
+/// Removes a mapping.
+///
+/// # Safety
+/// `start` and `len` must be those of a mapping from [`map_shared`], which is not used afterwards.
+pub(crate) unsafe fn unmap(start: NonNull<libc::c_void>, len: usize) {
+    // SAFETY: the caller guarantees that this is a whole mapping that is no longer used.
+    unsafe { libc::munmap(start.as_ptr(), len) };
 }
 
 /// Flag of [`device_flags`]: the device merges received packets (`ETH_FLAG_LRO`).

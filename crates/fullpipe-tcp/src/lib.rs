@@ -40,8 +40,8 @@ mod tx;
 pub mod wire;
 
 pub use conn::{
-    Accepted, Config, Connection, Event, IpVersion, KeepAlive, ReceiverSnapshot, Snapshot, State, Stats,
-    reset_for,
+    Accepted, Config, Connection, Event, IpVersion, KeepAlive, Probe, ReceiverSnapshot, Snapshot, State,
+    Stats, reset_for,
 };
 pub use limit::SendLimit;
 pub use tunables::{Bursts, ProbeTimeout, ReoWnd, Retries, RtoRule, TunableError, Tunables};

@@ -1,5 +1,5 @@
 //! Reports of the worker to the keeper. With each report, the worker also frees the memory of idle
-//! connections, compares the buffers with the budget, and renews the probes.
+//! connections, and compares the buffers with the budget.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -10,15 +10,12 @@ use fullpipe_tcp::stack::Stack;
 use fullpipe_units::{Bytes, Duration, Instant};
 use serde::{Deserialize, Serialize};
 
-use super::{PROBE_AHEAD, Worker, for_payload};
+use super::{Worker, for_payload};
 use crate::memory::Pressure;
 
 /// Number of reports between two checks of all connections by the kill switch.
 const OBSERVATION_BEATS: u64 = 10;
-/// Number of reports between two updates of the probes if there are many connections.
-const PROBE_BEATS: u64 = 10;
-/// Maximum number of connections whose limits are included in a report. Up to this number, the probes are
-/// updated with each report.
+/// Maximum number of connections whose limits are included in a report.
 const SAMPLED: usize = 1_000;
 
 /// Report of the worker to the keeper.
@@ -137,12 +134,6 @@ impl Worker {
         }
         self.fill(stack, up, down, limits, self.health.state(now).name());
         self.beats += 1;
-        if self.relayed.len() <= SAMPLED || self.beats.is_multiple_of(PROBE_BEATS) {
-            let probes =
-                self.relayed.values().filter_map(|relayed| stack.probe_packet(now + PROBE_AHEAD, relayed.id));
-            let _ = self.probes.write(probes);
-            self.unprobed.clear();
-        }
         self.line.clear();
         if serde_json::to_writer(&mut self.line, &self.beat).is_ok() {
             self.line.push(b'\n');

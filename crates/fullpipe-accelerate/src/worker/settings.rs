@@ -22,8 +22,8 @@ pub(crate) struct WorkerSettings {
     /// Memory budget in bytes.
     pub(crate) memory: u64,
     pub(crate) connections: usize,
-    /// File with the probes that the keeper sends if the worker dies.
-    pub(crate) probes: PathBuf,
+    /// Shared table of live connections, whose clients the keeper probes if the worker dies.
+    pub(crate) table: PathBuf,
     /// User ID and group ID to which the worker changes; `None` if the keeper has already started it with
     /// these IDs.
     pub(crate) identity: Option<(u32, u32)>,

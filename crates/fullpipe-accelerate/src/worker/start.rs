@@ -25,7 +25,7 @@ use socket2::Socket;
 
 use super::{Worker, WorkerSettings};
 use crate::config::ClientAddress;
-use crate::probes::ProbeFile;
+use crate::probes::SharedTable;
 use crate::{handover, refused, sandbox, system};
 
 /// Maximum number of half-open connections, and maximum number of connections that wait to be accepted.
@@ -71,9 +71,9 @@ pub(super) fn prepare(
     raw: Option<Socket>,
     stop: &Stop,
 ) -> Result<(Mutex<Stack>, Worker), Error> {
-    let stack = Mutex::new(stack(&settings, port)?);
-    let probes = ProbeFile::open(&settings.probes)?;
-    Ok((stack, Worker::new(settings, control, raw, stop.clone(), probes)))
+    let mut stack = stack(&settings, port)?;
+    stack.set_live_table(Some(Box::new(SharedTable::open(&settings.table)?)));
+    Ok((Mutex::new(stack), Worker::new(settings, control, raw, stop.clone())))
 }
 
 /// Drops all capabilities that the process does not need, for itself and its children. The process must be

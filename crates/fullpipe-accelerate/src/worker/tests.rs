@@ -1,9 +1,12 @@
 //! Tests of the worker between a client's stack and a kernel server. A socket pair replaces the TUN device, so the
 //! tests need no privileges.
 
-use std::io::{BufRead, Write};
+use std::cell::Cell;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 
 use fullpipe_linux::stack_loop::{Application, Port, run as run_client, serve};
@@ -18,6 +21,7 @@ use fullpipe_units::draw;
 use super::start::{prepare, stack};
 use super::*;
 use crate::config::Upstream;
+use crate::probes::{SLOT, SharedTable};
 use crate::test_packets;
 
 const LISTEN: ([u8; 4], u16) = ([192, 0, 2, 1], 443);
@@ -32,6 +36,8 @@ struct Visitor {
     upload: Vec<u8>,
     written: usize,
     received: Vec<u8>,
+    /// Whether the client leaves the data of the server unread.
+    idle: bool,
     ended: bool,
     reset: bool,
 }
@@ -60,6 +66,7 @@ impl Application for Visitor {
         while let Some((id, event)) = stack.poll_event() {
             match event {
                 Event::Connected | Event::Writable => self.write(stack, id),
+                Event::Readable if self.idle => {}
                 Event::Readable => {
                     let mut room = [0; 16_384];
                     while let got @ 1.. = stack.read(now, id, &mut room) {
@@ -84,8 +91,10 @@ impl Application for Shared {
 }
 
 fn settings(upstream: SocketAddr, client_address: ClientAddress) -> WorkerSettings {
-    // The function `visit` removes the file.
-    let (_, probes) = tempfile::NamedTempFile::new().expect("a file").keep().expect("a file");
+    // The function `run` removes the file.
+    let (_, table) = tempfile::NamedTempFile::new().expect("a file").keep().expect("a file");
+    fs::remove_file(&table).expect("a file");
+    probes::create(&table, 100).expect("room");
     WorkerSettings {
         listen: LISTEN.into(),
         upstream: Upstream::Tcp(upstream),
@@ -94,7 +103,7 @@ fn settings(upstream: SocketAddr, client_address: ClientAddress) -> WorkerSettin
         mtu: 1_500,
         memory: 64 << 20,
         connections: 100,
-        probes,
+        table,
         identity: None,
         limit: None,
         paths: None,
@@ -113,7 +122,54 @@ fn visit_until(
     upload: Vec<u8>,
     is_done: impl Fn(&Beat) -> bool,
 ) -> (Visitor, Beat) {
-    let probes = settings.probes.clone();
+    let mut last = Beat::default();
+    let visitor = Visitor { upload, ..Visitor::default() };
+    let (visitor, _) = run(settings, visitor, |keeper, visitor| {
+        wait_until(|| locked(visitor).is_over());
+        last = report(keeper, is_done);
+    });
+    (visitor, last)
+}
+
+fn locked<T>(value: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    value.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits until `is_so` returns true, but at most [`PATIENCE`].
+fn wait_until(is_so: impl Fn() -> bool) {
+    let clock = Clock::starting_in(Duration::ZERO);
+    while clock.now() < Instant::ZERO + PATIENCE && !is_so() {
+        clock.sleep_until(clock.now() + Duration::from_millis(5));
+    }
+}
+
+/// Returns the first report of the worker that `is_done` accepts, or the last one of a worker without such a report.
+fn report(keeper: &UnixStream, is_done: impl Fn(&Beat) -> bool) -> Beat {
+    let (clock, mut last) = (Clock::starting_in(Duration::ZERO), Beat::default());
+    keeper.set_read_timeout(Some(std::time::Duration::from_secs(5))).expect("a socket");
+    for line in BufReader::new(keeper).lines().map_while(Result::ok) {
+        last = serde_json::from_str(&line).expect("a report");
+        if is_done(&last) || clock.now() >= Instant::ZERO + PATIENCE {
+            break;
+        }
+    }
+    last
+}
+
+/// Returns the clients in the shared table.
+fn clients(table: &Path) -> Vec<SocketAddr> {
+    let connections = probes::connections(&fs::read(table).expect("a file"), LISTEN.into());
+    connections.into_iter().map(|(client, _)| client).collect()
+}
+
+/// Runs a worker and a client until `during` returns. `during` gets the keeper's end of the socket to the worker, which
+/// is then closed. Returns the client, and the clients that remain in the shared table.
+fn run(
+    settings: WorkerSettings,
+    visitor: Visitor,
+    during: impl FnOnce(&UnixStream, &Mutex<Visitor>),
+) -> (Visitor, Vec<SocketAddr>) {
+    let table = settings.table.clone();
     let [ours, theirs] = Port::pair(Datapath::Offload).expect("a socket pair");
     let clock = Clock::starting_in(Duration::ZERO);
     let (stop_worker, stop_client) = (Stop::new().expect("an eventfd"), Stop::new().expect("an eventfd"));
@@ -127,8 +183,7 @@ fn visit_until(
     });
     client.add_address(CLIENT.0.into());
     let client = Mutex::new(client);
-    let visitor = Arc::new(Mutex::new(Visitor { upload, ..Visitor::default() }));
-    let mut last = Beat::default();
+    let visitor = Arc::new(Mutex::new(visitor));
     thread::scope(|scope| {
         let worker = scope.spawn(|| {
             let (stack, mut worker) = prepare(&ours, settings, control, None, &stop_worker)?;
@@ -139,27 +194,17 @@ fn visit_until(
             let mut shared = Shared(shared);
             run_client(&theirs, &client, clock, &mut shared, &stop_client)
         });
-        let until = clock.now() + PATIENCE;
-        while clock.now() < until && !visitor.lock().unwrap_or_else(PoisonError::into_inner).is_over() {
-            clock.sleep_until(clock.now() + Duration::from_millis(5));
-        }
-        let timeout = std::time::Duration::from_secs(5);
-        keeper.set_read_timeout(Some(timeout)).expect("a socket");
-        for line in std::io::BufReader::new(&keeper).lines().map_while(Result::ok) {
-            last = serde_json::from_str(&line).expect("a report");
-            if is_done(&last) || clock.now() >= until {
-                break;
-            }
-        }
+        during(&keeper, &visitor);
         // The worker ends when the keeper does.
         drop(keeper);
         worker.join().expect("no panic").unwrap_or_else(|error| panic!("{error}"));
         stop_client.stop();
         visiting.join().expect("no panic").unwrap_or_else(|error| panic!("{error}"));
     });
-    let _ = std::fs::remove_file(probes);
-    let visitor = std::mem::take(&mut *visitor.lock().unwrap_or_else(PoisonError::into_inner));
-    (visitor, last)
+    let left = clients(&table);
+    let _ = fs::remove_file(table);
+    let visitor = std::mem::take(&mut *locked(&visitor));
+    (visitor, left)
 }
 
 /// Reads the PROXY header of a connection; returns the client's address, or `None` for a health check.
@@ -239,6 +284,69 @@ fn a_reset_of_the_server_is_passed_on() {
     let visitor = visit(settings(upstream, ClientAddress::ProxyV2), Vec::new());
     assert!(visitor.reset && !visitor.ended, "{:?}", (visitor.ended, visitor.reset));
     assert!(visitor.received == bytes(10_000), "{} bytes", visitor.received.len());
+}
+
+/// When the server sees a connection, its client is already in the shared table, so the keeper can probe it from then
+/// on.
+#[test]
+fn a_connection_is_in_the_table_before_the_server_sees_it() {
+    let (table, seen) = (Arc::new(OnceLock::new()), Arc::new(Mutex::new(Vec::new())));
+    let (path, found) = (Arc::clone(&table), Arc::clone(&seen));
+    let upstream = server(move |_| {
+        let table: &std::path::PathBuf = path.get().expect("the worker runs");
+        locked(&found).push(clients(table));
+    });
+    let settings = settings(upstream, ClientAddress::ProxyV2);
+    table.set(settings.table.clone()).expect("it is set once");
+    assert!(visit(settings, Vec::new()).is_over());
+    assert_eq!(*locked(&seen), [[SocketAddr::from(CLIENT)]]);
+}
+
+/// If the keeper dies, the clients stay in the shared table for the next start of the service.
+#[test]
+fn the_table_outlives_a_dead_keeper() {
+    let upstream = server(|mut stream| {
+        stream.write_all(b"first").expect("room");
+        // The connection stays open.
+        thread::park();
+    });
+    let settings = settings(upstream, ClientAddress::ProxyV2);
+    let (_, left) = run(settings, Visitor { upload: bytes(1), ..Visitor::default() }, |_, visitor| {
+        wait_until(|| !locked(visitor).received.is_empty());
+    });
+    assert_eq!(left, [SocketAddr::from(CLIENT)]);
+}
+
+/// At the end of the service, a client is reset even if its server has already ended the connection and the last data
+/// waits for the client.
+#[test]
+fn an_orderly_end_resets_clients_that_wait_for_the_last_data() {
+    let upstream = server(|mut stream| stream.write_all(&bytes(150_000)).expect("room"));
+    let settings = settings(upstream, ClientAddress::ProxyV2);
+    let (visitor, left) =
+        run(settings, Visitor { idle: true, ..Visitor::default() }, |mut keeper, visitor| {
+            report(keeper, |beat| beat.accepted == 1 && beat.connections == 0);
+            keeper.write_all(b"end\n").expect("room");
+            wait_until(|| locked(visitor).is_over());
+        });
+    assert!(visitor.reset && !visitor.ended, "{:?}", (visitor.ended, visitor.reset));
+    assert_eq!(left, []);
+}
+
+/// The server is read only while there is room for its data: for a client that does not read, at most the window of the
+/// client, 128 KiB and one read.
+#[test]
+fn a_client_that_does_not_read_holds_its_server_back() {
+    let upstream = server(|mut stream| drop(stream.write_all(&vec![7; 50_000_000])));
+    let settings = settings(upstream, ClientAddress::ProxyV2);
+    let (visitor, rounds) = (Visitor { idle: true, ..Visitor::default() }, Cell::new(0));
+    let mut later = Beat::default();
+    run(settings, visitor, |keeper, _| {
+        report(keeper, |beat| beat.bytes_down >= 128 << 10);
+        later = report(keeper, |_| rounds.replace(rounds.get() + 1) == 3);
+    });
+    let most = (64 << 10) + (128 << 10) + READ as u64;
+    assert!((128 << 10..=most).contains(&later.bytes_down), "{} of {most} bytes", later.bytes_down);
 }
 
 /// If the server is down, a client is refused as the kernel would refuse it.
@@ -329,7 +437,11 @@ fn idle(count: u32, relayed: &mut BTreeMap<u64, ConnId>) -> Stack {
     let upstream = SocketAddr::from(([127, 0, 0, 1], 1));
     let settings =
         WorkerSettings { connections: 2 * count as usize, ..settings(upstream, ClientAddress::Hidden) };
+    fs::remove_file(&settings.table).expect("a file");
+    probes::create(&settings.table, settings.connections).expect("room");
     let mut stack = stack(&settings, &port).expect("a stack");
+    let table = SharedTable::open(&settings.table).expect("a table");
+    stack.set_live_table(Some(Box::new(table)));
     stack.set_admission(Instant::ZERO, LISTEN.into(), Admission::Open);
     for number in 0..count {
         // Clients arrive in no particular order.
@@ -350,7 +462,7 @@ fn idle(count: u32, relayed: &mut BTreeMap<u64, ConnId>) -> Stack {
         stack.free_idle_memory(id);
         relayed.insert(u64::from(number), id);
     }
-    let _ = std::fs::remove_file(settings.probes);
+    let _ = fs::remove_file(settings.table);
     stack
 }
 
@@ -365,7 +477,10 @@ fn idle_connections_take_little_memory() {
     let stack = idle(COUNT, &mut relayed);
     let each = (resident() - before) / u64::from(COUNT) + size_of::<Relayed>() as u64;
     assert_eq!(stack.connections(), COUNT as usize);
-    println!("{each} bytes for each idle connection, {} of them for the relay", size_of::<Relayed>());
+    println!(
+        "{each} bytes for each idle connection, {} of them for the relay and {SLOT} for the shared table",
+        size_of::<Relayed>()
+    );
     assert!(each <= 3 << 10, "{each} bytes");
 }
 

@@ -128,6 +128,7 @@ fn connections_are_carried_byte_for_byte() {
         wait_for("the download begins", || early_file.exists().then_some(()));
         let mut service = scene.accelerate(80, UPSTREAM, "proxy-v2");
         assert_eq!(scene.who(), format!("fullpipe {client}"));
+        is_confined(service.worker, "0000000000000000");
         let (mut ours, our_file) = scene.download("ours", "10G");
         assert!(ours.wait().expect("it ends").success());
         assert!(scene.is_whole(&our_file), "on our TCP");
@@ -153,6 +154,20 @@ fn field_of(process: u64, name: &str) -> String {
     line.expect("a field").trim().to_owned()
 }
 
+/// Asserts that the worker is confined: it has only the given capabilities, cannot get new ones, and its system calls
+/// are filtered.
+fn is_confined(worker: u64, capabilities: &str) {
+    for name in ["CapInh", "CapAmb"] {
+        assert_eq!(field_of(worker, name), "0000000000000000", "{name}");
+    }
+    for name in ["CapEff", "CapPrm"] {
+        assert_eq!(field_of(worker, name), capabilities, "{name}");
+    }
+    // 2 is the mode in which a filter decides (SECCOMP_MODE_FILTER).
+    assert_eq!((field_of(worker, "NoNewPrivs"), field_of(worker, "Seccomp")), ("1".into(), "2".into()));
+    assert!(!field_of(worker, "Uid").split('\t').any(|user| user == "0"));
+}
+
 /// In transparent mode, an unmodified server sees the client's address, even if the client's port cannot be
 /// used. If another program removes the policy rule, the service adds it again. After `kill -9`, the next
 /// start removes everything that was left behind.
@@ -175,9 +190,7 @@ fn a_server_sees_the_address_of_its_client() {
         assert!(download.wait().expect("it ends").success());
         assert!(scene.is_whole(&file));
         // Bit 13 is CAP_NET_RAW.
-        assert_eq!(field_of(service.worker, "CapEff"), "0000000000002000");
-        assert_eq!(field_of(service.worker, "CapPrm"), "0000000000002000");
-        assert!(!field_of(service.worker, "Uid").split('\t').any(|user| user == "0"));
+        is_confined(service.worker, "0000000000002000");
         let version = if v6 { "-6" } else { "-4" };
         assert!(inside(&scene.server, "ip", &[version, "rule", "delete", "pref", "1"]).status.success());
         wait_for("the rule returns", || (scene.who() == seen).then_some(()));

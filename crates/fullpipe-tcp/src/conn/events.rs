@@ -27,7 +27,7 @@ pub enum Event {
 /// Set of pending events. A set is sufficient, because an application that learns of available data reads all
 /// of it, regardless of the number of segments.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Events(u8);
+pub(crate) struct Events(u8);
 
 impl Events {
     const ORDER: [Event; 8] = [
@@ -41,13 +41,25 @@ impl Events {
         Event::Closed,
     ];
 
-    pub(super) fn add(&mut self, event: Event) {
+    pub(crate) fn add(&mut self, event: Event) {
         self.0 |= 1 << event as u8;
     }
 
+    pub(crate) fn remove(&mut self, event: Event) {
+        self.0 &= !(1 << event as u8);
+    }
+
+    pub(crate) fn has(self, event: Event) -> bool {
+        self.0 & 1 << event as u8 != 0
+    }
+
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
     #[inline]
-    pub(super) fn take(&mut self) -> Option<Event> {
-        if self.0 == 0 {
+    pub(crate) fn take(&mut self) -> Option<Event> {
+        if self.is_empty() {
             return None;
         }
         let first = self.0.trailing_zeros();

@@ -12,11 +12,11 @@
 
 use fullpipe_units::{Duration, Instant};
 
-use super::Connection;
 use super::reset::bare;
 use super::sender::RetransmitTimer;
+use super::{Connection, State};
 use crate::recovery::probe::ProbeKind;
-use crate::wire::{Flags, Segment};
+use crate::wire::{Flags, Segment, SeqNum, Timestamps};
 
 /// Keep-alive settings of a connection (`SO_KEEPALIVE`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,21 +37,43 @@ impl Default for KeepAlive {
     }
 }
 
+/// Numbers of a keep-alive probe, from which [`Self::segment`] builds the probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Probe {
+    /// Sequence number of the probe: one less than the first octet that the peer has not acknowledged.
+    pub seq: SeqNum,
+    /// Acknowledgement number of the probe.
+    pub ack: SeqNum,
+    /// Timestamps of the probe, if negotiated.
+    pub timestamps: Option<Timestamps>,
+}
+
+impl Probe {
+    /// Returns the probe, a segment without payload.
+    pub fn segment(&self) -> Segment {
+        let probe = bare(self.seq, Some(self.ack));
+        Segment { flags: Flags::ACK, timestamps: self.timestamps, ..probe }
+    }
+}
+
 impl Connection {
-    /// Returns a keep-alive probe for the current state of the connection: an ACK with the last sequence
-    /// number that the peer has acknowledged (RFC 9293 section 3.8.4). The peer must answer this probe.
-    /// Returns `None` if the connection is not established, or has ended.
+    /// Returns the numbers of a keep-alive probe for the current state of the connection: an ACK with the last
+    /// sequence number that the peer has acknowledged (RFC 9293 section 3.8.4). A peer that considers the
+    /// connection established must answer this probe. Returns `None` if the connection is not synchronized,
+    /// or has ended.
     ///
     /// The probe may also be sent after the state of the connection has been lost, for example by another
     /// process. The peer's reply then belongs to no connection, so the local host answers it with a reset.
-    pub fn probe(&self, now: Instant) -> Option<Segment> {
-        if !self.lifecycle.state.carries_data() {
-            return None;
-        }
-        // SND.UNA - 1: offset zero is one octet after the initial sequence number.
-        let seq = self.sender.iss.plus(self.sender.snd_una);
-        let probe = bare(seq, Some(self.receiver.rcv_nxt_on_wire()));
-        Some(Segment { flags: Flags::ACK, timestamps: self.receiver.timestamps(now), ..probe })
+    #[inline]
+    pub fn probe(&self, now: Instant) -> Option<Probe> {
+        let state = self.lifecycle.state;
+        // A peer in SYN-SENT discards the probe of a half-open connection (RFC 9293 section 3.10.7.3).
+        (state.carries_data() || state == State::SynReceived).then(|| Probe {
+            // SND.UNA - 1: offset zero is one octet after the initial sequence number.
+            seq: self.sender.iss.plus(self.sender.snd_una),
+            ack: self.receiver.rcv_nxt_on_wire(),
+            timestamps: self.receiver.timestamps(now),
+        })
     }
 
     /// Returns the arrival time of the last data segment or ACK from the peer.

@@ -38,10 +38,12 @@ impl Stack {
             return;
         }
         for (tuple, syn) in std::mem::take(&mut listener.held) {
-            // In the meantime, the client may have reused its port for a connection whose handshake has
-            // completed.
-            if !self.by_tuple.contains_key(&tuple) {
-                self.without_connection(now, tuple, &syn, &[]);
+            match self.by_tuple.get(&tuple).copied() {
+                None => self.without_connection(now, tuple, &syn, &[]),
+                Some(slot) if self.reopened_by(slot, &syn).is_some() => self.deliver(now, slot, &syn, &[]),
+                // In the meantime, the client has reused its port for a connection whose handshake has
+                // completed.
+                Some(_) => {}
             }
         }
     }

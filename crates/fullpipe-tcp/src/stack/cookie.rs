@@ -12,9 +12,10 @@
 
 use fullpipe_units::Instant;
 
-use super::FourTuple;
 use super::isn::{Purpose, hash};
 use super::siphash::Key;
+use super::{FourTuple, Owner, Stack};
+use crate::conn::Connection;
 use crate::wire::{Flags, Segment, SeqNum, SynOptions};
 
 /// Tick of the SYN cookie clock, in nanoseconds.
@@ -118,4 +119,47 @@ pub(super) fn decode(key: Key, now: Instant, tuple: &FourTuple, answer: &Segment
         sack: Default::default(),
         ..answer.clone()
     })
+}
+
+impl Stack {
+    /// Replies to a SYN with a cookie, and keeps no state.
+    pub(super) fn answer_with_cookie(&mut self, now: Instant, tuple: FourTuple, syn: &Segment) {
+        let Some(listener) = self.listeners.get_mut(&tuple.local) else { return };
+        listener.cookie_sent(now);
+        let config = listener.config.clone();
+        let syn = reduced(&tuple, syn);
+        let seed = self.seed(&config, &tuple);
+        let mut connection = Connection::server_with(config, seed);
+        connection.start_at(encode(self.config.key, now, &tuple, &syn));
+        connection.handle_segment(now, &syn);
+        let Some(transmit) = connection.poll_transmit(now) else { return };
+        let mut answer = transmit.segment().clone();
+        if let Some(timestamps) = &mut answer.timestamps {
+            timestamps.value = stamp(timestamps.value, &syn);
+        }
+        self.counters.cookies_sent += 1;
+        self.reply(tuple, answer);
+    }
+
+    /// Creates a connection from a returned SYN cookie, as if the stack had kept the state of the SYN.
+    pub(super) fn resume(
+        &mut self,
+        now: Instant,
+        tuple: FourTuple,
+        syn: &Segment,
+        answer: &Segment,
+        payload: &[u8],
+    ) {
+        let Some(listener) = self.listeners.get_mut(&tuple.local) else { return };
+        let config = listener.config.clone();
+        let iss = SeqNum(answer.ack.0.wrapping_sub(1));
+        let seed = self.seed(&config, &tuple);
+        let connection = Connection::resumed(config, seed, now, iss, syn);
+        let Some(slot) = self.insert(tuple, connection, Owner::HalfOpen) else { return };
+        if let Some(listener) = self.listeners.get_mut(&tuple.local) {
+            listener.half_open += 1;
+        }
+        self.counters.cookies_accepted += 1;
+        self.deliver(now, slot, answer, payload);
+    }
 }

@@ -38,9 +38,9 @@ mod half_open;
 mod icmp;
 mod isn;
 mod listener;
+mod live;
 mod mtu;
 mod output;
-mod probe;
 pub mod siphash;
 pub mod stream;
 #[cfg(test)]
@@ -54,9 +54,9 @@ use std::sync::Arc;
 
 use fullpipe_units::Instant;
 
-use crate::conn::{Config, Connection, Event, IpVersion, State};
+use crate::conn::{Config, Connection, Event, Events, IpVersion, State};
 use crate::memory::{MemorySummary, PathMemory, SenderTotals};
-use crate::wire::{Checksums, Flags, Packet, PacketError, Segment, SeqNum};
+use crate::wire::{Checksums, Flags, Packet, PacketError, Segment};
 
 pub use admission::Admission;
 use budget::Budget;
@@ -65,6 +65,7 @@ pub use counters::Counters;
 use half_open::{HalfOpen, Place};
 pub use isn::IsnClock;
 use listener::Listener;
+pub use live::LiveTable;
 pub use output::{Cut, Outgoing};
 use output::{Cutting, Reply};
 use siphash::Key;
@@ -166,10 +167,10 @@ struct Entry {
     armed: Instant,
     /// Whether the connection is in the queue of connections that may have data to send.
     ready: bool,
-    /// Bit set of the event kinds that are queued or held back.
-    told: u16,
-    /// Events held back until the connection is accepted, at most one of each kind.
-    kept: Vec<Event>,
+    /// Events that are queued or held back, at most one of each kind.
+    told: Events,
+    /// Events held back until the connection is accepted.
+    kept: Events,
     /// Whether path memory has received the measurements of the connection.
     recorded: bool,
     /// Whether the connection has ended. The entry is removed after the last reset has been sent and the
@@ -206,6 +207,8 @@ pub struct Stack {
     ended: SenderTotals,
     /// Memory of the rings of all connections.
     budget: Budget,
+    /// Table in which another process finds the live connections.
+    live: Option<Box<dyn LiveTable>>,
 }
 
 impl Stack {
@@ -229,6 +232,7 @@ impl Stack {
             paths: None,
             ended: SenderTotals::default(),
             budget: Budget::default(),
+            live: None,
         }
     }
 
@@ -312,7 +316,9 @@ impl Stack {
         let entry = slots[id.slot as usize].1.entry_mut()?;
         entry.owner = Owner::Application;
         // These events occurred before the connection was accepted.
-        events.extend(std::mem::take(&mut entry.kept).into_iter().map(|event| (id, event)));
+        while let Some(event) = entry.kept.take() {
+            events.push_back((id, event));
+        }
         Some(id)
     }
 
@@ -410,7 +416,7 @@ impl Stack {
         loop {
             let (id, event) = self.events.pop_front()?;
             if let Some(entry) = self.entry_mut(id) {
-                entry.told &= !(1 << event as u16);
+                entry.told.remove(event);
                 if entry.owner == Owner::Application {
                     return Some((id, event));
                 }
@@ -448,6 +454,11 @@ impl Stack {
 
     fn deliver(&mut self, now: Instant, slot: u32, segment: &Segment, payload: &[u8]) {
         self.unfold(slot);
+        if let Some((tuple, least)) = self.reopened_by(slot, segment)
+            && self.reopen(now, slot, tuple, segment, least)
+        {
+            return;
+        }
         if let Place::TimeWait(_) = &self.slots[slot as usize].1 {
             return self.deliver_in_time_wait(now, slot, segment);
         }
@@ -470,18 +481,6 @@ impl Stack {
             self.fold(slot);
             return;
         }
-        // A SYN that certainly belongs to a new connection ends TIME-WAIT if a listener can accept that
-        // connection (RFC 6191; TW-3).
-        let least = entry.connection.time_wait().and_then(|wait| wait.reopened_by(segment));
-        if let Some(least) = least
-            && entry.owner == Owner::Nobody
-            && listeners.get(&entry.tuple.local).is_some_and(Listener::opens_at_once)
-        {
-            let tuple = entry.tuple;
-            self.remove(slot);
-            self.half_open(now, tuple, segment, Some(least));
-            return;
-        }
         counters.out_of_memory += u64::from(!entry.take(now, segment, payload));
         if let (Owner::HalfOpen, Some(paths)) = (entry.owner, paths) {
             // This call has an effect only if the handshake has just completed.
@@ -489,6 +488,7 @@ impl Stack {
         }
         self.touched(slot);
         self.record(now, slot);
+        self.keep_live(now, slot);
     }
 
     /// Passes the measurements of a connection to the path memory after the connection has ended.
@@ -543,45 +543,10 @@ impl Stack {
             self.counters.accept_overflows += 1;
             return;
         }
-        let is_full = self.by_tuple.len() - self.in_time_wait >= self.config.max_connections;
-        if listener.is_flooded() || is_full {
-            listener.cookie_sent(now);
-            self.answer_with_cookie(now, tuple, segment);
-            return;
+        if listener.is_flooded() || self.is_full() {
+            return self.answer_with_cookie(now, tuple, segment);
         }
         self.half_open(now, tuple, segment, None);
-    }
-
-    /// Replies to a SYN with a cookie, and keeps no state.
-    fn answer_with_cookie(&mut self, now: Instant, tuple: FourTuple, syn: &Segment) {
-        let Some(listener) = self.listeners.get(&tuple.local) else { return };
-        let syn = cookie::reduced(&tuple, syn);
-        let seed = self.seed(&listener.config, &tuple);
-        let mut connection = Connection::server_with(listener.config.clone(), seed);
-        connection.start_at(cookie::encode(self.config.key, now, &tuple, &syn));
-        connection.handle_segment(now, &syn);
-        let Some(transmit) = connection.poll_transmit(now) else { return };
-        let mut answer = transmit.segment().clone();
-        if let Some(timestamps) = &mut answer.timestamps {
-            timestamps.value = cookie::stamp(timestamps.value, &syn);
-        }
-        self.counters.cookies_sent += 1;
-        self.reply(tuple, answer);
-    }
-
-    /// Creates a connection from a returned SYN cookie, as if the stack had kept the state of the SYN.
-    fn resume(&mut self, now: Instant, tuple: FourTuple, syn: &Segment, answer: &Segment, payload: &[u8]) {
-        let Some(listener) = self.listeners.get_mut(&tuple.local) else { return };
-        let config = listener.config.clone();
-        let iss = SeqNum(answer.ack.0.wrapping_sub(1));
-        let seed = self.seed(&config, &tuple);
-        let connection = Connection::resumed(config, seed, now, iss, syn);
-        let Some(slot) = self.insert(tuple, connection, Owner::HalfOpen) else { return };
-        if let Some(listener) = self.listeners.get_mut(&tuple.local) {
-            listener.half_open += 1;
-        }
-        self.counters.cookies_accepted += 1;
-        self.deliver(now, slot, answer, payload);
     }
 
     /// Returns the time at which `handle_timeout` must be called, or [`Instant::FAR_FUTURE`] if no timer is
@@ -689,7 +654,7 @@ impl Stack {
     }
 
     fn insert(&mut self, tuple: FourTuple, connection: Connection, owner: Owner) -> Option<u32> {
-        if self.by_tuple.len() - self.in_time_wait >= self.config.max_connections {
+        if self.is_full() {
             return None;
         }
         let slot = self.free.pop().unwrap_or_else(|| {
@@ -716,11 +681,17 @@ impl Stack {
         };
         *generation = generation.wrapping_add(1);
         self.timers.remove(slot);
+        self.clear_live(slot);
         // A new connection may already occupy the same two sockets.
         if self.by_tuple.get(&tuple) == Some(&slot) {
             self.by_tuple.remove(&tuple);
         }
         self.free.push(slot);
+    }
+
+    /// Returns whether the number of connections has reached its maximum.
+    fn is_full(&self) -> bool {
+        self.by_tuple.len() - self.in_time_wait >= self.config.max_connections
     }
 
     fn id(&self, slot: u32) -> ConnId {
@@ -750,8 +721,8 @@ impl Entry {
             receiving: Ring::sharing(rcvbuf.get().max(u64::from(u16::MAX)), budget),
             armed: Instant::FAR_FUTURE,
             ready: false,
-            told: 0,
-            kept: Vec::new(),
+            told: Events::default(),
+            kept: Events::default(),
             recorded: false,
             over: false,
             starved: false,
@@ -770,12 +741,11 @@ impl Entry {
 
     /// Passes an event to the application, or holds it back until the connection is accepted.
     fn report(&mut self, event: Event, events: &mut VecDeque<(ConnId, Event)>) {
-        let bit = 1 << event as u16;
-        if self.told & bit == 0 {
-            self.told |= bit;
+        if !self.told.has(event) {
+            self.told.add(event);
             match self.owner {
                 Owner::Application => events.push_back((self.id, event)),
-                _ => self.kept.push(event),
+                _ => self.kept.add(event),
             }
         }
     }

@@ -83,7 +83,9 @@ impl Stack {
             if let Some(transmit) = transmit {
                 ready.push_back(slot);
                 let offset = entry.connection.offset_of(transmit.segment()).unwrap_or(0);
-                return Some(Cutting { id: entry.id, transmit, offset });
+                let id = entry.id;
+                self.keep_live(now, slot);
+                return Some(Cutting { id, transmit, offset });
             }
             entry.ready = false;
             if entry.over && entry.owner == Owner::Nobody {

@@ -9,9 +9,9 @@
 
 use fullpipe_units::Instant;
 
-use super::{FourTuple, Listener, Owner, Place, Stack};
+use super::{Admission, FourTuple, Owner, Place, Stack};
 use crate::conn::{State, TimeWait, TimeWaitVerdict};
-use crate::wire::Segment;
+use crate::wire::{Segment, SeqNum};
 
 /// State that the stack keeps of a released connection in TIME-WAIT.
 #[derive(Debug)]
@@ -36,20 +36,52 @@ impl Stack {
         }
         self.in_time_wait += 1;
         *place = Place::TimeWait(Box::new(Rest { tuple: entry.tuple, wait }));
+        self.clear_live(slot);
     }
 
-    /// Handles a segment for a connection in TIME-WAIT.
+    /// Returns the sockets of the released connection in `slot` and the lowest initial sequence number of the
+    /// new connection, if the connection is in TIME-WAIT and `segment` certainly is the SYN of a new one (RFC
+    /// 6191; TW-3).
+    pub(super) fn reopened_by(&self, slot: u32, segment: &Segment) -> Option<(FourTuple, SeqNum)> {
+        match &self.slots[slot as usize].1 {
+            Place::TimeWait(rest) => Some((rest.tuple, rest.wait.reopened_by(segment)?)),
+            Place::Open(entry) if entry.owner == Owner::Nobody => {
+                Some((entry.tuple, entry.connection.time_wait()?.reopened_by(segment)?))
+            }
+            _ => None,
+        }
+    }
+
+    /// Handles the SYN of a new connection between the sockets of a connection in TIME-WAIT, as if these
+    /// sockets were unused. Only an accepted SYN ends TIME-WAIT. Returns false if the SYN must be handled like
+    /// any other segment in TIME-WAIT, because the listener has no room.
+    pub(super) fn reopen(
+        &mut self,
+        now: Instant,
+        slot: u32,
+        tuple: FourTuple,
+        syn: &Segment,
+        least: SeqNum,
+    ) -> bool {
+        let is_full = self.is_full();
+        let Some(listener) = self.listeners.get_mut(&tuple.local) else { return false };
+        match listener.admission {
+            Admission::Open if is_full || !listener.opens_at_once() => return false,
+            Admission::Open => {
+                self.remove(slot);
+                self.half_open(now, tuple, syn, Some(least));
+            }
+            Admission::Held => listener.hold(tuple, syn),
+            Admission::Refused => self.reset(tuple, syn),
+        }
+        self.counters.syns_in += 1;
+        true
+    }
+
+    /// Handles a segment for a connection in TIME-WAIT that does not open a new connection.
     pub(super) fn deliver_in_time_wait(&mut self, now: Instant, slot: u32, segment: &Segment) {
         let Place::TimeWait(rest) = &mut self.slots[slot as usize].1 else { return };
         let tuple = rest.tuple;
-        // RFC 6191; TW-3.
-        if let Some(least) = rest.wait.reopened_by(segment)
-            && self.listeners.get(&tuple.local).is_some_and(Listener::opens_at_once)
-        {
-            self.remove(slot);
-            self.half_open(now, tuple, segment, Some(least));
-            return;
-        }
         match rest.wait.on_segment(now, segment) {
             TimeWaitVerdict::Ignored => {}
             TimeWaitVerdict::Acknowledged => {

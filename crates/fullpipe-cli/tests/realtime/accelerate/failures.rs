@@ -2,10 +2,14 @@
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::sync::atomic::Ordering::Relaxed;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+
+use rustix::net::sockopt::set_socket_linger;
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::path_mtu::behind_router;
 use super::peers::{self, Server};
@@ -100,8 +104,6 @@ impl Host {
         let before = begun();
         let load = Load { receivers, uploads: streams.into_iter().map(upload).collect() };
         wait_for("the uploads arrive", || (begun() == before + size.uploads as u64).then_some(()));
-        // Probes are written when a connection starts, and then every 100 ms.
-        sleep(Duration::from_millis(300));
         load
     }
 
@@ -279,7 +281,102 @@ fn a_stopped_worker_keeps_its_connections() {
     assert_eq!(peers::exchange(&mut ours).expect("the connection lives"), 7);
     wait_for("new connections are ours", || host.is_ours().then_some(()));
     assert_eq!(peers::exchange(&mut kernels).expect("the kernel's connection lives"), 7);
+    // A pause of the whole machine also stops the keeper, so it does not count against the worker.
+    let before = service.notes().len();
+    let both = [service.keeper.0.id().into(), service.worker];
+    signal("-STOP", &both);
+    sleep(Duration::from_millis(1_500));
+    signal("-CONT", &both);
+    sleep(Duration::from_millis(200));
+    assert_eq!(peers::exchange(&mut ours).expect("the connection lives"), 7);
+    let notes = service.notes().split_off(before);
+    assert!(!notes.iter().any(|note| note.contains("does not respond")), "{notes:?}");
     assert_eq!(host.scene.status(&service.keeper).expect("a service")["starts"], 1);
+}
+
+/// A worker that is silent for 5 s counts as dead. The keeper replaces it, its clients are reset, and no upload looks
+/// complete to the server.
+#[test]
+fn a_worker_that_stays_silent_is_replaced() {
+    if !can_run() {
+        return;
+    }
+    let host = Host::new("accelerate-silent");
+    let mut service = host.accelerate();
+    let load = host.load(LoadSize { idle: 5, downloads: 0, uploads: 2 });
+    signal("-STOP", &[service.worker]);
+    let stopped = now();
+    service.worker = host.scene.worker(&service.keeper, service.worker);
+    assert!(stopped.elapsed() >= Duration::from_millis(4_500), "{:?}", stopped.elapsed());
+    assert!(load.meets_resets_within(AT_ONCE), "clients of a silent worker");
+    host.no_upload_looks_whole(2);
+    assert!(host.is_ours());
+}
+
+/// The worker inherits no end of the pipe to nft. If it dies five times within a minute, the service ends. The kernel then handles all connections, and the
+/// host is as it was before the start.
+#[test]
+fn a_worker_that_keeps_dying_ends_the_service() {
+    if !can_run() {
+        return;
+    }
+    let host = Host::new("accelerate-dying");
+    let before = host.scene.settings();
+    let mut service = host.accelerate();
+    // Otherwise, nft and its table would outlive the keeper.
+    let input =
+        fs::read_link(format!("/proc/{}/fd/0", host.nft(service.keeper.0.id().into()))).expect("a pipe");
+    let files = fs::read_dir(format!("/proc/{}/fd", service.worker)).expect("a process");
+    let mut links = files.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
+    assert!(!links.any(|link| link == input), "the worker holds no end of the pipe to nft");
+    for death in 1..=5 {
+        signal("-KILL", &[service.worker]);
+        if death < 5 {
+            service.worker = host.scene.worker(&service.keeper, service.worker);
+        }
+    }
+    assert_eq!(service.keeper.0.wait().expect("it ends").code(), Some(1));
+    assert!(!host.is_ours());
+    let why = "the worker has ended 5 times within a minute";
+    wait_for("a reason", || service.notes().iter().any(|line| line.contains(why)).then_some(()));
+    wait_for("the host is as before", || (host.scene.settings() == before).then_some(()));
+}
+
+/// The worker is killed at the moment at which the server accepts a connection. The client, which only receives, sees a
+/// reset.
+#[test]
+fn the_client_of_a_new_connection_is_reset() {
+    if !can_run() {
+        return;
+    }
+    let scene = Scene::new("accelerate-newest", false);
+    let listen = SocketAddr::new(scene.address(), PORT);
+    let _fallback = Server::new(&scene.server, &listen.to_string());
+    let bind = || Ok(TcpListener::bind(UPSTREAM).expect("a free port"));
+    let listener = scene.server.run(bind).expect("a namespace");
+    let mut service = scene.accelerate(PORT, UPSTREAM, "transparent");
+    let worker = Arc::new(AtomicU64::new(service.worker));
+    let (victim, client) = (Arc::clone(&worker), scene.client_address());
+    thread::spawn(move || {
+        let mut open = Vec::new();
+        for stream in listener.incoming() {
+            let stream = stream.expect("a connection");
+            // Health checks come from a loopback address.
+            if stream.peer_addr().is_ok_and(|peer| peer.ip() == client) {
+                let worker = Pid::from_raw(victim.load(Relaxed) as i32).expect("a process");
+                kill_process(worker, Signal::KILL).expect("it runs");
+                open.push(stream);
+            }
+        }
+    });
+    for _ in 0..3 {
+        let mut stream = peers::connect(&scene.client, listen, AT_ONCE).expect("a connection");
+        let begun = now();
+        assert_eq!(stream.read(&mut [0]).expect_err("a reset").kind(), ErrorKind::ConnectionReset);
+        assert!(begun.elapsed() < AT_ONCE, "{:?}", begun.elapsed());
+        service.worker = scene.worker(&service.keeper, service.worker);
+        worker.store(service.worker, Relaxed);
+    }
 }
 
 /// If the server ends, clients are refused within a second; if it returns, clients are served within a
@@ -311,6 +408,39 @@ fn a_server_may_end_and_return() {
         stream.read(&mut [0]).ok().filter(|len| *len == 1)
     });
     assert!(begun.elapsed() < AT_ONCE, "served after {:?}", begun.elapsed());
+}
+
+/// Bytes that the server sent before it reset the connection are delivered for at most 5 s. A client that does not read
+/// is then reset, even if it has no room for all of them.
+#[test]
+fn the_last_bytes_are_delivered_for_5s() {
+    if !can_run() {
+        return;
+    }
+    let scene = Scene::new("accelerate-last-bytes", false);
+    let listen = SocketAddr::new(scene.address(), PORT);
+    let _fallback = Server::new(&scene.server, &listen.to_string());
+    let bind = || Ok(TcpListener::bind(UPSTREAM).expect("a free port"));
+    let listener = scene.server.run(bind).expect("a namespace");
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.expect("a connection");
+            stream.set_write_timeout(Some(Duration::from_millis(300))).expect("a socket");
+            // The client has no room for all bytes, and a health check has already ended its connection.
+            let _ = stream.write_all(&[7; 1 << 20]);
+            set_socket_linger(&stream, Some(Duration::ZERO)).expect("a socket");
+        }
+    });
+    let _service = scene.accelerate(PORT, UPSTREAM, "hidden");
+    let mut stream = peers::connect(&scene.client, listen, PATIENCE).expect("a connection");
+    let begun = now();
+    let error = wait_for("a reset", || stream.take_error().expect("a socket"));
+    let lasted = begun.elapsed();
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    assert!((4.9..6.5).contains(&lasted.as_secs_f64()), "{lasted:?}");
+    let mut received = Vec::new();
+    let _ = stream.read_to_end(&mut received);
+    assert!(received.len() > 10_000 && received.iter().all(|byte| *byte == 7), "{}", received.len());
 }
 
 /// The steering survives a reload of the firewall, and follows the replacement of a device and a change of
@@ -413,8 +543,6 @@ fn clients_behind_address_translation_are_reset() {
     host.scene.client.run(strict).expect("a namespace");
     let service = host.accelerate();
     let streams: Vec<TcpStream> = (0..10).map(|_| peers::echo(&far, host.listen)).collect();
-    // The worker writes the probe of a new connection after 10 ms.
-    sleep(Duration::from_millis(500));
     signal("-KILL", &[service.worker]);
     let killed = now();
     for mut stream in streams {

@@ -5,7 +5,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::process::Command;
 
-use super::peers::Server;
+use super::peers::{self, Server};
 use super::scene::{Scene, can_run, inside, ip};
 use crate::PROGRAM;
 
@@ -101,4 +101,43 @@ fn an_older_kernel_cannot_route_ipv6() {
     let wrapper = ["unshare", "-m", "sh", "-c", older, "sh"];
     let why = "cannot permit IPv6 forwarding for a single device";
     is_refused(&scene, &wrapper, &listening_at(&listen, UPSTREAM, "hidden"), 1, why, "Linux 6.17 or later");
+}
+
+/// On a host with a VRF, an address outside it is accelerated, and the kernel routes the packets of the service. An
+/// address that belongs to the VRF is refused.
+#[test]
+fn an_address_in_a_vrf_is_refused() {
+    if !can_run() {
+        return;
+    }
+    let scene = Scene::new("accelerate-vrf", false);
+    if !inside(&scene.server, "ip", &["link", "add", "blue", "type", "vrf", "table", "10"]).status.success() {
+        eprintln!("skipped: this kernel has no VRFs (CONFIG_NET_VRF)");
+        return;
+    }
+    for command in [
+        "link set blue up",
+        "link add eth2 type veth peer name eth3",
+        "link set eth2 addrgenmode none",
+        "link set eth3 addrgenmode none",
+        "link set eth2 master blue",
+        "address add 198.51.100.5/24 dev eth2",
+        "link set eth2 up",
+        "link set eth3 up",
+    ] {
+        ip(&scene.server, command);
+    }
+    let before = scene.settings();
+    let listen = SocketAddr::new(scene.address(), PORT);
+    let _servers = [Server::new(&scene.server, &listen.to_string()), Server::new(&scene.server, UPSTREAM)];
+    let inside_vrf = listening_at("198.51.100.5:9000", UPSTREAM, "hidden");
+    is_refused(&scene, &[], &inside_vrf, 1, "198.51.100.5 belongs to the VRF blue", "--check");
+    let mut service = scene.accelerate(PORT, UPSTREAM, "hidden");
+    let why = "blue is a VRF, so the kernel routes the worker's packets";
+    assert!(service.notes().iter().any(|line| line.contains(why)), "{:?}", service.notes());
+    let seen = peers::way(&scene.client, listen);
+    assert!(seen.starts_with("127."), "{seen}");
+    service.keeper.signal("-TERM");
+    assert!(service.keeper.0.wait().expect("it ends").success());
+    assert_eq!(scene.settings(), before);
 }

@@ -1,6 +1,8 @@
 //! Tests of the nftables rules with packets that no ordinary client sends, and with a part of the clients.
 
+use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::time::Duration;
 
 use super::forged::{Forger, syn};
 use super::peers::{self, Server};
@@ -91,7 +93,7 @@ fn forged_neighbours_are_few() {
     assert!(dropped(&scene, "new neighbours") > 0);
 }
 
-/// With an expression, only the clients that it selects are accelerated.
+/// With an expression, only the clients that it selects are accelerated: a set of clients, or one client in `n`.
 #[test]
 fn an_expression_selects_clients() {
     if !can_run() {
@@ -100,10 +102,48 @@ fn an_expression_selects_clients() {
     let scene = Scene::new("accelerate-match", false);
     let _servers = servers(&scene);
     let listen = SocketAddr::new(scene.address(), PORT);
-    for (matched, ours) in [("203.0.113.7", true), ("203.0.113.8", false)] {
-        let section = format!("client_address = \"hidden\"\nmatch = \"ip saddr {{ {matched} }}\"");
+    let is_ours = |matched: &str| {
+        let section = format!("client_address = \"hidden\"\nmatch = \"{matched}\"");
         let _service = scene.accelerate_with("", PORT, UPSTREAM, &section);
-        let seen = peers::way(&scene.client, listen);
-        assert_eq!(seen.starts_with("127."), ours, "{matched}: {seen}");
+        peers::way(&scene.client, listen).starts_with("127.")
+    };
+    assert!(is_ours("ip saddr { 203.0.113.7 }"));
+    assert!(!is_ours("ip saddr { 203.0.113.8 }"));
+    let halves = [0, 1].map(|half| is_ours(&format!("jhash ip saddr mod 2 seed 0x5eed {half}")));
+    assert_ne!(halves[0], halves[1], "each client belongs to one half");
+}
+
+/// Returns the nftables block of the guide that drops clients.
+fn blocklist_of_the_guide() -> &'static str {
+    let guide = include_str!("../../../../../docs/guides/accelerate.md");
+    let (_, block) = guide.split_once("```nft\n").expect("a block");
+    block.split_once("```").expect("an end").0
+}
+
+/// The set of the guide drops clients before their packets are steered, whether their connections are new or not.
+#[test]
+fn the_blocklist_of_the_guide_drops_clients() {
+    if !can_run() {
+        return;
     }
+    let scene = Scene::new("accelerate-blocklist", false);
+    let _servers = servers(&scene);
+    let _service = scene.accelerate(PORT, UPSTREAM, "hidden");
+    let listen = SocketAddr::new(scene.address(), PORT);
+    let file = scene.folder.join("blocklist");
+    fs::write(&file, blocklist_of_the_guide()).expect("room");
+    let nft = |words: &[&str]| {
+        let said = inside(&scene.server, "nft", words);
+        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    };
+    nft(&["-f", file.to_str().expect("UTF-8")]);
+    let mut stream = peers::echo(&scene.client, listen);
+    let client = scene.client_address();
+    nft(&[&format!("add element netdev blocklist clients {{ {client} }}")]);
+    let short = Duration::from_millis(300);
+    peers::connect(&scene.client, listen, short).expect_err("it is dropped");
+    stream.set_read_timeout(Some(short)).expect("a socket");
+    peers::exchange(&mut stream).expect_err("it is dropped");
+    nft(&[&format!("delete element netdev blocklist clients {{ {client} }}")]);
+    assert!(peers::way(&scene.client, listen).starts_with("127."));
 }

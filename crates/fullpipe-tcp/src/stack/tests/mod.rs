@@ -2,9 +2,9 @@
 
 mod admission;
 mod flood;
+mod live;
 mod memory;
 mod paths;
-mod probe;
 mod time_wait;
 mod transfer;
 
@@ -14,6 +14,7 @@ use fullpipe_units::{Bytes, Duration, draw};
 
 use super::*;
 use crate::buffers::Buffer;
+use crate::wire::SeqNum;
 
 pub(super) fn config() -> Config {
     Config {

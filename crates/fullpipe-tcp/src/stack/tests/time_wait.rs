@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use fullpipe_units::{Duration, Instant};
 
 use super::super::time_wait::Rest;
-use super::super::{Place, Stack};
+use super::super::{Admission, Place, Stack};
 use super::{bytes, config, packet, stack, syn};
 use crate::wire::{Checksums, Flags, Packet, Segment};
 
@@ -117,4 +117,57 @@ fn a_port_is_reused_after_a_reset() {
     let after = end.accept(server()).expect("established");
     assert_ne!(after, before);
     assert!(end.connection(before).is_none() && end.connection(after).is_some());
+}
+
+/// The SYN of a new connection between the sockets of one in TIME-WAIT is handled like any other SYN: if the server is
+/// down, it gets the reset of a closed port, and TIME-WAIT remains; if the state of the server is not known, it waits.
+/// A SYN that may be old is acknowledged in each case.
+#[test]
+fn a_syn_in_time_wait_follows_the_admission() {
+    let mut end = stack(server().ip(), 9);
+    end.listen(server(), config(), 8).expect("free");
+    let (from, fin, last) = close_first(&mut end, at(1), 1);
+    let [new, old] = [50_000, 100].map(|seq| syn(1, seq, false).1);
+    let refusal = |reply: Option<Segment>| {
+        let reply = reply.expect("a reset");
+        assert_eq!((reply.flags, reply.ack), (Flags::RST.with(Flags::ACK), new.seq.plus(1)));
+    };
+    end.set_admission(at(2), server(), Admission::Refused);
+    refusal(hear(&mut end, at(2), from, &new));
+    assert_eq!(hear(&mut end, at(2), from, &old), Some(last.clone()));
+    assert_eq!(hear(&mut end, at(3), from, &fin), Some(last.clone()));
+
+    end.set_admission(at(4), server(), Admission::Held);
+    assert_eq!(hear(&mut end, at(4), from, &new), None);
+    assert_eq!(hear(&mut end, at(4), from, &old), Some(last.clone()));
+    assert_eq!((end.held_syns(server()), end.in_time_wait()), (1, 1));
+    end.set_admission(at(5), server(), Admission::Refused);
+    let bytes = packet(&mut end, at(5)).expect("a packet");
+    refusal(Some(Packet::parse(&bytes, Checksums::Verify).expect("well made").segment));
+    assert_eq!((end.held_syns(server()), end.in_time_wait()), (0, 1));
+
+    end.set_admission(at(6), server(), Admission::Held);
+    assert_eq!(hear(&mut end, at(6), from, &new), None);
+    end.set_admission(at(7), server(), Admission::Open);
+    let bytes = packet(&mut end, at(7)).expect("a SYN-ACK");
+    let answer = Packet::parse(&bytes, Checksums::Verify).expect("well made").segment;
+    assert_eq!((answer.flags, answer.ack), (Flags::SYN.with(Flags::ACK), new.seq.plus(1)));
+    assert_eq!((end.connections(), end.in_time_wait()), (1, 0));
+}
+
+/// At the maximum number of connections, a SYN does not end TIME-WAIT, and leaves no trace in the queue of half-open
+/// connections.
+#[test]
+fn a_full_stack_keeps_time_wait() {
+    let mut end = stack(server().ip(), 9);
+    end.config.max_connections = 1;
+    end.listen(server(), config(), 8).expect("free");
+    let (from, _, last) = close_first(&mut end, at(1), 1);
+    let (other, segment) = syn(2, 100, false);
+    hear(&mut end, at(2), other, &segment).expect("a SYN-ACK");
+    let (_, new) = syn(1, 50_000, false);
+    for second in 3..6 {
+        assert_eq!(hear(&mut end, at(second), from, &new), Some(last.clone()));
+    }
+    assert_eq!((end.connections(), end.in_time_wait(), end.listeners[&server()].half_open), (2, 1, 1));
 }
