@@ -107,6 +107,7 @@ impl Fixture {
             cc: None,
             pacer: None,
             link: None,
+            peers: None,
             retry: Duration::ZERO,
         }
     }
