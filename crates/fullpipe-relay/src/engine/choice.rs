@@ -503,7 +503,7 @@ impl Choice {
             return;
         }
         if are_capped {
-            let is_step = is_growing && !is_recurring;
+            let is_step = is_growing && !is_recurring && self.lost[1].is_some();
             let count = if is_step { self.next_step() } else { self.more(rate) };
             if count > self.count {
                 self.was_growing = all(|sum| sum.is_growing);
