@@ -103,7 +103,8 @@ struct Chosen {
 
 fn chosen(point: &Point) -> Chosen {
     let scenario = &point.scenario;
-    let link = (point.parameters["point"] == STATED).then_some(scenario.path.forward.rate);
+    let is_stated = point.parameters.get("point").is_some_and(|name| name == STATED);
+    let link = is_stated.then_some(scenario.path.forward.rate);
     let course = simulate(scenario, Connections::AUTO, link);
     let change = |(at, count): &(Instant, u32)| {
         format!("{count} ({:.1} s)", at.saturating_since(Instant::ZERO).as_secs_f64())
