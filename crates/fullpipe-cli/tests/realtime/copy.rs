@@ -7,6 +7,7 @@ mod emulated_path;
 mod memory;
 mod over_ssh;
 
+use std::cell::Cell;
 use std::env;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -211,6 +212,11 @@ fn survives(test: &str, kills: u64, large: usize, files: u64, way: Way) {
         let name = if number.is_multiple_of(2) { "a" } else { "z" };
         fs::write(ends.path(&format!("{source}/{name}-{number}")), content(number, 3_000)).expect("written");
     }
+    let sent_again = |sent: u64, kills: u64| {
+        let again = sent.saturating_sub(large as u64 + files * 3_000);
+        assert!(again <= kills * RESENT, "{again} bytes were sent again after {kills} kills");
+        again
+    };
     let mut relay = ends.serve();
     let mut finished = 0;
     // Bytes that the ends have read up to the last kill, and at the begin of this copy; kills during this copy.
@@ -247,18 +253,11 @@ fn survives(test: &str, kills: u64, large: usize, files: u64, way: Way) {
                 Way::ToRelay => by_client,
                 Way::FromRelay => by_relay + bytes_read(relay.0.id()),
             };
-            let again = (sent - begin).saturating_sub(large as u64 + files * 3_000);
-            assert!(
-                again <= kills_of_copy * RESENT,
-                "{again} bytes were sent again after {kills_of_copy} kills"
-            );
-            (begin, kills_of_copy, resent) = (sent, 0, resent + again);
+            resent += sent_again(sent - begin, kills_of_copy);
+            (begin, kills_of_copy) = (sent, 0);
         }
     }
-    println!(
-        "{kills} kills, {finished} copies were complete before the last one, {} MiB sent again",
-        resent / MIB as u64
-    );
+    let last = Cell::new(0);
     let copied = || {
         let (code, stdout, stderr) = Ends::copy_with(&arguments);
         // The relay may not have noticed yet that the client was killed.
@@ -269,11 +268,21 @@ fn survives(test: &str, kills: u64, large: usize, files: u64, way: Way) {
                 (&report["schema"], &report["files"]),
                 (&"fullpipe.copy/1".into(), &(files + 1).into())
             );
+            last.set(report["sent_bytes"].as_u64().expect("a number"));
             true
         }
     };
     assert!(becomes(copied));
     ends.compare((source, target));
+    let sent = match way {
+        Way::ToRelay => by_client + last.get(),
+        Way::FromRelay => by_relay + bytes_read(relay.0.id()),
+    };
+    resent += sent_again(sent - begin, kills_of_copy);
+    println!(
+        "{kills} kills, {finished} copies were complete before the last one, {} KiB sent again",
+        resent >> 10
+    );
 }
 
 /// Returns the number of kills of the long tests: `FULLPIPE_KILLS`, or 200.
