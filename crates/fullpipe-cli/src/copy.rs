@@ -60,6 +60,7 @@ pub(crate) fn copy(args: &CopyArgs, look: Look) -> Result<ExitCode, Failure> {
         cc: args.cc.clone(),
         pacer: Some(Arc::new(fullpipe::KernelPacer)),
         link: args.link,
+        peers: default_file("XDG_STATE_HOME", ".local/state", "copy-peers.json"),
         retry: args.retry,
     };
     let path = args.link.map(|link| LinkToPeer { link, loss: args.loss.unwrap_or(Probability::ZERO) });
@@ -253,19 +254,19 @@ fn fingerprint(text: &str) -> Result<Fingerprint, Failure> {
 fn identity(file: Option<&Path>) -> Result<Identity, Failure> {
     let path = match file {
         Some(file) => file.to_path_buf(),
-        None => default_key().ok_or_else(|| {
+        None => default_file("XDG_CONFIG_HOME", ".config", "relay.key").ok_or_else(|| {
             Failure::new("the folder of the key is not known, because HOME is not set", "pass --key FILE")
         })?,
     };
     Ok(Identity::load_or_create(&path).map_err(fullpipe::Error::from)?)
 }
 
-/// Returns the default path of the key, in the user's configuration folder (XDG Base Directory
-/// Specification).
-fn default_key() -> Option<PathBuf> {
+/// Returns the path of a file of this user, in the folder that `variable` names or in `folder` below the home folder (XDG
+/// Base Directory Specification).
+fn default_file(variable: &str, folder: &str, name: &str) -> Option<PathBuf> {
     let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let settings = set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")))?;
-    Some(settings.join("fullpipe/relay.key"))
+    let parent = set(variable).or_else(|| Some(set("HOME")?.join(folder)))?;
+    Some(parent.join("fullpipe").join(name))
 }
 
 /// Prints the events of a relay on standard error.

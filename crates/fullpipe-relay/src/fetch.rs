@@ -23,6 +23,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant, interval, timeout};
 
+use crate::attempts::{Attempts, Earlier, until_complete};
 use crate::error::Error;
 use crate::frame::{ChooseConnections, Fetch, MOST_CONNECTIONS};
 use crate::memory;
@@ -30,7 +31,7 @@ use crate::name::PathText;
 use crate::outlet::{Outlet, Scratch};
 use crate::report::{ConnectionReport, CopyFacts, CopyReport, MemoryReport, advice};
 use crate::send::connect::Relay;
-use crate::send::{CopyObserver, CopyOptions, PERMIT, Retry, START, Sampler};
+use crate::send::{CopyObserver, CopyOptions, PERMIT, START, Sampler};
 use crate::session::{MOST_REPLIES, Session, Totals};
 use crate::socket::{Direction, SocketOptions};
 use crate::ssh::Remote;
@@ -218,7 +219,7 @@ struct Fetching<'a> {
 }
 
 impl Fetching<'_> {
-    fn run(&mut self, mut reach: impl FnMut() -> Result<Arc<Relay>, Error>) -> Result<CopyReport, Error> {
+    fn run(&mut self, reach: impl FnMut() -> Result<Arc<Relay>, Error>) -> Result<CopyReport, Error> {
         let folder = &self.plan.folder;
         fs::create_dir_all(folder)
             .map_err(|error| Error::system(format_args!("create the folder {}", folder.display()), &error))?;
@@ -237,52 +238,18 @@ impl Fetching<'_> {
         });
         let fetched = runtime.block_on(async {
             let started = Instant::now();
-            let (mut retry, mut sums) = (Retry::new(self.options.retry), Sums::default());
-            loop {
-                let before = sums;
-                let mut rtt = None;
-                let attempted = match reach() {
-                    Ok(relay) => {
-                        let opens_early = retry.opens_early() && !sums.was_accepted;
-                        let attempted = self.attempt(&relay, &store, &mut sums, opens_early);
-                        let attempted = tokio::select! {
-                            attempted = attempted => attempted,
-                            () = failed.notified() => Err(Error::runtime("cannot write to standard output", "")),
-                        };
-                        rtt = relay.rtt();
-                        attempted
-                    }
-                    Err(error) => Err(error),
-                };
-                match attempted {
-                    Ok((totals, limited)) => {
-                        let mut report = report(&totals, before, (started, retry.losses));
-                        report.memory.kernel_bytes = self.sampler.is_some().then_some(self.most_kernel.get());
-                        report.memory.fixed_buffer_bytes = self.sockets.rcvbuf.map(Bytes::get);
-                        if let Some((limit, percent)) = limited {
-                            let facts = CopyFacts {
-                                link: self.options.link,
-                                rtt,
-                                rate: Rate::from_bps(report.goodput_bps),
-                                connections: report.most_connections,
-                            };
-                            report.advice = advice(&limit, facts).into_iter().collect();
-                            report.limit_share = Some(f64::from(percent) / 100.0);
-                            report.limit = Some(limit);
-                        }
-                        return Ok(report);
-                    }
-                    Err(error) => {
-                        if let Some(pause) = retry.refused(&error, sums.was_accepted, rtt.is_some()) {
-                            tokio::time::sleep(pause).await;
-                            continue;
-                        }
-                        let has_progressed = sums.received > before.received;
-                        let pause = retry.pause(error, (sums.was_accepted, has_progressed), self.observer)?;
-                        tokio::time::sleep(pause).await;
-                    }
-                }
-            }
+            let store = Arc::clone(&store);
+            let mut attempts = FetchAttempts {
+                fetching: self,
+                reach,
+                store,
+                failed,
+                started,
+                sums: Sums::default(),
+                is_reached: false,
+            };
+            let (retry, observer) = (attempts.fetching.options.retry, attempts.fetching.observer);
+            until_complete(&mut attempts, retry, observer).await
         });
         // Threads of a failed attempt may still be writing.
         drop(runtime);
@@ -391,6 +358,65 @@ impl Fetching<'_> {
                 ))
             }
         }
+    }
+}
+
+/// The attempts at a copy from another host.
+struct FetchAttempts<'f, 'a, R> {
+    fetching: &'f mut Fetching<'a>,
+    /// Returns the relay, and starts it if necessary.
+    reach: R,
+    store: Arc<FileStore>,
+    /// Notified when standard output cannot be written to.
+    failed: Arc<Notify>,
+    started: Instant,
+    sums: Sums,
+    is_reached: bool,
+}
+
+impl<R: FnMut() -> Result<Arc<Relay>, Error>> Attempts for FetchAttempts<'_, '_, R> {
+    type Done = CopyReport;
+
+    async fn attempt(&mut self, earlier: Earlier) -> Result<CopyReport, Error> {
+        self.is_reached = false;
+        let before = self.sums;
+        let relay = (self.reach)()?;
+        let attempted = self.fetching.attempt(&relay, &self.store, &mut self.sums, earlier.opens_early);
+        let attempted = tokio::select! {
+            attempted = attempted => attempted,
+            () = self.failed.notified() => Err(Error::runtime("cannot write to standard output", "")),
+        };
+        let rtt = relay.rtt();
+        self.is_reached = rtt.is_some();
+        let (totals, limited) = attempted?;
+        let mut report = report(&totals, before, (self.started, earlier.losses));
+        let fetching = &*self.fetching;
+        report.memory.kernel_bytes = fetching.sampler.is_some().then_some(fetching.most_kernel.get());
+        report.memory.fixed_buffer_bytes = fetching.sockets.rcvbuf.map(Bytes::get);
+        if let Some((limit, percent)) = limited {
+            let facts = CopyFacts {
+                link: fetching.options.link,
+                rtt,
+                rate: Rate::from_bps(report.goodput_bps),
+                connections: report.most_connections,
+            };
+            report.advice = advice(&limit, facts).into_iter().collect();
+            report.limit_share = Some(f64::from(percent) / 100.0);
+            report.limit = Some(limit);
+        }
+        Ok(report)
+    }
+
+    fn is_reached(&self) -> bool {
+        self.is_reached
+    }
+
+    fn was_accepted(&self) -> bool {
+        self.sums.was_accepted
+    }
+
+    fn progress(&self) -> (u64, u64) {
+        (self.sums.received, self.sums.files)
     }
 }
 

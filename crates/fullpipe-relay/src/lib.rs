@@ -14,10 +14,12 @@
 //! | `keys`, `tls` | ed25519 raw public keys, fingerprints, allow files; TLS 1.3 |
 //! | `store` | temporary files, journal, and the order of writes that survives a crash |
 //! | `send`, `sources` | the client: files to copy, connections |
+//! | `attempts` | which errors of a copy are followed by another attempt |
 //! | `socket` | options of the sockets |
 //! | `paced` | rate limit that a relay applies to a client |
 //! | `serve`, `pending`, `session`, `incoming` | the relay: connections, transfers, files |
 //! | `fetch`, `outlet` | a client that receives files from a relay, or a file for a pipe |
+//! | `peers` | what the last copy to each peer has seen |
 //! | `ssh` | a relay for one copy, started over ssh |
 //! | `target`, `name` | ends on the command line, names below a root |
 //! | `report` | the result as text and JSON |
@@ -26,6 +28,7 @@
 #![cfg(target_os = "linux")]
 #![forbid(unsafe_code)]
 
+mod attempts;
 mod engine;
 mod error;
 mod fetch;
@@ -38,6 +41,7 @@ mod memory;
 mod name;
 mod outlet;
 mod paced;
+mod peers;
 mod pending;
 mod report;
 mod send;
@@ -55,7 +59,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fullpipe_units::Duration;
 
-pub use engine::{Choice, Interval, Room};
+pub use engine::{Choice, Interval, Remembered, Room};
 pub use error::{Error, Kind};
 pub use hex::{Hex, NotHex};
 pub use keys::{Access, AllowList, Fingerprint, Identity, Rights};

@@ -1,47 +1,59 @@
-//! Connections whose key has not been accepted yet, limited in number for each address.
+//! Connections whose key has not been accepted yet, limited in number for each address and in total.
 //!
-//! A host that opens many connections without a key only displaces its own connections.
+//! A host that opens many connections without a key only displaces its own connections. Many hosts together displace the
+//! oldest connection of all, whose peer has had the most time for its key.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
 
 /// Maximum number of pending connections from one address.
 const MOST: usize = 8;
+/// Maximum number of pending connections in total.
+const MOST_IN_TOTAL: usize = 256;
 
-/// Pending connections of each address, oldest first. Dropping the `T` of a connection ends it.
+/// Pending connections. Dropping the `T` of a connection ends it.
 #[derive(Debug)]
 pub(crate) struct Pending<T> {
     next: u64,
-    connections: BTreeMap<IpAddr, VecDeque<(u64, T)>>,
+    /// Connections by number, so that the oldest is the first, with their networks.
+    connections: BTreeMap<u64, (IpAddr, T)>,
+    /// Numbers of the connections of each network, oldest first.
+    numbers: BTreeMap<IpAddr, VecDeque<u64>>,
 }
 
 impl<T> Default for Pending<T> {
     fn default() -> Self {
-        Self { next: 0, connections: BTreeMap::new() }
+        Self { next: 0, connections: BTreeMap::new(), numbers: BTreeMap::new() }
     }
 }
 
 impl<T> Pending<T> {
-    /// Adds a connection and returns its number. If its address then has too many pending connections, the
+    /// Adds a connection and returns its number. If its address or the relay then has too many pending connections, the
     /// oldest of them is dropped.
     pub(crate) fn enter(&mut self, address: IpAddr, connection: T) -> u64 {
-        let number = self.next;
+        let (number, network) = (self.next, network(address));
         self.next += 1;
-        let queue = self.connections.entry(network(address)).or_default();
-        queue.push_back((number, connection));
-        if queue.len() > MOST {
-            queue.pop_front();
+        self.connections.insert(number, (network, connection));
+        let numbers = self.numbers.entry(network).or_default();
+        numbers.push_back(number);
+        let oldest = match (numbers.front(), self.connections.first_key_value()) {
+            (Some(oldest), _) if numbers.len() > MOST => Some(*oldest),
+            (_, Some((oldest, _))) if self.connections.len() > MOST_IN_TOTAL => Some(*oldest),
+            _ => None,
+        };
+        if let Some(oldest) = oldest {
+            self.leave(oldest);
         }
         number
     }
 
     /// Removes a connection whose key has been accepted, or that has ended.
-    pub(crate) fn leave(&mut self, address: IpAddr, number: u64) {
-        let address = network(address);
-        let Some(queue) = self.connections.get_mut(&address) else { return };
-        queue.retain(|(other, _)| *other != number);
-        if queue.is_empty() {
-            self.connections.remove(&address);
+    pub(crate) fn leave(&mut self, number: u64) {
+        let Some((network, _)) = self.connections.remove(&number) else { return };
+        let Some(numbers) = self.numbers.get_mut(&network) else { return };
+        numbers.retain(|other| *other != number);
+        if numbers.is_empty() {
+            self.numbers.remove(&network);
         }
     }
 }
@@ -71,16 +83,27 @@ mod tests {
         pending.enter(two, Rc::clone(&connections[9]));
         let numbers: Vec<u64> = connections[..8].iter().map(|c| pending.enter(one, Rc::clone(c))).collect();
         assert!((0..8).all(alive));
-        pending.leave(one, numbers[3]);
+        pending.leave(numbers[3]);
         pending.enter(one, Rc::clone(&connections[8]));
         assert!(alive(0) && !alive(3) && alive(8));
         pending.enter(one, Rc::clone(&connections[3]));
         assert!(!alive(0) && alive(1) && alive(9), "the other address keeps its connection");
-        for number in 0..20 {
-            pending.leave(one, number);
-            pending.leave(two, number);
+        (0..20).for_each(|number| pending.leave(number));
+        assert!(pending.connections.is_empty() && pending.numbers.is_empty());
+    }
+
+    #[test]
+    fn the_oldest_of_all_pending_connections_gives_way() {
+        let mut pending = Pending::default();
+        let connections: Vec<Rc<()>> = (0..MOST_IN_TOTAL + 40).map(|_| Rc::new(())).collect();
+        let address = |n: usize| IpAddr::V4(Ipv4Addr::new(192, 0, 2, (n / 4) as u8));
+        for (n, connection) in connections.iter().enumerate() {
+            pending.enter(address(n), Rc::clone(connection));
+            assert!(pending.connections.len() <= MOST_IN_TOTAL);
         }
-        assert!(pending.connections.is_empty());
+        let alive = connections.iter().map(|connection| Rc::strong_count(connection) == 2);
+        assert!(alive.enumerate().all(|(n, is_alive)| is_alive == (n >= 40)));
+        assert_eq!(pending.numbers.len(), MOST_IN_TOTAL / 4);
     }
 
     #[test]

@@ -268,26 +268,36 @@ impl Relay {
         }))
     }
 
-    async fn connection(self: Arc<Self>, tcp: TcpStream, peer: SocketAddr) {
+    /// Serves a connection. It is pending from this call on, and not only when the future runs, so that the order of
+    /// pending connections is that in which they were accepted.
+    fn connection(
+        self: Arc<Self>,
+        tcp: TcpStream,
+        peer: SocketAddr,
+    ) -> impl Future<Output = ()> + Send + 'static {
         let (entry, displaced) = oneshot::channel();
         let number = locked(&self.pending).enter(peer.ip(), entry);
-        let greeting = tokio::select! {
-            _ = displaced => Err(io::Error::other("a newer connection from this address replaced this one")),
-            greeting = timeout(GREETING, self.greet(tcp)) => {
-                greeting.unwrap_or_else(|_| Err(io::Error::other("no message arrived within 10 s")))
+        async move {
+            let greeting = tokio::select! {
+                _ = displaced => Err(io::Error::other(
+                    "a newer connection replaced this one, because too many have not proved a key",
+                )),
+                greeting = timeout(GREETING, self.greet(tcp)) => {
+                    greeting.unwrap_or_else(|_| Err(io::Error::other("no message arrived within 10 s")))
+                }
+            };
+            locked(&self.pending).leave(number);
+            let served = match greeting {
+                Ok(greeting) if greeting.connection == 0 => match greeting.fetch.clone() {
+                    None => self.transfer(greeting, peer).await,
+                    Some(fetch) => self.send(greeting, fetch, peer).await,
+                },
+                Ok(greeting) => self.join(greeting).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = served {
+                self.observer.report(&format!("{peer}: {}", tls::client_error(&error)));
             }
-        };
-        locked(&self.pending).leave(peer.ip(), number);
-        let served = match greeting {
-            Ok(greeting) if greeting.connection == 0 => match greeting.fetch.clone() {
-                None => self.transfer(greeting, peer).await,
-                Some(fetch) => self.send(greeting, fetch, peer).await,
-            },
-            Ok(greeting) => self.join(greeting).await,
-            Err(error) => Err(error),
-        };
-        if let Err(error) = served {
-            self.observer.report(&format!("{peer}: {}", tls::client_error(&error)));
         }
     }
 

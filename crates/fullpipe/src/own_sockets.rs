@@ -73,6 +73,10 @@ pub(crate) fn sample(report: &SocketReport, interval: Duration) -> SocketSample 
         limit: report.limit.map(|limit| limit.to_string()),
         is_growing: report.retransmits == 0
             && matches!(report.limit, Some(Limit::Cwnd | Limit::Pacing | Limit::Policer | Limit::Link)),
+        is_window_limited: matches!(
+            report.limit,
+            Some(Limit::Cwnd | Limit::Policer | Limit::Cap | Limit::Link)
+        ),
         room: report.limit.map_or(Room::Starting, |limit| room(limit, report)),
         memory: Bytes::ZERO,
     }

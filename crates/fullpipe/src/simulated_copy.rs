@@ -159,6 +159,7 @@ impl SimulatedCopy {
             rtt: sample.rtt,
             room: sample.room,
             is_growing: sample.is_growing,
+            is_window_limited: sample.is_window_limited,
             retransmits: sample.retransmits,
             is_resting: u32::from(sample.port - FIRST_PORT) >= sending,
         });

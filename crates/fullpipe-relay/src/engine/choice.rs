@@ -14,13 +14,20 @@
 //!     └────────────────────────────────────────────────────────────┘◄──┘
 //! ```
 //!
+//! If losses reduce the windows in front of a queue, the cycles between the losses decide instead: while they leave a part
+//! of the link unused, half as many connections are added, and kept.
+//!
 //! A connection that is limited by its send buffer, its receive window, its congestion window or a rate cap leaves room
 //! for another one. If the link, an application or a processor is the limit, another connection does not increase the
 //! total rate; it only takes bandwidth from other flows. Fewer connections are then tried.
 
+mod cycles;
+
 use std::collections::VecDeque;
 
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
+
+use self::cycles::{Cycles, Use};
 
 /// Shortest time over which the total rate of all connections is measured.
 const SPAN: Duration = Duration::from_millis(750);
@@ -75,17 +82,25 @@ const RISING_WITHOUT_LOSS_PERCENT: u64 = 103;
 const SAME_LOSSES_PERCENT: u128 = 150;
 const LEAST_LOSSES: u64 = 8;
 /// Time after a loss in which a growing congestion window is not a cap: CUBIC's window needs about this time to reach a
-/// queue of a tenth of the BDP again, at 100 Mbit/s and 40 ms. Two losses within the second time reduce a window again
-/// and again.
+/// queue of a tenth of the BDP again, at 100 Mbit/s and 40 ms.
 const GROWTH: Duration = Duration::from_secs(10);
+/// Two losses within this time reduce a window again and again.
 const RECURRING: Duration = Duration::from_secs(3);
 /// A queue is growing if the RTT at the end of a span exceeds this percentage of the RTT at its start.
 const QUEUE_PERCENT: u64 = 103;
+/// A queue has formed if the RTT stays above this percentage of its minimum.
+const QUEUED_PERCENT: u64 = 101;
 /// Factors by which the number of connections grows if the link rate is not known: in the first trial, and in later
 /// trials. If the first factor is too large, the total rate still shows how many connections are needed, but the
 /// remaining connections must recover from the losses that the trial caused.
 const FIRST_FACTOR: u32 = 4;
 const FACTOR: u32 = 2;
+/// Percentage of the mean rate before a step that the rate must reach after it.
+const GAIN_PERCENT: u64 = 103;
+/// A copy stays at the number of an earlier copy while it has this percentage of the earlier rate.
+const AS_BEFORE_PERCENT: u64 = 90;
+/// Factor by which the RTT may differ from that of an earlier copy over the same path, as a fraction.
+const SAME_RTT: (u64, u64) = (3, 2);
 /// Payload length of a full-sized segment and length of its Ethernet frame in bytes, with IPv6 and timestamps.
 const PAYLOAD: (u64, u64) = (1428, 1514);
 /// Fraction of a send buffer that payload can occupy; the rest is taken by the kernel's skb overhead. With a send
@@ -114,10 +129,23 @@ pub struct Interval {
     pub room: Room,
     /// Whether the congestion window is the limit and grows, because nothing was lost.
     pub is_growing: bool,
+    /// Whether the congestion window, a rate cap or the link is the limit, so that losses reduce the rate in cycles.
+    pub is_window_limited: bool,
     /// Number of segments that were retransmitted.
     pub retransmits: u64,
     /// Whether the connection is resting: it gets no blocks, and only sends the data that is still in its socket.
     pub is_resting: bool,
+}
+
+/// What a copy has seen of its path, for the next copy to the same peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remembered {
+    /// Number of connections on which the copy has settled.
+    pub connections: u32,
+    /// Shortest RTT.
+    pub rtt: Duration,
+    /// Payload rate of these connections.
+    pub rate: Rate,
 }
 
 /// Total over all connections at one time.
@@ -131,6 +159,8 @@ struct Sum {
     /// Percentages of the present rate on connections with [`Room::PerConnection`] and on those with [`Room::Shared`].
     capped_percent: u64,
     shared_percent: u64,
+    /// Percentage of the present rate on connections that their windows limit.
+    windows_percent: u64,
     /// Whether the newest connection is still in slow start.
     is_starting: bool,
     /// Whether the congestion window of a connection is the limit, and grows.
@@ -194,8 +224,10 @@ pub struct Choice {
     retransmits: u64,
     /// Whether a segment was retransmitted since the last change of the number of connections.
     has_lost: bool,
-    /// Times of the last two intervals with retransmissions, the earlier one first.
+    /// Times of the last two intervals with retransmissions, the earlier one first, and the longest RTT of such an
+    /// interval since the last change of the number of connections.
     lost: [Option<Instant>; 2],
+    rtt_at_loss: Option<Duration>,
     /// Total when the present number of connections had left slow start, and rate of retransmissions of the number
     /// before.
     settled: Option<Sum>,
@@ -211,6 +243,13 @@ pub struct Choice {
     too_few: u32,
     /// Shortest RTT so far, which is the RTT of the path without a queue.
     least_rtt: Option<Duration>,
+    /// Rate of an earlier copy with the number of connections with which this copy has started.
+    expected: Option<Rate>,
+    /// Total from which on the present number of connections has been kept.
+    kept: Option<Sum>,
+    /// Cycles of the congestion windows, and the mean rate before the last step because of them.
+    cycles: Cycles,
+    stepped: Option<Rate>,
     /// Totals of the last span, oldest first.
     sums: VecDeque<Sum>,
 }
@@ -233,6 +272,7 @@ impl Choice {
             retransmits: 0,
             has_lost: false,
             lost: [None; 2],
+            rtt_at_loss: None,
             settled: None,
             losses: None,
             was_growing: false,
@@ -240,8 +280,45 @@ impl Choice {
             may_resume: false,
             too_few: least - 1,
             least_rtt: None,
+            expected: None,
+            kept: None,
+            cycles: Cycles::default(),
+            stepped: None,
             sums: VecDeque::new(),
         }
+    }
+
+    /// Starts with the number of connections of an earlier copy, if the path has the same RTT of `rtt`; returns the
+    /// number. If these connections have the rate of the earlier copy, no search begins. Has no effect after data has been
+    /// acknowledged.
+    pub fn resume(&mut self, earlier: Remembered, rtt: Duration) -> Option<u32> {
+        let (longer, shorter) = (earlier.rtt.max(rtt), earlier.rtt.min(rtt));
+        let is_same = longer <= shorter.mul_div(SAME_RTT.0, SAME_RTT.1);
+        if !is_same || !self.acked.is_zero() {
+            return None;
+        }
+        self.count = earlier.connections.clamp(self.least, self.most);
+        self.expected = (self.count == earlier.connections).then_some(earlier.rate);
+        Some(self.count)
+    }
+
+    /// Returns what the next copy over this path should know; `None` if no search for the number of connections has
+    /// ended.
+    pub fn outcome(&self) -> Option<Remembered> {
+        let (connections, rate) = match self.phase {
+            Phase::Raised { before, rate, .. } => (before, rate),
+            Phase::Lowered { upper, rate, .. } => (upper, rate),
+            Phase::Watching { .. } => {
+                let (kept, last) = (self.kept?, self.sums.back()?);
+                let time = last.at.saturating_since(kept.at);
+                if time < SPAN {
+                    return None;
+                }
+                (self.count, Rate::mean(last.acked.saturating_sub(kept.acked), time))
+            }
+        };
+        let is_settled = self.last.is_some() || connections == self.most;
+        is_settled.then_some(Remembered { connections, rtt: self.least_rtt?, rate })
     }
 
     /// Starts with as many connections as fill the link at an RTT of `rtt` with send buffers of `buffer`, if the rate
@@ -271,7 +348,8 @@ impl Choice {
         intervals: impl IntoIterator<Item = Interval>,
         is_opening: bool,
     ) -> Option<u32> {
-        let (mut all, mut capped, mut shared) = (Bytes::ZERO, Bytes::ZERO, Bytes::ZERO);
+        let (mut all, mut capped, mut shared, mut windows) =
+            (Bytes::ZERO, Bytes::ZERO, Bytes::ZERO, Bytes::ZERO);
         let (mut rtt, mut newest, mut is_growing) = (Duration::ZERO, None, false);
         let mut retransmits = 0;
         for interval in intervals {
@@ -282,6 +360,7 @@ impl Choice {
             rtt = rtt.max(interval.rtt);
             retransmits += interval.retransmits;
             is_growing |= interval.is_growing;
+            windows += if interval.is_window_limited { interval.acked } else { Bytes::ZERO };
             match interval.room {
                 Room::PerConnection => capped += interval.acked,
                 Room::Shared => shared += interval.acked,
@@ -295,6 +374,9 @@ impl Choice {
         self.has_lost |= retransmits > 0;
         if retransmits > 0 {
             self.lost = [self.lost[1], Some(at)];
+            // A loss empties a shallow queue, so the interval before it counts, too.
+            let before = self.sums.back().map_or(rtt, |last| last.rtt);
+            self.rtt_at_loss = self.rtt_at_loss.max(Some(rtt.max(before)));
         }
         let percent = |part: Bytes| part.get().saturating_mul(100) / all.get().max(1);
         self.sample(Sum {
@@ -303,6 +385,7 @@ impl Choice {
             retransmits: self.retransmits,
             capped_percent: percent(capped),
             shared_percent: percent(shared),
+            windows_percent: percent(windows),
             is_growing,
             is_starting: is_opening || newest.is_none_or(|room| room == Room::Starting),
             rtt,
@@ -313,6 +396,8 @@ impl Choice {
     fn sample(&mut self, sum: Sum) -> Option<u32> {
         self.least_rtt = Some(self.least_rtt.map_or(sum.rtt, |least| least.min(sum.rtt)));
         let span = self.span(sum.rtt);
+        let has_lost = self.sums.back().is_some_and(|last| last.retransmits < sum.retransmits);
+        self.cycles.sampled(sum.at, sum.acked, has_lost);
         self.sums.push_back(sum);
         if !sum.is_starting {
             self.settled.get_or_insert(sum);
@@ -370,20 +455,59 @@ impl Choice {
     /// itself or a queue is growing.
     fn watch(&mut self, sum: Sum, not_before: Instant) {
         let Some(rate) = self.rate() else { return };
-        if sum.at < not_before || self.is_rising() || self.is_queueing() {
+        if self.kept.is_none() {
+            self.kept = self.sums.front().copied();
+        }
+        if sum.at < not_before {
             return;
+        }
+        if !self.is_rising()
+            && let Some(expected) = self.expected.take()
+            && rate >= expected.mul_div(AS_BEFORE_PERCENT, 100)
+        {
+            return self.settle(sum.at);
         }
         let all = |is: fn(&Sum) -> bool| self.sums.iter().all(is);
-        // A window that grows is not a cap unless losses reduce it again and again.
         let is_growing = self.sums.iter().any(|sum| sum.is_growing);
-        let since = |lost: Option<Instant>| lost.map_or(GROWTH, |lost| sum.at.saturating_since(lost));
-        if is_growing && since(self.lost[1]) < GROWTH && since(self.lost[0]) >= RECURRING {
+        let are_capped = all(|sum| sum.capped_percent >= CAPPED_PERCENT);
+        let have_cycles = self.link.is_none() && all(|sum| sum.windows_percent >= CAPPED_PERCENT);
+        // Losses without a queue are those of a policer, or random. If so, the first step has shown whether each connection
+        // has a rate of its own.
+        let is_random =
+            self.stepped.is_none() && self.rtt_at_loss.is_some_and(|rtt| !self.is_above_least(rtt, rate));
+        if have_cycles && !is_random {
+            let is_step = self.stepped.is_some();
+            match self.cycles.usage(self.count) {
+                Use::Full { is_certain: true } if are_capped || is_step => return self.settle(sum.at),
+                Use::Full { is_certain: false } if are_capped || is_step => return,
+                Use::Partial(mean) if are_capped || is_step => return self.step(mean, sum),
+                Use::Unknown if is_step && !are_capped => return,
+                _ => {}
+            }
+        }
+        if self.is_rising() || self.is_queueing() {
             return;
         }
-        if all(|sum| sum.capped_percent >= CAPPED_PERCENT) {
-            let count = self.more(rate);
+        let is_growing = is_growing || (have_cycles && self.lost[1].is_some());
+        let since = |lost: Option<Instant>| lost.map_or(GROWTH, |lost| sum.at.saturating_since(lost));
+        // A window that grows is not a cap unless such losses reduce it again and again.
+        let is_recurring = is_random && since(self.lost[0]) < RECURRING;
+        let has_queue = || self.sums.iter().all(|sum| self.is_above_least(sum.rtt, rate));
+        if is_growing
+            && !is_recurring
+            && (self.stepped.is_some()
+                || self.cycles.is_nearly_full()
+                || since(self.lost[1]) < GROWTH
+                || has_queue())
+        {
+            return;
+        }
+        if are_capped {
+            let is_step = is_growing && !is_recurring && self.lost[1].is_some();
+            let count = if is_step { self.next_step() } else { self.more(rate) };
             if count > self.count {
                 self.was_growing = all(|sum| sum.is_growing);
+                self.stepped = is_step.then_some(rate);
                 let is_steady = |(first, last): (&Sum, &Sum)| first.retransmits == last.retransmits;
                 if self.sums.front().zip(self.sums.back()).is_some_and(is_steady)
                     && all(|sum| !sum.is_growing)
@@ -410,6 +534,23 @@ impl Choice {
         }
     }
 
+    /// Adds connections, because the windows use the link only in part, at a mean of `rate`. Ends the search if the last
+    /// step has added nothing.
+    fn step(&mut self, rate: Rate, sum: Sum) {
+        let has_gained = self.stepped.is_none_or(|before| rate >= before.mul_div(GAIN_PERCENT, 100));
+        let count = self.next_step();
+        if count == self.count || (self.count >= FIRST_FACTOR && !has_gained) {
+            return self.settle(sum.at);
+        }
+        self.stepped = Some(rate);
+        self.was_growing = false;
+        self.begin(Phase::Raised { before: self.count, rate, begun: sum.at, settled: None }, count);
+    }
+
+    fn next_step(&self) -> u32 {
+        (self.count + (self.count / 2).max(1)).min(self.most)
+    }
+
     /// Returns the number of connections to try next, if the present ones reach `rate`.
     fn more(&self, rate: Rate) -> u32 {
         let wanted = match self.link {
@@ -426,7 +567,9 @@ impl Choice {
             self.losses = Some(Losses::between(&first, last));
         }
         (self.phase, self.count) = (phase, count);
-        self.has_lost = false;
+        (self.has_lost, self.kept, self.expected) = (false, None, None);
+        self.cycles.restart();
+        self.rtt_at_loss = None;
         // The earlier totals were measured with another number of connections.
         self.sums.clear();
     }
@@ -441,10 +584,11 @@ impl Choice {
         let has_risen_most = risen >= predicted * u128::from(MOST_RISEN_PERCENT);
         let has_failed = risen < predicted * u128::from(BARELY_RISEN_PERCENT);
         // The losses at the end of the first slow start say nothing about the path.
-        let is_comparable = (before > 1 || !has_failed) && self.count >= 2 * before;
+        let is_late = before >= FIRST_FACTOR || (before > 1 && self.stepped.is_none());
+        let is_comparable = (is_late || !has_failed) && 2 * self.count >= 3 * before;
         if is_capped && (has_risen_most || (is_comparable && self.loses_as_before(&sum))) {
             self.phase = Phase::Watching { not_before: sum.at };
-            self.too_few = before;
+            (self.too_few, self.stepped) = (before, None);
             // The next trial can start at once: each connection was at a limit of its own for a whole span before the
             // first trial, and throughout this one.
             let count = self.more(now);
@@ -453,6 +597,15 @@ impl Choice {
                 self.begin(Phase::Raised { before, rate: now, begun: sum.at, settled: None }, count);
             }
             return;
+        }
+        let is_losing = is_capped && self.has_lost && self.sums.iter().any(|sum| sum.is_growing);
+        // Fewer windows would have to grow for seconds to reach the same rate.
+        if self.stepped.is_some() {
+            self.phase = Phase::Watching { not_before: sum.at };
+            return;
+        }
+        if is_losing && has_failed && self.each.is_none() {
+            return self.settle(sum.at);
         }
         let is_growing = sum.is_growing && !self.has_lost;
         // After losses, the windows of all connections recover for some time.
@@ -512,7 +665,8 @@ impl Choice {
             return self.begin(lowered(self.count, upper), count);
         }
         let is_each_needed = now <= rate.mul_div(u64::from(self.count + upper), u64::from(2 * upper));
-        (self.count, self.has_lost) = (upper, false);
+        (self.count, self.has_lost, self.kept) = (upper, false, None);
+        self.cycles.restart();
         self.sums.clear();
         if is_each_needed && self.may_resume {
             // Each connection adds its part of the rate, so further connections may add more.
@@ -524,7 +678,8 @@ impl Choice {
 
     /// Ends a search.
     fn settle(&mut self, at: Instant) {
-        (self.too_few, self.may_resume) = (self.least - 1, false);
+        (self.too_few, self.may_resume, self.stepped) = (self.least - 1, false, None);
+        self.cycles = Cycles::default();
         let is_same = self.last.replace(self.count) == Some(self.count);
         self.pause = if is_same { (self.pause * 2).min(LONGEST_PAUSE) } else { PAUSE };
         self.phase = Phase::Watching { not_before: at + self.pause };
@@ -558,6 +713,14 @@ impl Choice {
         let now = Losses::between(&settled, sum);
         let is_known = |losses: Losses| losses.retransmits >= LEAST_LOSSES;
         is_known(before) && is_known(now) && now.percent_of(before) <= SAME_LOSSES_PERCENT
+    }
+
+    /// Returns whether an RTT is so far above its minimum that a queue has formed. Delayed ACKs raise the RTT by up to two
+    /// segments of a connection; all connections have the total `rate`.
+    fn is_above_least(&self, rtt: Duration, rate: Rate) -> bool {
+        let Some(least) = self.least_rtt else { return false };
+        let delayed = rate.time_for(Bytes::new(2 * PAYLOAD.0 * u64::from(self.count)));
+        rtt > least.mul_div(QUEUED_PERCENT, 100) + delayed
     }
 
     /// Returns whether the windows and the RTT grow while the rate does not, which shows a growing queue.

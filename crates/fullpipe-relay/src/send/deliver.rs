@@ -117,7 +117,7 @@ pub(crate) async fn deliver<S: AsyncRead + AsyncWrite + Send + 'static>(
         Ok::<(), Error>(())
     };
     if let Some(Ok(rtt)) = delivery.kernel.as_ref().map(|kernel| kernel.pacer().rtt(readiness.socket())) {
-        driver.forecast(rtt);
+        driver.forecast(rtt, None);
     }
     begin(&mut tasks, &mut driver, Joined { number: 0, stream, readiness }, Some(outgoing))?;
     let (found, mut sources) = mpsc::channel(AHEAD);

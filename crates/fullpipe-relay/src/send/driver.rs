@@ -18,7 +18,7 @@ use super::links::{Links, SocketSample};
 use super::outgoing::{Changed, Outgoing, hash_file};
 use super::pacing::Pacing;
 use super::{Carried, CopyObserver};
-use crate::engine::{BLOCK, MOST_SIZE, Room, block_count, block_range};
+use crate::engine::{BLOCK, MOST_SIZE, Remembered, Room, block_count, block_range};
 use crate::error::Error;
 use crate::frame::{PipeSource, Reply, Request};
 use crate::hex::Hex;
@@ -421,9 +421,20 @@ impl<'a> Driver<'a> {
         Self { opens_early: true, ..self }
     }
 
-    /// Starts with as many connections as fill the link at an RTT of `rtt`, if the copy chooses their number and knows
-    /// the rate of the link.
-    pub(super) fn forecast(&mut self, rtt: Duration) {
+    /// Starts with the number of connections of the copy `earlier`, if the path has the same RTT of `rtt`; otherwise with
+    /// as many as fill the link, if its rate is known. Has no effect if the number is fixed.
+    pub(super) fn forecast(&mut self, rtt: Duration, earlier: Option<Remembered>) {
+        if let Some(earlier) = earlier
+            && let Some(count) = self.links.resume(earlier, rtt)
+        {
+            if count > 1 {
+                let rate = earlier.rate;
+                self.observer.note(&format!(
+                    "starting with {count} connections, which reached {rate} to this peer before"
+                ));
+            }
+            return;
+        }
         let kernel = || memory::kernel_limit("/proc/sys/net/ipv4/tcp_wmem", 2);
         if let Some(buffer) = self.fixed_buffer.or_else(kernel) {
             self.links.forecast(rtt, buffer);
@@ -656,6 +667,12 @@ impl<'a> Driver<'a> {
         carried.placed += self.total.placed;
         carried.resumed = carried.resumed.max(self.total.resumed.saturating_sub(carried.durable));
         carried.durable = carried.durable.max(self.durable_bytes);
+        self.remember_path(carried);
+    }
+
+    /// Keeps what this attempt has seen of the path.
+    pub(super) fn remember_path(&self, carried: &mut Carried) {
+        carried.path = self.links.outcome().or(carried.path);
     }
 
     /// Returns the result of the last attempt; `carried` contains the totals of the earlier attempts.

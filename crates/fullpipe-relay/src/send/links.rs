@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
-use crate::engine::{Budget, Choice, Demand, Interval, Laggards, Room};
+use crate::engine::{Budget, Choice, Demand, Interval, Laggards, Remembered, Room};
 use crate::error::Error;
 use crate::frame::MOST_CONNECTIONS;
 use crate::report::{ConnectionReport, CopyFacts};
@@ -83,6 +83,8 @@ pub struct SocketSample {
     pub room: Room,
     /// Whether the congestion window is the limit and grows, because nothing was lost.
     pub is_growing: bool,
+    /// Whether the congestion window, a rate cap or the link is the limit, so that losses reduce the rate in cycles.
+    pub is_window_limited: bool,
     /// Kernel memory that the socket uses.
     pub memory: Bytes,
 }
@@ -167,6 +169,18 @@ impl Links {
         if let Some(choice) = &mut self.choice {
             self.wanted = choice.forecast(rtt, buffer);
         }
+    }
+
+    /// Starts with the number of connections of an earlier copy, if the copy chooses their number and the path has the
+    /// same RTT; returns the number.
+    pub(super) fn resume(&mut self, earlier: Remembered, rtt: Duration) -> Option<u32> {
+        self.wanted = self.choice.as_mut()?.resume(earlier, rtt)?;
+        Some(self.wanted)
+    }
+
+    /// Returns what the next copy should know, if the copy chooses the number of connections.
+    pub(super) fn outcome(&self) -> Option<Remembered> {
+        self.choice.as_ref()?.outcome()
     }
 
     fn count(&self, is_counted: impl Fn(State) -> bool) -> usize {
@@ -308,9 +322,17 @@ impl Links {
             link.rtt = Some(sample.rtt);
             link.rate = Some(sample.rate);
             link.retransmits += sample.retransmits;
-            let SocketSample { acked, rtt, room, is_growing, retransmits, .. } = *sample;
+            let SocketSample { acked, rtt, room, is_growing, is_window_limited, retransmits, .. } = *sample;
             let is_resting = resting.contains(&number);
-            intervals.push(Interval { acked, rtt, room, is_growing, retransmits, is_resting });
+            intervals.push(Interval {
+                acked,
+                rtt,
+                room,
+                is_growing,
+                is_window_limited,
+                retransmits,
+                is_resting,
+            });
         }
         let is_opening = self.count(|state| state == State::Opening) > 0;
         let count = self.choice.as_mut()?.sampled(at, intervals, is_opening)?;
@@ -394,6 +416,7 @@ mod tests {
             limit: Some("sndbuf".into()),
             room,
             is_growing: false,
+            is_window_limited: false,
             memory: Bytes::from_mib(1),
         }
     }

@@ -40,10 +40,12 @@ pub use self::pacing::{Kernel, Pacer, RateLimit};
 use self::pipe::Held;
 pub use self::pipe::{Pipe, PipeOptions, open_progress};
 use self::tasks::{Tasks, ended, find};
-use crate::engine::Budget;
-use crate::error::{Error, Kind};
+use crate::attempts::{Attempts, Earlier, FIRST_PAUSE, until_complete};
+use crate::engine::{Budget, Remembered};
+use crate::error::Error;
 use crate::fetch::fetch;
 use crate::keys::{Fingerprint, Identity};
+use crate::peers::{Peer, Peers};
 use crate::report::CopyReport;
 use crate::runtime;
 use crate::socket::{Direction, SocketOptions, fixed_buffer};
@@ -59,12 +61,6 @@ pub(crate) const PERMIT: &str = "permit TCP connections from this host in the fi
                       relay://HOST:PORT/PATH";
 /// Time within which the relay must close the connections after the last file.
 const FAREWELL: Duration = Duration::from_secs(5);
-/// Pause before a copy that has lost its relay tries again; it doubles with each attempt.
-pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// Maximum number of further attempts after a relay has closed connection 0 before it accepted it.
-const MOST_REFUSALS: u32 = 3;
-/// Longest pause between two attempts.
-pub(crate) const MOST_PAUSE: Duration = Duration::from_secs(2);
 /// Memory budget of the process and its sockets, in addition to the bytes of a pipe that are kept.
 const BESIDE_A_PIPE: Bytes = Bytes::from_mib(48);
 /// Maximum number of files that are found before they are announced.
@@ -119,6 +115,9 @@ pub struct CopyOptions {
     /// Rate of the slowest link of the path, if it is known. If the copy chooses the number of connections,
     /// it computes how many fill the link.
     pub link: Option<Rate>,
+    /// State file with what the last copy to each peer has seen. A copy to another host that chooses the number of
+    /// connections starts with the number of the last copy to the same peer. The file is created if it does not exist.
+    pub peers: Option<PathBuf>,
     /// Time for which a copy that has lost its relay tries to reconnect.
     pub retry: fullpipe_units::Duration,
 }
@@ -288,73 +287,8 @@ struct Carried {
     /// sent.
     durable: u64,
     resumed: u64,
-}
-
-/// Decides when a failed copy is attempted again.
-pub(crate) struct Retry {
-    total: fullpipe_units::Duration,
-    since: Option<Instant>,
-    pause: Duration,
-    /// Number of times that the connection to a relay was lost.
-    pub(crate) losses: u64,
-    /// Number of times that a relay closed connection 0 before it accepted it.
-    refusals: u32,
-}
-
-impl Retry {
-    /// Creates the state of a copy that gives up after a time of `total` without progress.
-    pub(crate) fn new(total: fullpipe_units::Duration) -> Self {
-        Self { total, since: None, pause: FIRST_PAUSE, losses: 0, refusals: 0 }
-    }
-
-    /// Returns whether all connections may be opened at the same time. After a loss, the relay may still have the
-    /// earlier attempt, which an early connection would join; and the handshakes of many connections displace one
-    /// another.
-    pub(crate) fn opens_early(&self) -> bool {
-        self.losses == 0 && self.refusals == 0
-    }
-
-    /// Returns the time to wait before another attempt, if a relay that was reached has closed connection 0 before it
-    /// accepted it. The handshakes of another copy from this address may have displaced it.
-    pub(crate) fn refused(
-        &mut self,
-        error: &Error,
-        was_accepted: bool,
-        is_reached: bool,
-    ) -> Option<Duration> {
-        if error.kind != Kind::Network || was_accepted || !is_reached || self.refusals >= MOST_REFUSALS {
-            return None;
-        }
-        self.refusals += 1;
-        Some(FIRST_PAUSE * 2 * self.refusals)
-    }
-
-    /// Returns the time to wait before the next attempt after `error`, or an error if the copy gives up. An attempt is
-    /// repeated only if a relay has accepted a connection before.
-    pub(crate) fn pause(
-        &mut self,
-        error: Error,
-        (was_accepted, has_progressed): (bool, bool),
-        observer: &dyn CopyObserver,
-    ) -> Result<Duration, Error> {
-        if has_progressed {
-            (self.since, self.pause) = (None, FIRST_PAUSE);
-        }
-        let is_lost = error.kind == Kind::Network && was_accepted;
-        let is_new = self.since.is_none();
-        let since = *self.since.get_or_insert_with(Instant::now);
-        let pause = self.pause;
-        let most = Duration::from_nanos(self.total.as_nanos());
-        if (!is_lost && !error.is_temporary) || since.elapsed() + pause > most {
-            return Err(error);
-        }
-        if is_new {
-            observer.note(&format!("{error}; trying to reconnect for {}", self.total));
-            self.losses += u64::from(is_lost);
-        }
-        self.pause = (pause * 2).min(MOST_PAUSE);
-        Ok(pause)
-    }
+    /// What the last attempt, or the last copy to this peer, has seen of the path.
+    path: Option<Remembered>,
 }
 
 /// A copy that continues after it has lost its relay.
@@ -410,38 +344,21 @@ impl<'a> Copy<'a> {
         copied
     }
 
-    async fn attempts(
-        &self,
-        mut reach: impl FnMut() -> Result<Arc<Relay>, Error>,
-    ) -> Result<CopyReport, Error> {
-        let started = Instant::now();
-        let mut carried = Carried::default();
-        let mut retry = Retry::new(self.options.retry);
-        loop {
-            let before = (carried.placed, carried.durable);
-            let mut is_reached = false;
-            let attempted = match reach() {
-                Ok(relay) => {
-                    let opens_early = retry.opens_early() && !carried.was_accepted;
-                    let attempted = self.attempt(&relay, started, &mut carried, opens_early).await;
-                    is_reached = relay.rtt().is_some();
-                    attempted
-                }
-                Err(error) => Err(error),
-            };
-            let error = match attempted {
-                Ok(report) => return Ok(report),
-                Err(error) => error,
-            };
-            if let Some(pause) = retry.refused(&error, carried.was_accepted, is_reached) {
-                self.meanwhile(tokio::time::sleep(pause)).await;
-                continue;
-            }
-            let has_progressed = (carried.placed, carried.durable) != before;
-            let pause = retry.pause(error, (carried.was_accepted, has_progressed), self.observer)?;
-            self.meanwhile(tokio::time::sleep(pause)).await;
-            carried.reconnects = retry.losses;
+    async fn attempts(&self, reach: impl FnMut() -> Result<Arc<Relay>, Error>) -> Result<CopyReport, Error> {
+        let CopyOptions { target, peer, cc, limit, .. } = self.options;
+        // The rate of a limited copy says nothing about the path.
+        let peers = self.options.peers.as_deref().filter(|_| limit.is_none()).map(Peers::new);
+        let peers = peers.zip(Peer::of(target, *peer, cc.as_deref()));
+        let path = peers.as_ref().and_then(|(peers, peer)| peers.get(peer));
+        let carried = Carried { path, ..Carried::default() };
+        let mut sending = Sending { copy: self, reach, started: Instant::now(), carried, is_reached: false };
+        let copied = until_complete(&mut sending, self.options.retry, self.observer).await;
+        if let (Some((peers, peer)), Some(seen)) =
+            (&peers, sending.carried.path.filter(|seen| Some(*seen) != path))
+        {
+            peers.put(peer, seen);
         }
+        copied
     }
 
     /// Waits for `future`, and reports the state of the pipe in the meantime.
@@ -554,7 +471,7 @@ impl<'a> Copy<'a> {
                     rtt = &mut measuring, if !is_measured => {
                         is_measured = true;
                         self.observer.connected(rtt);
-                        driver.forecast(rtt);
+                        driver.forecast(rtt, carried.path);
                     }
                     Some(Ok((number, opened))) = opening.join_next() => match opened {
                         Ok(opened) => {
@@ -585,9 +502,48 @@ impl<'a> Copy<'a> {
             }
         })
         .await;
+        driver.remember_path(carried);
         driver.end();
         tasks.end().await;
         Ok(driver.report(carried))
+    }
+}
+
+/// The attempts at a copy.
+struct Sending<'a, R> {
+    copy: &'a Copy<'a>,
+    /// Returns the relay, and starts it if necessary.
+    reach: R,
+    started: Instant,
+    carried: Carried,
+    is_reached: bool,
+}
+
+impl<R: FnMut() -> Result<Arc<Relay>, Error>> Attempts for Sending<'_, R> {
+    type Done = CopyReport;
+
+    async fn attempt(&mut self, earlier: Earlier) -> Result<CopyReport, Error> {
+        (self.is_reached, self.carried.reconnects) = (false, earlier.losses);
+        let relay = (self.reach)()?;
+        let attempted = self.copy.attempt(&relay, self.started, &mut self.carried, earlier.opens_early).await;
+        self.is_reached = relay.rtt().is_some();
+        attempted
+    }
+
+    fn is_reached(&self) -> bool {
+        self.is_reached
+    }
+
+    fn was_accepted(&self) -> bool {
+        self.carried.was_accepted
+    }
+
+    fn progress(&self) -> (u64, u64) {
+        (self.carried.placed, self.carried.durable)
+    }
+
+    async fn wait(&mut self, pause: Duration) {
+        self.copy.meanwhile(tokio::time::sleep(pause)).await;
     }
 }
 

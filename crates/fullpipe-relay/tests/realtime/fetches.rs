@@ -109,6 +109,7 @@ impl<C: FnMut(SocketSample) -> SocketSample + Send> Sampler for Sockets<C> {
             limit: Some("sndbuf".into()),
             room: Room::PerConnection,
             is_growing: false,
+            is_window_limited: false,
             memory: Bytes::from_mib(1),
         };
         established().into_iter().map(sample).map(&mut self.change).collect()

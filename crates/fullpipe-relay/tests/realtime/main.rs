@@ -108,6 +108,7 @@ impl Fixture {
             cc: None,
             pacer: None,
             link: None,
+            peers: None,
             retry: Duration::ZERO,
         }
     }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::symlink;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -65,9 +65,17 @@ fn peers_that_are_no_client_do_not_disturb_others() {
     let mut answer = Vec::new();
     let _ = other.read_to_end(&mut answer);
     assert!(answer.len() < 64, "at most an alert: {answer:?}");
-    let mut oldest = &silent[0];
-    oldest.set_read_timeout(Some(Duration::from_secs(5))).expect("an option");
-    assert_eq!(oldest.read(&mut [0; 64]).ok(), Some(0), "a newer connection took its place");
+    // Eight connections of an address may be without a key; the last one was the eighth until it was refused.
+    let (displaced, kept) = silent.split_at(13);
+    for mut peer in displaced {
+        peer.set_read_timeout(Some(Duration::from_secs(5))).expect("an option");
+        assert_eq!(peer.read(&mut [0; 64]).ok(), Some(0), "a newer connection took its place");
+    }
+    for mut peer in kept {
+        peer.set_nonblocking(true).expect("an option");
+        let open = peer.read(&mut [0; 64]).expect_err("nothing to read").kind();
+        assert_eq!(open, ErrorKind::WouldBlock);
+    }
     let source = fixture.source("a", 5);
     fixture.copy(&source, "a").expect("the relay still serves");
 }
@@ -102,6 +110,27 @@ fn a_peer_has_ten_seconds_for_its_key() {
         let after = begin.elapsed();
         assert!((Duration::from_secs(9)..Duration::from_secs(15)).contains(&after), "{after:?}");
     }
+}
+
+/// A server of iperf3 waits for its cookie of 37 bytes, and refuses a client with the byte 0xff. The client ends with one
+/// line and a hint.
+#[test]
+fn a_server_with_another_protocol_is_named() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    std::thread::spawn(move || {
+        for mut peer in listener.incoming().map_while(Result::ok) {
+            // The client may have given up.
+            let _ = peer.read_exact(&mut [0; 37]).and_then(|()| peer.write_all(&[0xff]));
+        }
+    });
+    let fixture = Fixture::new();
+    let source = fixture.source("a", 5);
+    let error = copy(&fixture.options(&source, "a", address), None, &()).expect_err("no relay");
+    assert_eq!(error.kind, Kind::Network, "{error}");
+    let name = format!("127.0.0.1 port {}", address.port());
+    assert!(error.message.contains(&name) && !error.message.contains('\n'), "{error}");
+    assert!(!error.hint.is_empty(), "{error}");
 }
 
 /// The peer sends the start of a handshake with a message of 60 KiB, split into valid records.

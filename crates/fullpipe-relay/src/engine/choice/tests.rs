@@ -38,6 +38,7 @@ impl Path {
                     false => Room::Starting,
                 },
                 is_growing: false,
+                is_window_limited: false,
                 retransmits: 0,
                 is_resting: false,
             };
@@ -127,6 +128,36 @@ fn a_copy_that_knows_the_link_starts_with_the_forecast() {
     assert_eq!(path(137, 943).run(&mut choice, 20).0, [7, 6, 7], "at most one fewer is tried");
 }
 
+/// A copy starts with the number of the last one. If it has the same rate, it keeps this number; otherwise, it searches on.
+#[test]
+fn a_copy_resumes_the_number_of_an_earlier_one() {
+    let rtt = Duration::from_millis(100);
+    let mut first = Choice::new(1, 16, None);
+    assert_eq!(first.outcome(), None);
+    assert_eq!(path(137, 1000).run(&mut first, 25).0, [1, 4, 8]);
+    let earlier = first.outcome().expect("a search has ended");
+    assert_eq!((earlier.connections, earlier.rtt), (8, rtt));
+    assert!(earlier.rate.as_bps().abs_diff(1_000_000_000) < 10_000_000, "{earlier:?}");
+    let resumed = |range: (u32, u32), earlier, rtt| {
+        let mut choice = Choice::new(range.0, range.1, None);
+        choice.resume(earlier, rtt);
+        choice
+    };
+    let mut second = resumed((1, 16), earlier, rtt.mul_div(4, 3));
+    assert_eq!(path(137, 1000).run(&mut second, 50).0, [8], "no search for a minute");
+    assert_eq!(second.outcome().map(|outcome| outcome.connections), Some(8));
+    // Over a path on which each connection is slower, the search goes on at once.
+    let (counts, _) = path(60, 1000).run(&mut resumed((1, 16), earlier, rtt), 25);
+    assert_eq!(counts[..2], [8, 16]);
+    // Another RTT is another path, and the range of the command applies.
+    assert_eq!(resumed((1, 16), earlier, rtt * 2).count(), 1);
+    assert_eq!(resumed((2, 4), earlier, rtt).count(), 4);
+    assert_eq!(path(137, 1000).run(&mut Choice::new(1, 16, None), 3).0, [1, 4]);
+    let mut short = Choice::new(1, 16, None);
+    path(137, 1000).run(&mut short, 3);
+    assert_eq!(short.outcome(), None, "the search has not ended");
+}
+
 #[test]
 fn the_bounds_are_kept() {
     assert_eq!(path(100, 10_000).run(&mut Choice::new(3, 5, None), 60).0, [3, 5]);
@@ -157,19 +188,44 @@ fn cwnd(acked: u64, retransmits: u64) -> Interval {
         rtt: Duration::from_millis(100),
         room: Room::PerConnection,
         is_growing: retransmits == 0,
+        is_window_limited: true,
         retransmits,
         is_resting: false,
     }
 }
 
-/// After a loss, CUBIC's window hardly grows for seconds, and then fills the link by itself. If losses recur, they are
-/// a cap of each connection.
+/// After a loss, CUBIC's window hardly grows for seconds, and then fills the link by itself. If losses recur without a queue,
+/// they are a cap of each connection.
 #[test]
 fn a_window_that_grows_is_not_a_cap() {
     let counts = fed(80, |step, _| cwnd(2_000_000, u64::from(step == 3)));
-    assert!(matches!(counts[..2], [_, (4, 10..=13)]), "{counts:?}");
+    assert!(matches!(counts[..2], [_, (2, 10..=13)]), "{counts:?}");
     let counts = fed(80, |step, _| cwnd(2_000_000, u64::from(step % 8 == 0)));
     assert!(matches!(counts[..2], [_, (4, 0..=4)]), "{counts:?}");
+}
+
+/// A connection whose losses reduce its rate to 0.7 of the link, in cycles of four seconds, with a queue before each loss.
+/// Two connections use 0.85 of the link, and three all of it.
+#[test]
+fn the_cycles_of_the_windows_say_whether_more_are_needed() {
+    let cycle = |step: u64, least: u64| (1000 - least) * (step % 16) / 15 + least;
+    let counts = |needed: bool| {
+        let mut choice = Choice::new(1, 16, None);
+        let mut counts = vec![1];
+        for step in 1..=240_u64 {
+            let count = u64::from(choice.count());
+            let least = if needed { [700, 850, 1000][count.min(3) as usize - 1] } else { 920 };
+            let is_lost = step == 2 || step % 16 == 0;
+            let rtt = Duration::from_millis(if step % 16 == 15 { 110 } else { 100 });
+            let each = cycle(step, least) * 3_000 / count;
+            let interval = Interval { rtt, ..cwnd(each, u64::from(is_lost)) };
+            let at = Instant::from_nanos(step * STEP.as_nanos());
+            counts.extend(choice.sampled(at, (0..count).map(|_| interval), false));
+        }
+        counts
+    };
+    assert_eq!(counts(true), [1, 2, 3]);
+    assert_eq!(counts(false), [1], "0.96 of the link");
 }
 
 /// For four seconds after its slow start, a connection has more than twice the rate that random loss permits. The
@@ -191,7 +247,15 @@ fn a_limit_that_comes_and_goes_begins_no_trial() {
         let room = if step % 4 == 0 { Room::Shared } else { Room::PerConnection };
         let at = Instant::from_nanos(step * STEP.as_nanos());
         let (acked, rtt) = (Bytes::new(1_000_000), Duration::from_millis(100));
-        let interval = Interval { acked, rtt, room, is_growing: false, retransmits: 0, is_resting: false };
+        let interval = Interval {
+            acked,
+            rtt,
+            room,
+            is_growing: false,
+            is_window_limited: false,
+            retransmits: 0,
+            is_resting: false,
+        };
         assert_eq!(choice.sampled(at, [interval], false), None);
     }
 }
