@@ -35,7 +35,7 @@ fn arguments<'a>(file: &'a Path, more: &[&'a str]) -> Vec<&'a str> {
 
 /// Checks that standard error contains only the size of the race, and the estimated time if runs are missing.
 fn assert_cost(stderr: &str) {
-    let timed = stderr.contains("; takes about ") || stderr.ends_with(", all of which are stored\n");
+    let timed = stderr.contains("; takes about ") || stderr.trim_end().ends_with(", all of which are stored");
     assert!(stderr.contains(" cells, ") && timed, "{stderr}");
     assert_eq!(stderr.lines().count(), 1, "{stderr}");
 }
