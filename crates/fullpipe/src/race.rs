@@ -15,6 +15,7 @@ use std::path::Path;
 use std::slice;
 
 use fullpipe_lab::campaign;
+use fullpipe_lab::cost::RunCost;
 use fullpipe_lab::experiment::{self, Experiment};
 use fullpipe_lab::profile::Profiles;
 use fullpipe_lab::race::{Cell, EMU, SIM};
@@ -26,7 +27,7 @@ pub use fullpipe_lab::victim::{UnknownVictim, Victim};
 pub use harm::{HARM_FULL, HARM_QUICK, harm};
 pub(crate) use store::Relay;
 
-use self::forecast::announce;
+use self::forecast::{Size, announce};
 use self::store::Store;
 use crate::files::write_atomically;
 use crate::{Datapath, Error, Observer, emu, json, run};
@@ -62,7 +63,8 @@ pub fn read_profiles(path: &Path) -> Result<Profiles, Error> {
 }
 
 /// Runs all pairs of `plan` in the simulator, unless `observer` stops the race early. Before the first run, the
-/// observer receives the size of the race and the estimated time. Its progress counts pairs.
+/// observer receives the size of the race and the estimated time for the pairs that are not stored. Its progress
+/// counts pairs.
 ///
 /// If there is a folder `out`, each pair is appended to `race.jsonl` in this folder as soon as it is
 /// complete. Pairs of the same plan that the file already contains are not run again. The results are written
@@ -90,7 +92,13 @@ pub fn read_profiles(path: &Path) -> Result<Profiles, Error> {
 /// cannot be written.
 pub fn race(plan: &RacePlan, out: Option<&Path>, observer: &impl Observer) -> Result<RaceReport, Error> {
     complete(plan, SIM, out, observer, |missing, relay| {
-        announce(observer, plan.cells().len(), &format!("{} pairs", plan.pairs()), plan.cost());
+        let to_make: usize = missing.iter().map(|missing| missing.seeds.len()).sum();
+        let (cells, runs) = (plan.cells().len(), plan.pairs());
+        let cost = |missing: &MissingPairs| {
+            plan.pair_cost(&plan.cells()[missing.cell]).packets() * missing.seeds.len() as f64
+        };
+        let size = Size { cells, runs, unit: "pairs", stored: runs - to_make };
+        announce(observer, size, RunCost::sum(missing.iter().map(cost)));
         let mut made = Vec::new();
         for MissingPairs { cell: number, seeds } in missing {
             let cell = &plan.cells()[*number];
@@ -201,6 +209,10 @@ fn complete<O: Observer>(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
+    use fullpipe_lab::race::{ArmRun, HarmRun, HarmRuns};
+
     use super::*;
 
     #[test]
@@ -212,5 +224,70 @@ mod tests {
             let plan = RacePlan::new(&experiment, &[cubic, bbr1, iw], bbr1).expect("a plan");
             assert_eq!((plan.cells().len(), plan.pairs()), (cells, pairs), "{}", plan.name());
         }
+    }
+
+    /// Observer that keeps the announcement of a race, and starts no run.
+    #[derive(Default)]
+    struct Announced(Mutex<String>);
+
+    impl Observer for Announced {
+        fn goes_on(&self) -> bool {
+            false
+        }
+
+        fn status(&self, text: &str) {
+            text.clone_into(&mut self.0.lock().expect("not poisoned"));
+        }
+    }
+
+    /// Returns the estimated seconds in an announcement.
+    fn seconds(announced: &str) -> f64 {
+        let (_, time) = announced.split_once("takes about ").expect("a time");
+        time.split(' ').next().and_then(|seconds| seconds.parse().ok()).expect("seconds")
+    }
+
+    /// If one of 500 pairs is missing, the race announces the time of one pair.
+    #[test]
+    fn the_announced_time_is_that_of_the_missing_runs() {
+        let dir = std::env::temp_dir().join(format!("fullpipe-announced-{}", std::process::id()));
+        let text = "name = 'long'\nduration = '1000s'\nrepeat = 500\n\
+                    [path]\nrate = '50mbit'\nrtt = '50ms'\nloss = '1%'\n[[flow]]\ncc = 'bbr1'\n";
+        let arms: Vec<Arm> = ["bbr1", "surge"].map(|arm| arm.parse().expect("an arm")).into();
+        let announced = |race: &dyn Fn(&Announced) -> Result<(), Error>| {
+            let observer = Announced::default();
+            race(&observer).expect("a report");
+            observer.0.into_inner().expect("not poisoned")
+        };
+
+        let download = format!("{text}bytes = '64MB'\napp = {{ request = '200B' }}\n");
+        let experiment = Experiment::from_toml(&download).expect("valid");
+        let plan = RacePlan::new(&experiment, &arms, arms[0]).expect("a plan");
+        let times = |out: &Path| announced(&|observer| race(&plan, Some(out), observer).map(drop));
+        let whole = times(&dir.join("none"));
+        let cell = &plan.cells()[0];
+        let store = Store::open(&dir, PAIRS).expect("a file");
+        for &seed in &cell.seeds[1..] {
+            let scenario = Scenario { seed, ..cell.point.scenario.clone() };
+            let made = |_: &Scenario| Ok::<_, Error>(ArmRun::default());
+            store.add(&plan.run_pair_in(SIM, cell, &scenario, made).expect("a pair"));
+        }
+        let rest = times(&dir);
+        assert!(whole.starts_with("1 cells, 500 pairs; takes about "), "{whole}");
+        assert!(rest.starts_with("1 cells, 500 pairs, 499 of which are stored; takes about "), "{rest}");
+        assert!(seconds(&rest) < seconds(&whole) / 10.0, "{rest}; {whole}");
+
+        let experiment = Experiment::from_toml(text).expect("valid");
+        let plan = HarmPlan::new(&experiment, &arms, arms[0], &[Victim::Cubic]).expect("a plan");
+        let times = |out: &Path| announced(&|observer| harm(&plan, Some(out), observer).map(drop));
+        let whole = times(&dir.join("none"));
+        let cell = &plan.cells()[0];
+        let store = Store::open(&dir, harm::RUNS).expect("a file");
+        let run = HarmRun { beside: None, sent: 0, needed: 0, offered: 0, dropped: 0 };
+        let runs = HarmRuns { alone: None, arms: vec![run; 2] };
+        plan.seeds()[1..].iter().for_each(|&seed| store.add(&plan.stored(cell, seed, &runs)));
+        let rest = times(&dir);
+        assert!(rest.starts_with("1 cells, 500 seeds, 499 of which are stored; takes about "), "{rest}");
+        assert!(seconds(&rest) < seconds(&whole) / 10.0, "{rest}; {whole}");
+        std::fs::remove_dir_all(&dir).expect("a folder");
     }
 }

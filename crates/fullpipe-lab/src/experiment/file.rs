@@ -517,6 +517,12 @@ pub(super) struct RatioFile {
     /// Type: number
     /// Default: required
     pub(super) min: Scalar,
+    /// Share of the ratio of the fastest possible download, which the floors of the cell determine. If this share is
+    /// below `min`, the lower end must only reach the share.
+    /// Type: number
+    /// Range: 0 to 1
+    /// Default: none
+    pub(super) floor_share: Option<Scalar>,
 }
 
 /// A `[[harm]]` table: a bound on the difference between the harm that two arms cause.

@@ -203,6 +203,8 @@ pub struct RatioBound {
     pub against: Arm,
     /// Minimum for the lower end of the ratio's confidence interval.
     pub min: f64,
+    /// Share of the ratio of the fastest possible download; if lower than `min`, it replaces `min`.
+    pub floor_share: Option<f64>,
     /// Indices of the points that meet the conditions; there is always at least one.
     pub points: Vec<usize>,
 }
@@ -458,8 +460,18 @@ fn ratio_bound(file: RatioFile, points: &[Point]) -> Result<RatioBound, Experime
             "allowed: 0 to 1000; a value above 1 requires the arm to be faster",
         ));
     };
+    let floor_share = file.floor_share.map(|share| {
+        let valid = share.text.parse::<f64>().ok().filter(|share| (0.0..=1.0).contains(share));
+        valid.ok_or_else(|| {
+            ExperimentError::new(
+                format!("floor_share '{}' of [[ratio]] is not a share", share.text),
+                "allowed: 0 to 1; 0.95 requires 95 % of the ratio that the path allows",
+            )
+        })
+    });
+    let floor_share = floor_share.transpose()?;
     let (conditions, points) = selected(file.conditions, points)?;
-    Ok(RatioBound { conditions, arm, against, min, points })
+    Ok(RatioBound { conditions, arm, against, min, floor_share, points })
 }
 
 fn harm_bound(file: HarmFile, points: &[Point]) -> Result<HarmBound, ExperimentError> {

@@ -654,6 +654,11 @@ fn ratios_are_read() {
             "allowed: 0 to 1000; a value above 1 requires the arm to be faster",
         ),
         (
+            "arm = 'bbr3'\nagainst = 'bbr1'\nmin = 1.1\nfloor_share = 1.5",
+            "line 11, column 1: floor_share '1.5' of [[ratio]] is not a share",
+            "allowed: 0 to 1; 0.95 requires 95 % of the ratio that the path allows",
+        ),
+        (
             "arm = 'bbr3'\nagainst = 'bbr1'\nmin = 1.1\nwhere = { loss = '2%' }",
             "line 11, column 1: no point has loss=2%",
             "the points are 'loss=0%', 'loss=1%'",

@@ -210,16 +210,13 @@ impl HarmPlan {
         }
     }
 
-    /// Returns the estimated work of all runs: each victim alone and beside each arm, with each seed.
-    pub fn cost(&self) -> RunCost {
-        let packets = self.cells.iter().map(|cell| {
-            let scenario = &cell.point.scenario;
-            let victims = cell.victim.flows(scenario.duration, scenario.seed);
-            let beside = victims.iter().chain(&scenario.flows).cloned().collect();
-            let of = |flows| RunCost::of(&Scenario { flows, ..scenario.clone() }, false).packets();
-            of(victims) + self.arms.len() as f64 * of(beside)
-        });
-        RunCost::sum(packets.map(|packets| packets * self.seeds.len() as f64))
+    /// Returns the estimated work of `cell` with one seed: the victim alone and beside each arm.
+    pub fn seed_cost(&self, cell: &HarmCell) -> RunCost {
+        let scenario = &cell.point.scenario;
+        let victims = cell.victim.flows(scenario.duration, scenario.seed);
+        let beside = victims.iter().chain(&scenario.flows).cloned().collect();
+        let of = |flows| RunCost::of(&Scenario { flows, ..scenario.clone() }, false).packets();
+        RunCost::sum([of(victims), self.arms.len() as f64 * of(beside)].into_iter())
     }
 
     /// Returns the number of seeds over all cells.

@@ -259,14 +259,11 @@ impl RacePlan {
         self.cells.iter().map(|cell| cell.seeds.len()).sum()
     }
 
-    /// Returns the estimated work of all downloads in the simulator.
-    pub fn cost(&self) -> RunCost {
-        let packets = self.cells.iter().map(|cell| {
-            let arms = self.arms.iter().filter(|arm| cell.includes(**arm)).count();
-            let downloads = (arms * cell.seeds.len()) as f64;
-            downloads * RunCost::of(&cell.point.scenario, false).packets()
-        });
-        RunCost::sum(packets)
+    /// Returns the estimated work of one pair of `cell` in the simulator.
+    pub fn pair_cost(&self, cell: &Cell) -> RunCost {
+        let arms = self.arms.iter().filter(|arm| cell.includes(**arm));
+        let of_download = RunCost::of(&cell.point.scenario, false).packets();
+        RunCost::sum(arms.map(|_| of_download))
     }
 
     /// Runs all arms of `cell` in turn with one seed in the simulator. `scenario` is the scenario of the cell

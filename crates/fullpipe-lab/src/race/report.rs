@@ -140,7 +140,8 @@ pub struct BoundReport {
     pub arm: String,
     /// Lower end of the interval of the arm's ratio; null if the arm has no ratio in this cell.
     pub low: Option<f64>,
-    /// Minimum for the lower end of the interval.
+    /// Minimum for the lower end of the interval: `min` of the bound, or the smaller share of the ratio that the
+    /// floors allow.
     pub min: f64,
     /// Whether the lower end reaches the bound.
     pub pass: bool,
@@ -156,8 +157,10 @@ impl RaceReport {
             let cell = reports.get(number)?;
             let arm = bound.arm.to_string();
             let low = cell.arm(&arm).and_then(|report| report.ratio).map(|ratio| ratio.low);
-            let pass = low.is_some_and(|low| low >= bound.min);
-            Some(BoundReport { cell: cell.cell.clone(), arm, low, min: bound.min, pass })
+            let of_floor = bound.floor_share.zip(cell.allowed_ratio(&bound.against.to_string()));
+            let min = of_floor.map_or(bound.min, |(share, allowed)| bound.min.min(share * allowed));
+            let pass = low.is_some_and(|low| low >= min);
+            Some(BoundReport { cell: cell.cell.clone(), arm, low, min, pass })
         };
         let bounds = plan.bounds().iter();
         let bounds =
@@ -184,6 +187,13 @@ impl CellReport {
     /// Returns the results of the arm with this name.
     pub fn arm(&self, name: &str) -> Option<&ArmReport> {
         self.arms.iter().find(|arm| arm.arm == name)
+    }
+
+    /// Returns the ratio of the fastest possible download: the mean time of the arm `against`, divided by the larger of
+    /// the two floors.
+    fn allowed_ratio(&self, against: &str) -> Option<f64> {
+        let mean_s = self.arm(against)?.from_syn?.mean_s;
+        Some(mean_s / self.link_floor_s.max(self.window_floor_s))
     }
 }
 
@@ -429,5 +439,23 @@ mod tests {
             report.bounds.iter().map(|bound| (bound.cell.as_str(), bound.min, bound.pass)).collect();
         assert_eq!(found, [("loss=0%", 1.2, true), ("loss=0%", 1.3, false)], "bbr3 is not in the race");
         assert_eq!(report.failed(), 1);
+    }
+
+    /// The window floor of the download is 0.2 s, so no sender is more than 2.05 times as fast as `bbr1` in 0.41 s.
+    #[test]
+    fn a_bound_is_at_most_a_share_of_the_floor() {
+        let ratio = |min: f64, share: f64| {
+            format!(
+                "[[ratio]]\nwhere = {{ loss = '0%' }}\narm = 'bbr1+iw'\nagainst = 'bbr1'\nmin = {min}\n\
+                 floor_share = {share}\n"
+            )
+        };
+        let plan = plan(&(ratio(1.2, 0.95) + &ratio(1.3, 0.6) + &ratio(1.3, 0.95)));
+        let times = [(400, Some(320)), (420, Some(300))];
+        let made = plan.cells().iter().map(|cell| pairs(cell, &times)).collect::<Vec<_>>();
+        let report = RaceReport::new(&plan, "sim", &made);
+        let found: Vec<_> =
+            report.bounds.iter().map(|bound| ((bound.min * 1e3).round(), bound.pass)).collect();
+        assert_eq!(found, [(1_200.0, true), (1_230.0, true), (1_300.0, false)]);
     }
 }

@@ -123,7 +123,8 @@ impl RaceTable<'_> {
             let verdict = if bound.pass { "pass" } else { "FAIL" };
             let low = bound.low.map_or("none".into(), |low| format!("{low:.3}"));
             let label = Cell::short_label(&bound.cell);
-            writeln!(f, "{verdict}  {label}  {}: lower end {low}, expected >= {}", bound.arm, bound.min)?;
+            let min = (bound.min * 1e3).round() / 1e3;
+            writeln!(f, "{verdict}  {label}  {}: lower end {low}, expected >= {min}", bound.arm)?;
         }
         writeln!(f, "\n{} of {} bounds met", bounds.len() - self.report.failed(), bounds.len())
     }

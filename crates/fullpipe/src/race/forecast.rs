@@ -7,13 +7,32 @@ use fullpipe_lab::cost::RunCost;
 use crate::Observer;
 use crate::forecast::speed;
 
-/// Reports the number of cells, the number of `runs` and the estimated time to `observer`. The speed of this machine
+/// Size of a race: its cells, and the pairs or seeds of all cells.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Size {
+    pub(super) cells: usize,
+    pub(super) runs: usize,
+    /// What `runs` counts, in the plural.
+    pub(super) unit: &'static str,
+    /// Number of runs whose results are stored and are not made again.
+    pub(super) stored: usize,
+}
+
+/// Reports the size of a race and the estimated time for the `missing` work to `observer`. The speed of this machine
 /// is measured with a short run, which takes about 10 ms.
-pub(super) fn announce(observer: &impl Observer, cells: usize, runs: &str, cost: RunCost) {
+pub(super) fn announce(observer: &impl Observer, size: Size, missing: RunCost) {
+    let Size { cells, runs, unit, stored } = size;
+    if stored == runs {
+        observer.status(&format!("{cells} cells, {runs} {unit}, all of which are stored"));
+        return;
+    }
     let threads = thread::available_parallelism().map_or(1, usize::from);
-    let wall_s = cost.packets() / speed() / threads as f64;
+    let wall_s = missing.packets() / speed() / threads as f64;
     let digits = usize::from(wall_s < 9.95);
     let cores = if threads == 1 { "core" } else { "cores" };
     let wall_s = wall_s.max(0.1);
-    observer.status(&format!("{cells} cells, {runs}; takes about {wall_s:.digits$} s on {threads} {cores}"));
+    let kept = if stored == 0 { String::new() } else { format!(", {stored} of which are stored") };
+    observer.status(&format!(
+        "{cells} cells, {runs} {unit}{kept}; takes about {wall_s:.digits$} s on {threads} {cores}"
+    ));
 }

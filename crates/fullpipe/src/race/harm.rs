@@ -5,27 +5,28 @@ use std::path::Path;
 use std::slice;
 
 use fullpipe_lab::campaign;
+use fullpipe_lab::cost::RunCost;
 use fullpipe_lab::race::{HarmCell, HarmPlan, HarmReport, HarmRuns, SIM, StoredHarm};
 use fullpipe_lab::scenario::Scenario;
 
-use super::forecast::announce;
+use super::forecast::{Size, announce};
 use super::store::{Relay, Store};
 use crate::files::write_atomically;
 use crate::{Error, Observer, json};
 
 /// Experiment file with the 30 cells of a quick race for harm: six paths and five victims.
 pub const HARM_QUICK: &str = include_str!("../../assets/race/harm.toml");
-/// Experiment file with the 510 cells of a full race for harm.
+/// Experiment file with the 540 cells of a full race for harm.
 pub const HARM_FULL: &str = include_str!("../../assets/race/harm-full.toml");
 
 /// Name of the file with one line per cell and seed.
-const RUNS: &str = "harm.jsonl";
+pub(super) const RUNS: &str = "harm.jsonl";
 /// Name of the file with the results.
 const RESULT: &str = "harm.json";
 
 /// Runs the victim of each cell of `plan` alone and beside each arm in the simulator, unless `observer` stops
-/// the race early. Before the first run, the observer receives the size of the race and the estimated time. Its
-/// progress counts the seeds over all cells.
+/// the race early. Before the first run, the observer receives the size of the race and the estimated time for the
+/// seeds that are not stored. Its progress counts the seeds over all cells.
 ///
 /// If there is a folder `out`, the runs of each cell and seed are appended to `harm.jsonl` in this folder as
 /// soon as they are complete. Runs of the same plan that the file already contains are not made again. The
@@ -57,15 +58,21 @@ pub fn harm(plan: &HarmPlan, out: Option<&Path>, observer: &impl Observer) -> Re
         let kept = store.iter().flat_map(Store::kept);
         kept.filter_map(|stored| Some((stored.seed, plan.restored(cell, stored)?))).collect()
     };
+    let missing_seeds = |(_, made): (&HarmCell, &BTreeMap<u64, HarmRuns>)| -> Vec<u64> {
+        plan.seeds().iter().copied().filter(|seed| !made.contains_key(seed)).collect()
+    };
     let mut made: Vec<BTreeMap<u64, HarmRuns>> = plan.cells().iter().map(stored).collect();
-    announce(observer, plan.cells().len(), &format!("{} seeds", plan.runs()), plan.cost());
-    let done = made.iter().map(BTreeMap::len).sum();
-    let relay = Relay::new(observer, store.as_ref(), done, plan.runs());
-    for (cell, made) in plan.cells().iter().zip(&mut made) {
-        let missing: Vec<u64> =
-            plan.seeds().iter().copied().filter(|seed| !made.contains_key(seed)).collect();
+    let missing: Vec<Vec<u64>> = plan.cells().iter().zip(&made).map(missing_seeds).collect();
+    let (cells, runs) = (plan.cells().len(), plan.runs());
+    let stored = runs - missing.iter().map(Vec::len).sum::<usize>();
+    let cost =
+        |(cell, missing): (&HarmCell, &Vec<u64>)| plan.seed_cost(cell).packets() * missing.len() as f64;
+    let cost = RunCost::sum(plan.cells().iter().zip(&missing).map(cost));
+    announce(observer, Size { cells, runs, unit: "seeds", stored }, cost);
+    let relay = Relay::new(observer, store.as_ref(), stored, runs);
+    for ((cell, missing), made) in plan.cells().iter().zip(&missing).zip(&mut made) {
         let runner = |scenario: &Scenario| plan.stored(cell, scenario.seed, &plan.run(cell, scenario));
-        let runs = campaign::run(slice::from_ref(&cell.point), &missing, runner, &relay)?;
+        let runs = campaign::run(slice::from_ref(&cell.point), missing, runner, &relay)?;
         made.extend(runs.iter().filter_map(|run| Some((run.value.seed, plan.restored(cell, &run.value)?))));
     }
     if let Some(store) = store {
@@ -89,7 +96,7 @@ mod tests {
 
     #[test]
     fn both_races_for_harm_are_valid() {
-        for (text, cells) in [(HARM_QUICK, 30), (HARM_FULL, 510)] {
+        for (text, cells) in [(HARM_QUICK, 30), (HARM_FULL, 540)] {
             let experiment = Experiment::from_toml(text).expect("valid");
             experiment.check_size().expect("within the limits");
             let arms: Vec<Arm> = ["bbr1", "surge"].map(|arm| arm.parse().expect("an arm")).into();

@@ -2,6 +2,7 @@
 
 mod admission;
 mod flood;
+mod late;
 mod live;
 mod memory;
 mod paths;
