@@ -118,7 +118,7 @@ def of_source(source: object) -> tuple[str | None, str | None]:
 def _toml(document: Mapping[Any, object]) -> str:
     try:
         text = json.dumps(_given(document), allow_nan=False, default=_plain)
-    except (TypeError, ValueError) as error:
+    except (RecursionError, TypeError, ValueError) as error:
         raise UsageError(
             f"the experiment has a value that TOML cannot express: {error}",
             'use strings with units such as "340mbit", whole numbers, lists and dicts',
