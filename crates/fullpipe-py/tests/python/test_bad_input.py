@@ -91,6 +91,7 @@ def test_it_is_refused_with_a_hint(call: Callable[[], object], kind: type[fullpi
         lambda: fullpipe.run(ONE, trace="100ms"),  # type: ignore[arg-type]
         lambda: fullpipe.run(ONE, progress=3),  # type: ignore[arg-type]
         lambda: fullpipe.run("name = '\ud800'\n"),
+        lambda: fullpipe.run("\ud800"),
         lambda: fullpipe.run(ONE).chart("phase", run="1"),  # type: ignore[arg-type]
         lambda: fullpipe.run(ONE).chart("phase", dark="yes"),  # type: ignore[arg-type]
         lambda: fullpipe.run(ONE).runs.column("speed"),
