@@ -7,7 +7,9 @@ use fullpipe::lab::experiment::Experiment;
 use fullpipe::report::html::figure::{self, Figure, Theme};
 use pyo3::prelude::*;
 
+use crate::convert::{ANY, flag, whole};
 use crate::errors::usage;
+use crate::run::experiment_text;
 use crate::work::{AtSignal, Attendance, attended};
 
 /// Charts of some runs.
@@ -23,18 +25,18 @@ impl Charts {
     }
 
     /// Returns a chart of the rates of all runs over time.
-    fn rates(&self, dark: bool) -> String {
-        self.0.rates().document(theme(dark)).to_string()
+    fn rates(&self, dark: Bound<'_, PyAny>) -> PyResult<String> {
+        Ok(self.0.rates().document(theme(&dark)?).to_string())
     }
 
     /// Returns a chart of rate, window, RTT, queue and limit of a run over time.
-    fn time(&self, py: Python<'_>, run: usize, dark: bool) -> PyResult<String> {
-        self.shown(py, run, self.0.time(run), dark)
+    fn time(&self, run: Bound<'_, PyAny>, dark: Bound<'_, PyAny>) -> PyResult<String> {
+        self.shown(&run, figure::Charts::time, &dark)
     }
 
     /// Returns a chart of RTT and rate of a run against its data in flight.
-    fn phase(&self, py: Python<'_>, run: usize, dark: bool) -> PyResult<String> {
-        self.shown(py, run, self.0.phase(run), dark)
+    fn phase(&self, run: Bound<'_, PyAny>, dark: Bound<'_, PyAny>) -> PyResult<String> {
+        self.shown(&run, figure::Charts::phase, &dark)
     }
 }
 
@@ -51,10 +53,17 @@ impl Charts {
         Ok(Self(made))
     }
 
-    fn shown(&self, py: Python<'_>, run: usize, figure: Option<Figure>, dark: bool) -> PyResult<String> {
+    fn shown(
+        &self,
+        run: &Bound<'_, PyAny>,
+        figure: impl FnOnce(&figure::Charts, usize) -> Option<Figure>,
+        dark: &Bound<'_, PyAny>,
+    ) -> PyResult<String> {
+        let py = run.py();
+        let run = whole("run", Some(run), ANY)?.unwrap_or_default();
         let labels: Vec<&str> = self.0.labels().collect();
-        match figure {
-            Some(figure) => Ok(figure.document(theme(dark)).to_string()),
+        match figure(&self.0, run) {
+            Some(figure) => Ok(figure.document(theme(dark)?).to_string()),
             None if run < labels.len() => Err(usage(
                 py,
                 format!("the run '{}' has no round-trip times", labels[run]),
@@ -72,8 +81,8 @@ impl Charts {
     }
 }
 
-pub(crate) const fn theme(dark: bool) -> Theme {
-    if dark { Theme::Dark } else { Theme::Light }
+pub(crate) fn theme(dark: &Bound<'_, PyAny>) -> PyResult<Theme> {
+    Ok(if flag("dark", dark)? { Theme::Dark } else { Theme::Light })
 }
 
 /// Simulates the first points of the experiment in the file `path`, or of `text`, and returns their charts.
@@ -82,9 +91,11 @@ pub(crate) const fn theme(dark: bool) -> Theme {
 pub(crate) fn experiment_charts(
     py: Python<'_>,
     path: Option<PathBuf>,
-    text: Option<String>,
-    seed: Option<u64>,
+    text: Option<Bound<'_, PyAny>>,
+    seed: Option<Bound<'_, PyAny>>,
 ) -> PyResult<Charts> {
+    let text = experiment_text(text.as_ref())?;
+    let seed = whole("seed", seed.as_ref(), ANY)?;
     Charts::made(py, move |attendance| {
         let experiment = match &path {
             Some(path) => fullpipe::run::read(path)?,

@@ -12,9 +12,9 @@ use fullpipe::units::Duration;
 use pyo3::prelude::*;
 use pyo3::types::PyBool;
 
-use crate::convert::unit;
+use crate::convert::{ANY, text, unit, whole};
 use crate::errors::usage;
-use crate::run::{check_repeat, raised};
+use crate::run::{REPEAT, experiment_text, raised};
 use crate::table::Table;
 use crate::work::{AtSignal, attended};
 
@@ -31,16 +31,21 @@ impl Dataset {
     fn plan(
         py: Python<'_>,
         path: Option<PathBuf>,
-        text: Option<String>,
+        text: Option<Bound<'_, PyAny>>,
         points: Option<PathBuf>,
-        seed: Option<u64>,
-        repeat: Option<u64>,
+        seed: Option<Bound<'_, PyAny>>,
+        repeat: Option<Bound<'_, PyAny>>,
         trace: Option<Bound<'_, PyAny>>,
-        part_packets: Option<u64>,
+        part_packets: Option<Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
-        check_repeat(py, repeat)?;
-        let trace = unit::<Duration>("trace", trace.as_ref())?;
-        let options = DatasetOptions { points, seed, repeat, trace, part_packets };
+        let text = experiment_text(text.as_ref())?;
+        let options = DatasetOptions {
+            points,
+            seed: whole("seed", seed.as_ref(), ANY)?,
+            repeat: whole("repeat", repeat.as_ref(), REPEAT)?,
+            trace: unit::<Duration>("trace", trace.as_ref())?,
+            part_packets: whole("part_packets", part_packets.as_ref(), 1..=u64::MAX)?,
+        };
         let planned = attended(py, AtSignal::Leave, None, move |_| match &path {
             Some(path) => fullpipe::dataset::Dataset::plan(path, &options),
             None => fullpipe::dataset::Dataset::from_text(text.as_deref().unwrap_or_default(), &options),
@@ -75,16 +80,12 @@ impl Dataset {
         folder: PathBuf,
         index: usize,
         of: usize,
-        threads: Option<usize>,
+        threads: Option<Bound<'_, PyAny>>,
         progress: Option<Bound<'_, PyAny>>,
     ) -> PyResult<(u64, u64, u64)> {
         let shard = Shard::new(index, of)
             .ok_or_else(|| usage(py, format!("there is no shard {index} of {of}"), "allowed: 0 to of - 1"))?;
-        let threads = match threads.map(NonZeroUsize::new) {
-            Some(None) => return Err(usage(py, "threads is 0".into(), "allowed: 1 or more")),
-            Some(number) => number,
-            None => None,
-        };
+        let threads = whole("threads", threads.as_ref(), 1..=u64::MAX)?.and_then(NonZeroUsize::new);
         let dataset = Arc::clone(&self.0);
         let made = attended(py, AtSignal::Wait, progress.as_ref(), move |attendance| {
             dataset.make(&folder, shard, threads, attendance)
@@ -119,12 +120,17 @@ impl Dataset {
         &self,
         py: Python<'_>,
         folder: PathBuf,
-        a: Vec<(String, Bound<'_, PyAny>)>,
-        b: Vec<(String, Bound<'_, PyAny>)>,
-        column: String,
-        seed: u64,
+        a: Vec<(Bound<'_, PyAny>, Bound<'_, PyAny>)>,
+        b: Vec<(Bound<'_, PyAny>, Bound<'_, PyAny>)>,
+        column: Bound<'_, PyAny>,
+        seed: Bound<'_, PyAny>,
     ) -> PyResult<(f64, f64, f64, u64, u64)> {
-        let comparison = Comparison { a: selection(a)?, b: selection(b)?, column, seed };
+        let comparison = Comparison {
+            a: selection(a)?,
+            b: selection(b)?,
+            column: text("column", &column, "write the name of a column in quotes: column=\"goodput_bps\"")?,
+            seed: whole("seed", Some(&seed), ANY)?.unwrap_or_default(),
+        };
         let dataset = Arc::clone(&self.0);
         let found = attended(py, AtSignal::Leave, None, move |_| dataset.ratio(&folder, &comparison))?;
         let PairedRatio { median, low, high, pairs, left_out } = found;
@@ -133,14 +139,19 @@ impl Dataset {
 
     /// Returns the label of the point, the settings, the seed, the run and the flow of a row.
     #[expect(clippy::type_complexity, reason = "the Python sources give the values names")]
-    fn origin(&self, py: Python<'_>, row: u64) -> PyResult<(String, Vec<(String, String)>, u64, u64, u64)> {
+    fn origin(
+        &self,
+        py: Python<'_>,
+        row: Bound<'_, PyAny>,
+    ) -> PyResult<(String, Vec<(String, String)>, u64, u64, u64)> {
+        let row = whole("row", Some(&row), ANY)?.unwrap_or_default();
         let RowOrigin { run, flow, seed, label, settings, .. } = raised(py, self.0.origin(row))?;
         let settings = settings.into_iter().map(|setting| (setting.key, setting.text)).collect();
         Ok((label, settings, seed, run, flow))
     }
 }
 
-fn selection(values: Vec<(String, Bound<'_, PyAny>)>) -> PyResult<Selection> {
+fn selection(values: Vec<(Bound<'_, PyAny>, Bound<'_, PyAny>)>) -> PyResult<Selection> {
     let cell = |name: &str, value: &Bound<'_, PyAny>| {
         // Check for a Boolean value first, because a Boolean value of Python is also an integer.
         if let Ok(flag) = value.cast::<PyBool>() {
@@ -163,7 +174,12 @@ fn selection(values: Vec<(String, Bound<'_, PyAny>)>) -> PyResult<Selection> {
             "select rows by values as they are in the column, for example {\"cc\": \"bbr1\"}",
         ))
     };
-    values.into_iter().map(|(name, value)| Ok((name.clone(), cell(&name, &value)?))).collect()
+    let named = |(name, value): (Bound<'_, PyAny>, Bound<'_, PyAny>)| {
+        let name = text("a column name", &name, "select rows by columns, for example {\"cc\": \"bbr1\"}")?;
+        let cell = cell(&name, &value)?;
+        Ok((name, cell))
+    };
+    values.into_iter().map(named).collect()
 }
 
 /// Returns each problem with a file of the data set in the folder `folder`: the kind of the problem, and the

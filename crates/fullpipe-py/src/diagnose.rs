@@ -16,7 +16,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
 use crate::charts::{Charts, theme};
-use crate::convert::{name, unit};
+use crate::convert::{ANY, name, text, unit, whole};
 use crate::errors::{exception, usage};
 use crate::run::raised;
 use crate::work::{AtSignal, attended};
@@ -39,21 +39,21 @@ enum Content {
 #[pymethods]
 impl Answer {
     /// Returns the report as text with lines of at most `width` columns.
-    fn text(&self, width: usize) -> String {
+    fn text(&self, width: Bound<'_, PyAny>) -> PyResult<String> {
+        let width: usize = whole("width", Some(&width), ANY)?.unwrap_or_default();
         let look = Look { width: width.max(40), colour: false };
-        match &*self.content {
+        Ok(match &*self.content {
             Content::Diagnosis { diagnosis, .. } => render_text(diagnosis, look),
             Content::WhatIf(answer) => render_whatif(answer, look),
-        }
+        })
     }
 
     /// Returns the report of `--brief` for a diagnosis, and that of `text` otherwise.
     fn brief(&self, width: usize) -> String {
+        let look = Look { width: width.max(40), colour: false };
         match &*self.content {
-            Content::Diagnosis { diagnosis, .. } => {
-                render_brief(diagnosis, Look { width: width.max(40), colour: false })
-            }
-            Content::WhatIf(_) => self.text(width),
+            Content::Diagnosis { diagnosis, .. } => render_brief(diagnosis, look),
+            Content::WhatIf(answer) => render_whatif(answer, look),
         }
     }
 
@@ -71,12 +71,12 @@ impl Answer {
     }
 
     /// Returns the ladder as a Plotly document.
-    fn ladder(&self, dark: bool) -> String {
+    fn ladder(&self, dark: Bound<'_, PyAny>) -> PyResult<String> {
         let (ladder, link) = match &*self.content {
             Content::Diagnosis { diagnosis, .. } => (&diagnosis.ladder, diagnosis.path.link),
             Content::WhatIf(answer) => (&answer.ladder, Some(answer.path.link)),
         };
-        figure::ladder(ladder, link).document(theme(dark)).to_string()
+        Ok(figure::ladder(ladder, link).document(theme(&dark)?).to_string())
     }
 
     /// Returns the report of a diagnosis as one page of HTML with charts.
@@ -112,19 +112,19 @@ impl Answer {
 #[expect(clippy::too_many_arguments, reason = "one for each option of the command")]
 pub(crate) fn diagnose(
     py: Python<'_>,
-    source: String,
+    source: Bound<'_, PyAny>,
     content: Option<Vec<u8>>,
     link: Option<Bound<'_, PyAny>>,
     rtt: Option<Bound<'_, PyAny>>,
-    sysctl: Option<String>,
-    settings_text: Option<String>,
-    peer_sysctl: Option<String>,
-    peer_settings_text: Option<String>,
+    sysctl: Option<Bound<'_, PyAny>>,
+    settings_text: Option<Bound<'_, PyAny>>,
+    peer_sysctl: Option<Bound<'_, PyAny>>,
+    peer_settings_text: Option<Bound<'_, PyAny>>,
     kernel: Option<Bound<'_, PyAny>>,
     control: Option<Bound<'_, PyAny>>,
-    point: Option<String>,
-    seed: Option<u64>,
-    flow: Option<u32>,
+    point: Option<Bound<'_, PyAny>>,
+    seed: Option<Bound<'_, PyAny>>,
+    flow: Option<Bound<'_, PyAny>>,
     offered: Option<Bound<'_, PyAny>>,
     memory: Option<Bound<'_, PyAny>>,
 ) -> PyResult<Answer> {
@@ -136,6 +136,15 @@ pub(crate) fn diagnose(
     let kernel = kernel_version(kernel.as_ref())?;
     let control = unit::<Rate>("control", control.as_ref())?;
     let demand = DemandArguments::of(py, offered.as_ref(), memory.as_ref())?;
+    let named = |name: &str, value: Option<Bound<'_, PyAny>>| {
+        value.map(|value| text(name, &value, "pass a str")).transpose()
+    };
+    let source = text("the name of the file", &source, "pass the content of the file")?;
+    let (sysctl, settings_text) = (named("sysctl", sysctl)?, named("sysctl", settings_text)?);
+    let (peer_sysctl, peer_settings_text) =
+        (named("peer_sysctl", peer_sysctl)?, named("peer_sysctl", peer_settings_text)?);
+    let point = named("point", point)?;
+    let (seed, flow) = (whole("seed", seed.as_ref(), ANY)?, whole("flow", flow.as_ref(), ANY)?);
     let content = attended(py, AtSignal::Leave, None, move |attendance| {
         let choice = Choice { point: point.as_deref(), seed, flow };
         let input = match content {
@@ -178,9 +187,17 @@ pub(crate) fn diagnose(
 /// run.
 #[pyfunction]
 #[pyo3(signature = (table, *, run))]
-pub(crate) fn trace_csv(py: Python<'_>, table: &Bound<'_, PyAny>, run: Option<u64>) -> PyResult<Vec<u8>> {
+pub(crate) fn trace_csv(
+    py: Python<'_>,
+    table: &Bound<'_, PyAny>,
+    run: Option<Bound<'_, PyAny>>,
+) -> PyResult<Vec<u8>> {
+    let run = whole("run", run.as_ref(), ANY)?;
     let capsule = table.call_method0("__arrow_c_stream__")?;
-    let capsule = capsule.cast::<PyCapsule>()?;
+    let capsule = capsule.cast::<PyCapsule>().map_err(|_| {
+        let problem = "the table's __arrow_c_stream__ returns no capsule";
+        usage(py, problem.into(), "pass a table of pandas, polars, pyarrow or DuckDB")
+    })?;
     let mut stream = arrow::taken_stream(capsule)?;
     raised(py, arrow_read::trace_csv(&mut stream, run))
 }
@@ -194,7 +211,7 @@ pub(crate) fn whatif(
     link: Bound<'_, PyAny>,
     rtt: Bound<'_, PyAny>,
     loss: Bound<'_, PyAny>,
-    flows: Option<u64>,
+    flows: Option<Bound<'_, PyAny>>,
     mss: Option<Bound<'_, PyAny>>,
     queue: Option<Bound<'_, PyAny>>,
     cap: Option<Bound<'_, PyAny>>,
@@ -211,7 +228,7 @@ pub(crate) fn whatif(
             link: unit::<Rate>("link", Some(&link))?,
             rtt: unit::<Duration>("rtt", Some(&rtt))?,
             loss: unit::<Probability>("loss", Some(&loss))?,
-            flows,
+            flows: whole("flows", flows.as_ref(), ANY)?,
             mss: unit::<Bytes>("mss", mss.as_ref())?,
             queue: unit::<Bytes>("queue", queue.as_ref())?,
             cap: unit::<Rate>("cap", cap.as_ref())?,

@@ -1,11 +1,13 @@
 //! Runs experiments in the simulator.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use fullpipe::table::{SimulateOptions, Source};
 use pyo3::prelude::*;
 
-use crate::errors::{exception, usage};
+use crate::convert::{ANY, flag, text, whole};
+use crate::errors::exception;
 use crate::table::Table;
 use crate::work::{AtSignal, attended};
 
@@ -16,14 +18,18 @@ use crate::work::{AtSignal, attended};
 pub(crate) fn simulate(
     py: Python<'_>,
     path: Option<PathBuf>,
-    text: Option<String>,
-    seed: Option<u64>,
-    repeat: Option<u64>,
-    traced: bool,
+    text: Option<Bound<'_, PyAny>>,
+    seed: Option<Bound<'_, PyAny>>,
+    repeat: Option<Bound<'_, PyAny>>,
+    traced: Bound<'_, PyAny>,
     progress: Option<Bound<'_, PyAny>>,
 ) -> PyResult<(String, Table, Option<Table>)> {
-    check_repeat(py, repeat)?;
-    let options = SimulateOptions { seed, repeat, traced };
+    let text = experiment_text(text.as_ref())?;
+    let options = SimulateOptions {
+        seed: whole("seed", seed.as_ref(), ANY)?,
+        repeat: whole("repeat", repeat.as_ref(), REPEAT)?,
+        traced: flag("trace", &traced)?,
+    };
     let (json, runs, trace) = attended(py, AtSignal::Wait, progress.as_ref(), move |attendance| {
         let source = match &path {
             Some(path) => Source::File(path),
@@ -35,14 +41,12 @@ pub(crate) fn simulate(
     Ok((json, runs.into(), trace.map(Table::from)))
 }
 
-/// Checks the number of seeds per point.
-pub(crate) fn check_repeat(py: Python<'_>, repeat: Option<u64>) -> PyResult<()> {
-    match repeat {
-        Some(number) if !(1..=10_000).contains(&number) => {
-            Err(usage(py, format!("repeat is {number}"), "allowed: 1 to 10000"))
-        }
-        _ => Ok(()),
-    }
+/// Allowed numbers of seeds per point.
+pub(crate) const REPEAT: RangeInclusive<u64> = 1..=10_000;
+
+/// Converts the text of an experiment.
+pub(crate) fn experiment_text(value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<String>> {
+    value.map(|value| text("the experiment", value, "pass the text of an experiment file")).transpose()
 }
 
 /// Converts the error of a result into an exception.

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use fullpipe::lab::columns::Cell;
-use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyList};
 
 use crate::arrow;
+use crate::convert::text;
+use crate::errors::usage;
 
 /// Table of results: typed columns whose names end in their units.
 #[pyclass(frozen, module = "fullpipe")]
@@ -42,30 +43,19 @@ impl Table {
     }
 
     /// Returns the values of a column as a list; None for a row without a value.
-    fn column<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyList>> {
+    fn column<'py>(&self, py: Python<'py>, name: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyList>> {
+        let hint = "column_names lists the columns";
+        let name = text("the name of a column", &name, hint)?;
         let number = self.0.columns().iter().position(|column| column.name == name);
-        let number = number.ok_or_else(|| PyKeyError::new_err(name.to_owned()))?;
-        let list = PyList::empty(py);
-        for batch in self.0.batches() {
-            for row in 0..batch.rows {
-                match batch.columns[number].cell(row) {
-                    Cell::Null => list.append(py.None())?,
-                    Cell::U32(value) => list.append(value)?,
-                    Cell::U64(value) => list.append(value)?,
-                    Cell::F64(value) => list.append(value)?,
-                    Cell::Bool(value) => list.append(value)?,
-                    Cell::Text(value) => list.append(&*value)?,
-                }
-            }
-        }
-        Ok(list)
+        let number = number.ok_or_else(|| usage(py, format!("the table has no column '{name}'"), hint))?;
+        self.values(py, number)
     }
 
     /// Returns all values as a dict of lists.
     fn to_pydict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let columns = PyDict::new(py);
-        for column in self.0.columns() {
-            columns.set_item(&column.name, self.column(py, &column.name)?)?;
+        for (number, column) in self.0.columns().iter().enumerate() {
+            columns.set_item(&column.name, self.values(py, number)?)?;
         }
         Ok(columns)
     }
@@ -93,5 +83,25 @@ impl Table {
     ) -> PyResult<Bound<'py, PyCapsule>> {
         let _ = requested_schema;
         PyCapsule::new_with_value(py, arrow::stream(&self.0), c"arrow_array_stream")
+    }
+}
+
+impl Table {
+    /// Returns the values of the column with this number.
+    fn values<'py>(&self, py: Python<'py>, number: usize) -> PyResult<Bound<'py, PyList>> {
+        let list = PyList::empty(py);
+        for batch in self.0.batches() {
+            for row in 0..batch.rows {
+                match batch.columns[number].cell(row) {
+                    Cell::Null => list.append(py.None())?,
+                    Cell::U32(value) => list.append(value)?,
+                    Cell::U64(value) => list.append(value)?,
+                    Cell::F64(value) => list.append(value)?,
+                    Cell::Bool(value) => list.append(value)?,
+                    Cell::Text(value) => list.append(&*value)?,
+                }
+            }
+        }
+        Ok(list)
     }
 }

@@ -597,6 +597,17 @@ mod tests {
         assert_eq!(again.expect("CSV").to_csv(), rows.rows.as_ref().expect("rows").to_csv());
     }
 
+    /// The numbers of a sampling design have up to 17 digits, which is more than a value with a unit may have.
+    #[test]
+    fn numbers_with_many_digits_are_rounded() {
+        let row = "48.32866473123431,1.7662419755011797e-3,61145685.3505224";
+        let rows = design(&format!("rtt_ms, loss_percent ,rate_bps\n{row}\n")).expect("valid");
+        let point = rows.point(0).expect("a point").point;
+        let label = "rate=61145685.3505224bit rtt=48.328664731ms loss=0.001766242% cc=reno";
+        assert_eq!(point.label, label);
+        assert_eq!(point.scenario.path.rtt(), Duration::from_nanos(48_328_665));
+    }
+
     #[test]
     fn bad_rows_are_refused_in_one_line() {
         for (rows, expected) in [

@@ -7,7 +7,8 @@
 //! | `flow2.cc` | `cubic` | a field of the second `[[flow]]` |
 //!
 //! The units in names are `_bps`, `_ms`, `_s`, `_percent`, `_bytes`, `_fixed_bytes` and `_bdp`, as in the
-//! columns of a data set. If an experiment file requires a unit for a field, a bare number in a column
+//! columns of a data set. Their cells are rounded to nine decimals, because a floating-point number of another
+//! program, such as that of a Sobol sequence, has more decimals than a value with a unit. If an experiment file requires a unit for a field, a bare number in a column
 //! without a unit is rejected.
 
 use std::io::Read;
@@ -18,6 +19,9 @@ use super::swept::Row;
 
 /// Maximum number of points of a design; a larger number is treated as a mistake.
 pub(super) const MOST_POINTS: u64 = 100_000;
+
+/// Maximum number of decimals of a value with a unit.
+const DECIMALS: usize = 9;
 
 /// Table of points: the fields that it sets, and their values in each row.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,6 +42,7 @@ impl PointTable {
     pub fn new<'h>(header: impl Iterator<Item = &'h str>) -> Result<Self, ExperimentError> {
         let mut table = Self::default();
         for column in header {
+            let column = column.trim();
             let with_unit = |(end, unit): &(&'static str, &'static str)| {
                 let name = column.strip_suffix(end)?.strip_suffix('_')?;
                 // Cells with a fixed size need both the prefix `fixed:` and the suffix `B`.
@@ -45,7 +50,7 @@ impl PointTable {
             };
             let (name, unit) = match UNITS.iter().find_map(with_unit) {
                 Some((name, unit)) => (name, Some(unit)),
-                None => (column.trim(), None),
+                None => (column, None),
             };
             if table.names.iter().any(|other| other == name) {
                 return Err(ExperimentError::new(
@@ -154,12 +159,26 @@ fn complete(row: u64, name: &str, unit: Option<&str>, cell: &str) -> Result<Stri
     }
     let Some(unit) = unit else { return Ok(cell.into()) };
     match cell.parse::<f64>() {
-        // Rust prints the shortest number that parses to the same value, without an exponent.
-        Ok(number) if number.is_finite() && unit == "fixed_bytes" => Ok(format!("fixed:{number}B")),
-        Ok(number) if number.is_finite() => Ok(format!("{number}{unit}")),
+        Ok(number) if number.is_finite() && unit == "fixed_bytes" => {
+            Ok(format!("fixed:{}B", decimal(number)))
+        }
+        Ok(number) if number.is_finite() => Ok(decimal(number) + unit),
         _ => Err(ExperimentError::new(
             format!("row {row} of the points: '{cell}' in column '{name}' is not a number"),
             "write a finite number without a unit, because the column name contains the unit",
         )),
+    }
+}
+
+/// Writes a number without an exponent, rounded to [`DECIMALS`] decimals.
+fn decimal(number: f64) -> String {
+    // Rust prints the shortest number that parses to the same value.
+    let shortest = number.to_string();
+    match shortest.split_once('.') {
+        Some((_, decimals)) if decimals.len() > DECIMALS => {
+            let rounded = format!("{number:.DECIMALS$}");
+            rounded.trim_end_matches('0').trim_end_matches('.').into()
+        }
+        _ => shortest,
     }
 }

@@ -254,8 +254,6 @@ def whatif(
 def _content(source: object, run: int | None) -> tuple[str, bytes | None]:
     """Return the name of a measurement, and its content unless the name is a file name."""
     if hasattr(source, "__arrow_c_stream__"):
-        if run is not None and run < 0:
-            raise UsageError(f"run is {run}", "allowed: 0 or more")
         try:
             return "the table", _fullpipe.trace_csv(source, run=run)
         except ImportError as error:
@@ -269,7 +267,10 @@ def _content(source: object, run: int | None) -> tuple[str, bytes | None]:
         case bytes() | bytearray() | memoryview():
             return "the input", bytes(source)
         case str() if "\n" in source:
-            return "the input", source.encode("utf-8", "surrogateescape")
+            try:
+                return "the input", source.encode("utf-8", "surrogateescape")
+            except UnicodeEncodeError:
+                raise UsageError("the text is not valid Unicode", "pass the content of the file as bytes") from None
         case str():
             return source, None
         case os.PathLike():
@@ -277,7 +278,7 @@ def _content(source: object, run: int | None) -> tuple[str, bytes | None]:
         case Mapping():
             try:
                 return "the input", json.dumps(source, allow_nan=False).encode()
-            except (TypeError, ValueError) as error:
+            except (RecursionError, TypeError, ValueError) as error:
                 raise UsageError(
                     f"the dict is not a JSON document: {error}", "pass the document of iperf3 -J"
                 ) from None

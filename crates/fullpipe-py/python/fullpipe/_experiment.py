@@ -106,7 +106,12 @@ def of_source(source: object) -> tuple[str | None, str | None]:
         case str() if "\n" in source:
             return None, source
         case str() | os.PathLike():
-            return os.fsdecode(os.fspath(source)), None
+            path = os.fsdecode(os.fspath(source))
+            try:
+                os.fsencode(path)
+            except UnicodeEncodeError:
+                raise UsageError("the name of the file is not valid Unicode", "pass the text of the file") from None
+            return path, None
         case Mapping():
             return None, _toml(source)
     raise UsageError(
@@ -118,7 +123,7 @@ def of_source(source: object) -> tuple[str | None, str | None]:
 def _toml(document: Mapping[Any, object]) -> str:
     try:
         text = json.dumps(_given(document), allow_nan=False, default=_plain)
-    except (TypeError, ValueError) as error:
+    except (RecursionError, TypeError, ValueError) as error:
         raise UsageError(
             f"the experiment has a value that TOML cannot express: {error}",
             'use strings with units such as "340mbit", whole numbers, lists and dicts',

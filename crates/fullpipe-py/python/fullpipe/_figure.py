@@ -10,15 +10,13 @@ from ._fullpipe import Charts
 
 def of_runs(charts: Charts, kind: str, run: int, dark: bool) -> dict[str, Any]:
     """Return a chart of some runs."""
-    # A negative number is replaced by a number that no run has.
-    number = run if run >= 0 else len(charts.labels)
     match kind:
         case "rates":
             text = charts.rates(dark)
         case "trace":
-            text = charts.time(number, dark)
+            text = charts.time(run, dark)
         case "phase":
-            text = charts.phase(number, dark)
+            text = charts.phase(run, dark)
         case _:
             raise unknown(kind, ("rates", "trace", "phase"))
     return document(text)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeAlias
 
+from ._errors import UsageError
+
 Progress: TypeAlias = bool | Callable[[int, int], object]
 
 
@@ -14,6 +16,11 @@ def callback(progress: Progress) -> Iterator[Callable[[int, int], object] | None
     """Provide the function that reports progress, and end its line."""
     if callable(progress):
         yield progress
+    elif not isinstance(progress, bool):
+        raise UsageError(
+            f"progress is a {type(progress).__name__}, but True, False or a function is expected",
+            "pass a function that takes the number of finished runs and the number of all runs",
+        )
     elif progress and (sys.stderr.isatty() or "ipykernel" in sys.modules):
         line = _Line()
         try:

@@ -12,6 +12,8 @@ from ._errors import Error, InputError, MissingPackageError, NetworkError
 #: Number of times that a part may be restarted after its worker has died. Ray counts separately how often it kills a
 #: worker because memory runs out.
 _RETRIES = 20
+#: Time in seconds within which a cluster must accept a connection. Ray itself tries for many minutes.
+_CONNECT_S = 10
 
 
 class RayExecutor:
@@ -68,8 +70,9 @@ def connected(address: str | None) -> Iterator[RayExecutor]:
         if address is None and "RAY_ADDRESS" not in os.environ:
             options["include_dashboard"] = False
         try:
+            _check_reachable(address or os.environ.get("RAY_ADDRESS", ""))
             ray.init(address=address, **options)
-        except (ConnectionError, RuntimeError, ValueError) as error:
+        except (ImportError, OSError, OverflowError, RuntimeError, ValueError) as error:
             line = str(error).strip().split("\n")[0]
             hint = "start it with `ray start --head`, or leave address out to use this machine"
             raise NetworkError(f"cannot reach Ray at {address or 'this machine'}: {line}", hint) from None
@@ -78,3 +81,12 @@ def connected(address: str | None) -> Iterator[RayExecutor]:
     finally:
         if connects:
             ray.shutdown()
+
+
+def _check_reachable(address: str) -> None:
+    """Raise an error unless something listens at the address of a cluster. Names such as ``auto`` are left to Ray."""
+    import socket
+
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S).close()

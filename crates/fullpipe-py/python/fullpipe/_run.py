@@ -48,6 +48,10 @@ class Result:
         """Return this result if all expectations are met.
 
         :raises ExpectationError: an expectation is not met
+
+        >>> import fullpipe
+        >>> fullpipe.run("experiments/tiny-window.toml").check()
+        <fullpipe.Result: tiny-window, 6 runs>
         """
         failed = [expect for expect in self.expect if not expect["pass"]]
         if failed:

@@ -14,7 +14,13 @@ TABLES = ("trace", "runs")
 
 
 def location(out: str | os.PathLike[str]) -> str:
-    """Return an absolute path, or the URL of an object store."""
+    """Return an absolute path, or the URL of an object store.
+
+    :raises UsageError: the argument is not a path
+    """
+    if not isinstance(out, str | os.PathLike) or not os.fspath(out):
+        shown = "an empty path" if isinstance(out, str) else f"a {type(out).__name__}"
+        raise UsageError(f"{shown} is not a folder", 'pass a path, or a URL such as "s3://bucket/name"')
     text = os.fsdecode(os.fspath(out))
     scheme, separator, rest = text.partition("://")
     if separator and scheme != "file":
@@ -25,6 +31,22 @@ def location(out: str | os.PathLike[str]) -> str:
 def is_url(place: str) -> bool:
     """Return whether a :func:`location` is in an object store."""
     return "://" in place
+
+
+def temporary() -> "tempfile.TemporaryDirectory[str]":
+    """Return a temporary folder, which is deleted with this value or at the end of a ``with`` statement."""
+    try:
+        return tempfile.TemporaryDirectory(prefix="fullpipe-")
+    except OSError as error:
+        raise not_written("a temporary folder", error) from None
+
+
+def not_written(what: str, error: OSError) -> InputError:
+    """Return the error for a temporary file or folder that cannot be written."""
+    return InputError(
+        f"cannot write {what}: {error.strerror or _line(error)}",
+        "free space in the folder for temporary files, or set TMPDIR to another one",
+    )
 
 
 class Store:
@@ -39,6 +61,8 @@ class Store:
         except ImportError:
             raise MissingPackageError(f"{url} needs fsspec", "pip install fsspec, or use a folder") from None
         self.url = url.rstrip("/")
+        if self.url.endswith(":"):
+            raise UsageError(f"{url} names no folder", 'write a URL such as "s3://bucket/name"')
         self._files: Any
         try:
             self._files, self._root = fsspec.core.url_to_fs(self.url)
@@ -53,7 +77,7 @@ class Store:
             content: bytes = self._files.cat_file(f"{self._root}/{name}")
         except FileNotFoundError:
             return None
-        except OSError as error:
+        except Exception as error:
             raise self._failed("read", name, error) from None
         return content
 
@@ -61,7 +85,7 @@ class Store:
         """Write a file."""
         try:
             self._files.pipe_file(f"{self._root}/{name}", content)
-        except OSError as error:
+        except Exception as error:
             raise self._failed("write", name, error) from None
 
     def names(self, folder: str) -> set[str]:
@@ -71,16 +95,18 @@ class Store:
             listed = self._files.ls(f"{self._root}/{folder}", detail=False)
         except FileNotFoundError:
             return set()
-        except OSError as error:
+        except Exception as error:
             raise self._failed("list", folder, error) from None
         return {path.rsplit("/", 1)[-1] for path in listed}
 
-    def has(self, number: int) -> bool:
-        """Return whether a part exists."""
+    def has(self, number: int, traced: bool) -> bool:
+        """Return whether a part exists, with its trace if the data set has one."""
+        name = part_name(number)
+        tables = TABLES if traced else ("runs",)
         try:
-            return bool(self._files.exists(f"{self._root}/runs/{part_name(number)}"))
-        except OSError as error:
-            raise self._failed("look for", f"runs/{part_name(number)}", error) from None
+            return all(self._files.exists(f"{self._root}/{table}/{name}") for table in tables)
+        except Exception as error:
+            raise self._failed("look for", name, error) from None
 
     def missing(self, parts: int, traced: bool) -> list[int]:
         """Return the numbers of the parts that do not exist."""
@@ -91,7 +117,7 @@ class Store:
 
     def prepare(self, planned: _fullpipe.Dataset) -> None:
         """Write the manifest and the inputs; if a manifest exists, compare it instead."""
-        with tempfile.TemporaryDirectory(prefix="fullpipe-") as folder:
+        with temporary() as folder:
             existing = self.get("manifest.json")
             if existing is not None:
                 _write(folder, "manifest.json", existing)
@@ -133,7 +159,8 @@ class Store:
                 self.put(f"{table}/{name}", _read(folder, f"{table}/{name}"))
                 os.unlink(path)
 
-    def _failed(self, verb: str, name: str, error: OSError) -> InputError:
+    def _failed(self, verb: str, name: str, error: Exception) -> InputError:
+        # Clients of object stores raise exceptions of their own, for example if the network or a credential is missing.
         hint = "check the address, the credentials and the connection; the same call continues"
         return InputError(f"cannot {verb} {self.url}/{name}: {_line(error)}", hint)
 
@@ -176,6 +203,9 @@ def _read(folder: str, name: str) -> bytes:
 
 def _write(folder: str, name: str, content: bytes) -> None:
     path = os.path.join(folder, name)
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "wb") as file:
-        file.write(content)
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(content)
+    except OSError as error:
+        raise not_written(path, error) from None

@@ -3,7 +3,6 @@
 import json
 import os
 import pathlib
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from functools import cached_property
@@ -14,7 +13,7 @@ from ._errors import InputError, MissingPackageError, UsageError
 from ._experiment import Source, of_source
 from ._fullpipe import Table
 from ._progress import Progress, callback
-from ._store import Store, is_url, location
+from ._store import Store, is_url, location, not_written, temporary
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
@@ -101,7 +100,7 @@ class Dataset:
             self.folder = pathlib.Path(self.location if "://" in os.fsdecode(folder) else folder)
             self._dataset = _fullpipe.Dataset.open(os.fspath(self.folder))
         else:
-            self._copy = tempfile.TemporaryDirectory(prefix="fullpipe-")
+            self._copy = temporary()
             self.folder = pathlib.Path(self._copy.name)
             self._dataset = self._store.open(self._copy.name)
 
@@ -116,7 +115,7 @@ class Dataset:
         return cast("int", self.manifest["rows"])
 
     def missing(self) -> list[int]:
-        """Return the numbers of the parts that do not exist yet."""
+        """Return the numbers of the parts that do not exist yet, as in the example of :meth:`make`."""
         if self._store is not None:
             return self._store.missing(len(self.manifest["parts"]), self.manifest["trace_ns"] is not None)
         return self._dataset.missing(self.folder)
@@ -144,7 +143,19 @@ class Dataset:
             the number of all runs; with Ray or an executor, whenever a part is finished
         :raises MissingPackageError: Ray is not installed
         :raises NetworkError: Ray cannot be reached
+
+        >>> import fullpipe, tempfile
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> dataset = fullpipe.sweep("experiments/tiny-window.toml", out=folder.name, progress=False)
+        >>> (dataset.folder / "runs/part-00000.parquet").unlink()
+        >>> dataset.missing(), dataset.make(progress=False).missing()
+        ([0], [])
+        >>> folder.cleanup()
         """
+        if address is not None and not isinstance(address, str):
+            raise UsageError(
+                f"address is a {type(address).__name__}, but a str is expected", 'pass address="10.0.0.1:6379"'
+            )
         if address is not None and on != "ray":
             raise UsageError("address applies only to Ray", 'pass on="ray", or leave address out')
         with callback(progress) as report:
@@ -236,7 +247,15 @@ class Dataset:
             self._store.fetch_parts(os.fspath(self.folder))
 
     def table(self) -> Table:
-        """Read the rows of all parts that exist."""
+        """Read the rows of all parts that exist.
+
+        >>> import fullpipe, tempfile
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> dataset = fullpipe.sweep("experiments/tiny-window.toml", out=folder.name, progress=False)
+        >>> set(dataset.table().column("flow_cc")), dataset.table().num_rows == len(dataset)
+        ({'reno'}, True)
+        >>> folder.cleanup()
+        """
         self._fetch()
         return self._dataset.table(self.folder)
 
@@ -249,6 +268,10 @@ class Dataset:
         """Return the rows as a lazy frame of polars, which reads only the columns that a query needs.
 
         :raises MissingPackageError: polars is not installed
+
+        .. code-block:: python
+
+            fullpipe.Dataset("out").scan().group_by("cc").agg(polars.col("goodput_bps").mean()).collect()
         """
         try:
             import polars
@@ -290,17 +313,31 @@ class Dataset:
         >>> ratio.pairs, ratio.median > ratio.low > 1
         (8, True)
         """
-        if seed < 0:
-            raise UsageError(f"seed is {seed}", "allowed: 0 or more")
+        for name, selection in (("a", a), ("b", b)):
+            if not isinstance(selection, Mapping):
+                raise UsageError(
+                    f"{name} is a {type(selection).__name__}, but a dict is expected",
+                    'select rows by columns, for example {"cc": "bbr1"}',
+                )
         self._fetch()
         found = self._dataset.ratio(self.folder, list(a.items()), list(b.items()), column=column, seed=seed)
         return Ratio(*found)
 
     def check(self) -> list[Problem]:
-        """Compare all files with the manifest, and return the files that are missing, damaged or foreign."""
+        """Compare all files with the manifest, and return the files that are missing, damaged or foreign.
+
+        >>> import fullpipe, tempfile
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> dataset = fullpipe.sweep("experiments/tiny-window.toml", out=folder.name, progress=False)
+        >>> part = dataset.folder / "runs/part-00000.parquet"
+        >>> _ = part.write_bytes(part.read_bytes()[:-1])
+        >>> dataset.check()
+        [Problem(kind='damaged', file='runs/part-00000.parquet')]
+        >>> folder.cleanup()
+        """
         if self._store is None:
             return [Problem(*problem) for problem in _fullpipe.check_dataset(self.folder)]
-        with tempfile.TemporaryDirectory(prefix="fullpipe-") as folder:
+        with temporary() as folder:
             self._store.fetch_manifest(folder)
             self._store.fetch_parts(folder)
             return [Problem(*problem) for problem in _fullpipe.check_dataset(folder)]
@@ -310,11 +347,16 @@ class Dataset:
 
         :param row: number of the row, from 0, over all parts
         :raises UsageError: there is no such row
+
+        >>> import fullpipe, tempfile
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> dataset = fullpipe.sweep("experiments/tiny-window.toml", out=folder.name, progress=False)
+        >>> dataset.origin(0).point, dataset.origin(0).command.endswith("--row 0")
+        ('rtt=2ms', True)
+        >>> folder.cleanup()
         """
         import shlex
 
-        if row < 0:
-            raise UsageError(f"the data set has no row {row}", f"allowed: 0 to {len(self) - 1}")
         point, settings, seed, run, flow = self._dataset.origin(row)
         command = f"fullpipe run {shlex.quote(os.fspath(self.folder))} --row {row}"
         return Origin(point, dict(settings), seed, run, flow, command)
@@ -404,21 +446,20 @@ def make_part(place: str, number: int, version: str, threads: int | None = 1) ->
     changed = str(os.stat(os.path.join(place, "manifest.json")).st_mtime_ns).encode()
     opened = _opened.get(place)
     if opened is None or opened.identity != changed:
-        opened = _Opened(changed, _fullpipe.Dataset.open(place), place, None)
-        _keep(place, opened)
-    opened.make(number, threads)
+        opened = _keep(place, changed, _fullpipe.Dataset.open(place))
+    opened.make(place, number, threads)
 
 
 def _make_stored_part(store: Store, number: int, threads: int | None) -> None:
     manifest = store.get("manifest.json") or b""
     opened = _opened.get(store.url)
-    if opened is None or opened.identity != manifest:
-        copy = tempfile.TemporaryDirectory(prefix="fullpipe-")
-        opened = _Opened(manifest, store.open(copy.name), copy.name, copy)
-        _keep(store.url, opened)
-    if not store.has(number):
-        opened.make(number, threads)
-        store.put_part(opened.folder, number)
+    # The folder exists only as long as this call, because the exit of a worker deletes nothing.
+    with temporary() as folder:
+        if opened is None or opened.identity != manifest:
+            opened = _keep(store.url, manifest, store.open(folder))
+        if not store.has(number, traced=opened.manifest["trace_ns"] is not None):
+            opened.make(folder, number, threads)
+            store.put_part(folder, number)
 
 
 class _Opened(NamedTuple):
@@ -427,19 +468,18 @@ class _Opened(NamedTuple):
     #: Value that changes with the manifest.
     identity: bytes
     dataset: _fullpipe.Dataset
-    folder: str
-    #: The folder, if it is a temporary copy; the copy is deleted with this value.
-    copy: "tempfile.TemporaryDirectory[str] | None"
+    manifest: dict[str, Any]
 
-    def make(self, number: int, threads: int | None) -> None:
-        parts = len(json.loads(self.dataset.manifest())["parts"])
+    def make(self, folder: str, number: int, threads: int | None) -> None:
         # With as many shards as parts, shard N is part N.
-        self.dataset.make(self.folder, index=number, of=parts, threads=threads, progress=None)
+        parts = len(self.manifest["parts"])
+        self.dataset.make(folder, index=number, of=parts, threads=threads, progress=None)
 
 
-def _keep(place: str, opened: _Opened) -> None:
+def _keep(place: str, identity: bytes, dataset: _fullpipe.Dataset) -> _Opened:
     _opened.clear()
-    _opened[place] = opened
+    _opened[place] = _Opened(identity, dataset, json.loads(dataset.manifest()))
+    return _opened[place]
 
 
 #: The last data set that :func:`make_part` opened, by its location.
@@ -459,12 +499,17 @@ def _points_file(points: object) -> Iterator[str | None]:
             import csv
 
             names, rows = _table_of(points)
-            with tempfile.TemporaryDirectory(prefix="fullpipe-") as folder:
+            with temporary() as folder:
                 path = os.path.join(folder, "points.csv")
-                with open(path, "w", encoding="utf-8", newline="") as file:
-                    writer = csv.writer(file, lineterminator="\n")
-                    writer.writerow(names)
-                    writer.writerows(rows)
+                try:
+                    with open(path, "w", encoding="utf-8", newline="") as file:
+                        writer = csv.writer(file, lineterminator="\n")
+                        writer.writerow(names)
+                        writer.writerows(rows)
+                except OSError as error:
+                    raise not_written(path, error) from None
+                except UnicodeEncodeError:
+                    raise UsageError("the points are not valid Unicode", "pass text that UTF-8 can encode") from None
                 yield path
 
 
@@ -485,6 +530,12 @@ def _table_of(points: object) -> tuple[list[str], Iterable[Iterable[object]]]:
         points = to_dict("records")
     if isinstance(points, Mapping):
         names = [str(name) for name in points]
+        for name, column in zip(names, points.values(), strict=True):
+            if isinstance(column, str | bytes) or not isinstance(column, Iterable):
+                raise UsageError(
+                    f"column '{name}' of the points is a {type(column).__name__}, but a list is expected",
+                    "give each column a list of values, one per point",
+                )
         columns = [list(column) for column in points.values()]
         if len({len(column) for column in columns}) > 1:
             raise UsageError(

@@ -79,6 +79,57 @@ def test_it_is_refused_with_a_hint(call: Callable[[], object], kind: type[fullpi
 
 
 @pytest.mark.parametrize(
+    "call",
+    [
+        lambda: fullpipe.run(ONE, repeat="3"),  # type: ignore[arg-type]
+        lambda: fullpipe.run(ONE, repeat=1.5),  # type: ignore[arg-type]
+        lambda: fullpipe.run(ONE, repeat=True),
+        lambda: fullpipe.run(ONE, repeat=-1),
+        lambda: fullpipe.run(ONE, seed=math.nan),  # type: ignore[arg-type]
+        lambda: fullpipe.run(ONE, seed=2**64),
+        lambda: fullpipe.run(ONE, seed=10**5000),
+        lambda: fullpipe.run(ONE, trace="100ms"),  # type: ignore[arg-type]
+        lambda: fullpipe.run(ONE, progress=3),  # type: ignore[arg-type]
+        lambda: fullpipe.run("name = '\ud800'\n"),
+        lambda: fullpipe.run("\ud800"),
+        lambda: fullpipe.run(ONE).chart("phase", run="1"),  # type: ignore[arg-type]
+        lambda: fullpipe.run(ONE).chart("phase", dark="yes"),  # type: ignore[arg-type]
+        lambda: fullpipe.run(ONE).runs.column("speed"),
+        lambda: fullpipe.run(ONE).runs.column(3),  # type: ignore[arg-type]
+        lambda: fullpipe.sweep(SWEEP, out="unused", part_packets=0),
+        lambda: fullpipe.sweep(SWEEP, out="unused", part_packets=-1),
+        lambda: fullpipe.sweep(SWEEP, out="unused", trace=0.1),  # type: ignore[arg-type]
+        lambda: fullpipe.sweep(SWEEP, out=3),  # type: ignore[arg-type]
+        lambda: fullpipe.sweep(SWEEP, out=""),
+        lambda: fullpipe.Dataset(None),  # type: ignore[arg-type]
+        lambda: fullpipe.diagnose("a\ud800\n"),
+        lambda: fullpipe.diagnose("a\ud800"),
+        lambda: fullpipe.diagnose("examples/iperf3/udp.txt", seed="1"),  # type: ignore[arg-type]
+        lambda: fullpipe.diagnose("examples/iperf3/udp.txt", flow=-1),
+        lambda: fullpipe.diagnose("examples/iperf3/udp.txt", point=1),  # type: ignore[arg-type]
+        lambda: fullpipe.diagnose("examples/iperf3/udp.txt", rtt="NaNms"),
+        lambda: fullpipe.diagnose("examples/iperf3/udp.txt", link="-5mbit"),
+        lambda: fullpipe.diagnose("examples/iperf3/udp.txt").text("wide"),  # type: ignore[arg-type]
+        lambda: fullpipe.diagnose(fullpipe.run(ONE, trace=True).trace, run="0"),  # type: ignore[arg-type]
+        lambda: fullpipe.whatif(link="1mbit", rtt="1ms", flows="2"),  # type: ignore[arg-type]
+        lambda: fullpipe.whatif(link="\ud800", rtt="1ms"),
+    ],
+)
+def test_wrong_types_are_refused_with_a_hint(call: Callable[[], object]) -> None:
+    with pytest.raises(fullpipe.UsageError) as raised:
+        call()
+    assert raised.value.hint and "\n" not in str(raised.value) + raised.value.hint
+    assert not pathlib.Path("unused").exists()
+
+
+def test_an_experiment_that_contains_itself_is_refused() -> None:
+    endless: dict[str, object] = dict(ONE)
+    endless["path"] = endless
+    with pytest.raises(fullpipe.UsageError):
+        fullpipe.run(endless)
+
+
+@pytest.mark.parametrize(
     "points",
     [
         {"rtt_ms": [1, 2], "loss": ["0%"]},
@@ -95,6 +146,9 @@ def test_it_is_refused_with_a_hint(call: Callable[[], object], kind: type[fullpi
         {"rtt_ms": ["20ms"]},
         {"rtt": [20]},
         {"rtt_ms": ["20"], "unknown": [1]},
+        {"rtt_ms": 20},
+        {"cc": "reno"},
+        {"cc": ["\ud800"]},
     ],
     ids=lambda points: str(points)[:40],
 )
@@ -148,6 +202,32 @@ def test_a_full_disk_is_one_line_and_leaves_no_half_part(tmp_path: pathlib.Path)
     assert ".tmp" not in trace
 
 
+FULL_TEMPORARY_FOLDER = """
+import sys, tempfile, fullpipe
+sweep, tempfile.tempdir = sys.argv[1:]
+many = {"rtt_ms": [1 + number / 1000 for number in range(30_000)]}
+for out, points, trace in ((tempfile.tempdir + "/out", many, None), ("memory://full", None, "1ms")):
+    try:
+        fullpipe.sweep(sweep, out=out, points=points, trace=trace, progress=False)
+    except fullpipe.InputError as error:
+        print(error, error.hint, sep="\\n")
+"""
+
+
+def test_a_full_temporary_folder_is_one_line(tmp_path: pathlib.Path) -> None:
+    pytest.importorskip("fsspec")
+    mount = "mount -t tmpfs -o size=64k tmpfs \"$0\" && exec \"$@\""
+    words = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount, str(tmp_path)]
+    if subprocess.run([*words, "true"], capture_output=True).returncode != 0:
+        pytest.skip("no permission to mount a file system")
+    code = [sys.executable, "-P", "-c", FULL_TEMPORARY_FOLDER, SWEEP, str(tmp_path)]
+    done = subprocess.run([*words, *code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 4 and all(line.startswith("cannot write ") for line in lines[::2]), lines
+    assert all("No space left" in line for line in lines[::2]) and all(lines), lines
+
+
 def test_a_file_system_without_rename_is_one_line(tmp_path: pathlib.Path) -> None:
     fullpipe.sweep(SWEEP, out=tmp_path, progress=False)
     part = tmp_path / "runs/part-00000.parquet"
@@ -160,20 +240,30 @@ def test_a_file_system_without_rename_is_one_line(tmp_path: pathlib.Path) -> Non
     assert [path.name for path in part.parent.iterdir()] == [part.name]
 
 
-def test_a_damaged_part_is_one_line(tmp_path: pathlib.Path) -> None:
+def test_a_damaged_part_is_one_line(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]) -> None:
     dataset = fullpipe.sweep(SWEEP, out=tmp_path, trace="100ms", progress=False)
     for table, call in (("runs", dataset.table), ("trace", dataset.trace)):
         part = tmp_path / table / "part-00000.parquet"
         whole = part.read_bytes()
-        for damaged in (b"", whole[:-9], whole[:200] + bytes(100) + whole[300:], b"PAR1" * 9):
-            part.write_bytes(damaged)
-            assert ("damaged", f"{table}/{part.name}") in dataset.check()
-            try:
+        # The last one is a whole part of the other table.
+        other = (tmp_path / {"runs": "trace", "trace": "runs"}[table] / part.name).read_bytes()
+        for kind, content in (
+            ("damaged", b""),
+            ("damaged", whole[:-9]),
+            ("damaged", whole[:200] + bytes(100) + whole[300:]),
+            ("damaged", whole[:50] + bytes([whole[50] ^ 1]) + whole[51:]),
+            ("damaged", b"PAR1" * 9),
+            ("foreign", other),
+        ):
+            part.write_bytes(content)
+            assert dataset.check() == [(kind, f"{table}/{part.name}")]
+            with pytest.raises(fullpipe.InputError, match=part.name) as raised:
                 call()
-            except fullpipe.InputError as error:
-                assert part.name in str(error) and "\n" not in str(error) and error.hint
+            assert raised.value.hint and "\n" not in str(raised.value)
         part.write_bytes(whole)
     assert dataset.check() == []
+    # A panic of the Parquet reader would print a message.
+    assert capfd.readouterr().err == ""
     (tmp_path / "manifest.json").write_text("{")
     with pytest.raises(fullpipe.InputError, match="not the manifest") as raised:
         fullpipe.Dataset(tmp_path)
@@ -192,7 +282,15 @@ def test_a_damaged_part_is_one_line(tmp_path: pathlib.Path) -> None:
         lambda dataset: dataset.ratio({"cc": "reno"}, {"cc": "cubic"}, seed=-1),
         lambda dataset: dataset.origin(-1),
         lambda dataset: dataset.origin(1_000_000),
+        lambda dataset: dataset.ratio({"cc": "reno"}, {"cc": "cubic"}, seed="1"),
+        lambda dataset: dataset.ratio({"cc": "reno"}, {"cc": "cubic"}, column=1),
+        lambda dataset: dataset.ratio(["cc"], ["cc"]),
+        lambda dataset: dataset.ratio({3: "reno"}, {3: "cubic"}),
+        lambda dataset: dataset.origin("1"),
         lambda dataset: dataset.make(threads=0),
+        lambda dataset: dataset.make(threads="2"),
+        lambda dataset: dataset.make(on="ray", address=6379),
+        lambda dataset: dataset.make(progress="yes"),
     ],
 )
 def test_unusable_arguments_of_a_data_set_are_refused(

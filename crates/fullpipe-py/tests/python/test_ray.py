@@ -6,6 +6,7 @@ These tests take minutes, most of which Ray takes to start, so they are not part
 import os
 import pathlib
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -156,16 +157,33 @@ def test_ray_makes_the_same_parts(cluster: Any, local: dict[str, bytes], tmp_pat
     assert not missing.exists()
 
 
+@pytest.mark.parametrize("address", ["127.0.0.1:{port}", "ray://127.0.0.1:{port}", "127.0.0.1:99999", "nonsense"])
+def test_an_unreachable_cluster_is_refused(address: str, tmp_path: pathlib.Path) -> None:
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'fullpipe[ray]'")
+    # Nothing listens at a port that is bound without `listen`.
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        address = address.format(port=bound.getsockname()[1])
+        begin = time.monotonic()
+        with pytest.raises(fullpipe.NetworkError, match="cannot reach Ray at") as raised:
+            fullpipe.sweep(SWEEP, out=tmp_path, on="ray", address=address, progress=False)
+    assert raised.value.hint and "\n" not in str(raised.value)
+    assert time.monotonic() - begin < 60
+
+
 def test_killed_workers_cost_only_their_parts(
     cluster: Any, local: dict[str, bytes], tmp_path: pathlib.Path
 ) -> None:
     folder = tmp_path / "ray"
     driver, killed, next_kill = begin(folder, cluster), 0, time.monotonic() + 5
     wait_for(folder, 1)
+    finished = 0
     while driver.poll() is None:
-        if time.monotonic() >= next_kill and (busy := busy_workers(cluster)):
+        # On a busy machine, a part takes longer than the interval. Without a finished part between two kills, a part
+        # would use up its restarts.
+        if time.monotonic() >= next_kill and made(folder) > finished and (busy := busy_workers(cluster)):
             os.kill(busy[killed % len(busy)], signal.SIGKILL)
-            killed, next_kill = killed + 1, time.monotonic() + 5
+            killed, next_kill, finished = killed + 1, time.monotonic() + 5, made(folder)
         time.sleep(0.05)
     # Each part is finished once; a part that a killed worker had begun is restarted.
     assert end(driver) == [f"{len(local) - 1} {TOTAL}"]

@@ -2,6 +2,7 @@
 
 import pathlib
 import sys
+import tempfile
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -50,8 +51,30 @@ def test_an_object_store_gets_the_same_parts(url: str, tmp_path: pathlib.Path) -
     assert reached == [(24, 24)]
     assert again.missing() == []
     assert again.check() == [("damaged", "runs/part-00000.parquet")]
+    # A damaged trace is deleted and made again.
+    damaged = f"{url}/trace/part-00001.parquet"
+    whole = files.cat_file(damaged)
+    files.rm(damaged)
+    assert again.missing() == [1]
+    assert again.make(progress=False).missing() == []
+    assert files.cat_file(damaged) == whole
     with pytest.raises(fullpipe.InputError, match=f"{url} contains another data set"):
         fullpipe.sweep(SWEEP, out=url, seed=7, **PARTS)
+
+
+def test_a_worker_leaves_no_temporary_file(
+    url: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = fullpipe.sweep(SWEEP, out=url, **PARTS)
+    import fsspec
+
+    for number in (0, 1):
+        fsspec.filesystem("memory").rm(f"{url}/runs/part-{number:05}.parquet")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr("fullpipe._sweep._opened", {})
+    for number in (0, 1):
+        make_part(url, number, fullpipe.__version__)
+    assert (stored.missing(), list(tmp_path.iterdir())) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -59,6 +82,7 @@ def test_an_object_store_gets_the_same_parts(url: str, tmp_path: pathlib.Path) -
     [
         ("memory://nothing", fullpipe.InputError, "no data set"),
         ("nothing://here", fullpipe.UsageError, "nothing"),
+        ("memory://", fullpipe.UsageError, "names no folder"),
     ],
 )
 def test_an_unusable_url_is_refused(place: str, kind: type[fullpipe.Error], names: str) -> None:
@@ -66,6 +90,24 @@ def test_an_unusable_url_is_refused(place: str, kind: type[fullpipe.Error], name
     with pytest.raises(kind, match=names) as raised:
         fullpipe.Dataset(place)
     assert raised.value.hint and "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("operation", ["cat_file", "pipe_file", "ls", "exists"])
+def test_a_failing_store_is_one_line(url: str, operation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clients of S3 and of other stores have exceptions of their own."""
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    stored = fullpipe.sweep(SWEEP, out=url, **PARTS)
+    MemoryFileSystem().rm(f"{url}/runs/part-00000.parquet")
+
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("Could not connect\nto the endpoint")
+
+    monkeypatch.setattr(MemoryFileSystem, operation, fail)
+    with pytest.raises(fullpipe.InputError, match=f"cannot .*{url}.*Could not connect") as raised:
+        stored.make(progress=False)
+    assert raised.value.hint and "\n" not in str(raised.value)
+    monkeypatch.undo()
 
 
 @pytest.mark.parametrize(

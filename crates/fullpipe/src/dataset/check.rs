@@ -80,7 +80,7 @@ pub fn check(dir: &Path) -> Result<CheckReport, Error> {
             let name = part_name(number);
             let file = format!("{table}/{name}");
             match fs::read(folder.join(name)) {
-                Ok(bytes) => match examine(bytes, &identity, number) {
+                Ok(bytes) => match examine(bytes, &identity, table, number) {
                     Condition::Good => {}
                     Condition::Damaged => note(ProblemKind::Damaged, file),
                     Condition::Foreign => note(ProblemKind::Foreign, file),

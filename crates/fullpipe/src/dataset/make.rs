@@ -187,9 +187,9 @@ impl<O: Observer> Work<'_, O> {
                 self.observer.progress(state.progress);
                 continue;
             }
-            let writer = |columns| PartWriter::new(columns, &self.manifest, number);
-            let results = writer(&self.columns)?;
-            let trace = self.trace_columns.as_ref().map(writer).transpose()?;
+            let writer = |columns, table| PartWriter::new(columns, &self.manifest, table, number);
+            let results = writer(&self.columns, "runs")?;
+            let trace = self.trace_columns.as_ref().map(|columns| writer(columns, "trace")).transpose()?;
             let (next, waiting, end) = (first_run, BTreeMap::new(), first_run + runs);
             state.open.insert(number, OpenPart { results, trace, next, waiting, end });
             state.current = Some((number, first_run));

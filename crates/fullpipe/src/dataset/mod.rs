@@ -25,6 +25,7 @@
 //! ```
 
 mod check;
+mod contained;
 mod files;
 mod make;
 mod manifest;
@@ -269,7 +270,8 @@ impl Dataset {
             trace: manifest.trace_ns.map(Duration::from_nanos),
             part_packets: Some(manifest.part_packets),
         };
-        let dataset = Self::of(manifest.text.clone(), &named, rows, &options)?;
+        let dataset = Self::of(manifest.text.clone(), &named, rows, &options)
+            .map_err(|error| error.about(dir.join(MANIFEST_FILE).display()))?;
         fits(dir, &manifest, &dataset.manifest)?;
         Ok(dataset)
     }
@@ -340,7 +342,8 @@ impl Dataset {
     /// # Errors
     /// Returns an error if a part is damaged.
     pub fn table(&self, dir: &Path) -> Result<Table, Error> {
-        read::table(&dir.join("runs"), &self.manifest.columns, None, self.manifest.parts.len())
+        let source = read::Source { dir, table: "runs", manifest: &self.manifest };
+        read::table(&source, &self.manifest.columns, None)
     }
 
     /// Reads the trace rows of all parts that exist in the folder `dir`; returns `None` if the data set has no
@@ -349,11 +352,8 @@ impl Dataset {
     /// # Errors
     /// Returns an error if a part is damaged.
     pub fn trace(&self, dir: &Path) -> Result<Option<Table>, Error> {
-        let parts = self.manifest.parts.len();
-        self.manifest
-            .trace_ns
-            .map(|_| read::table(&dir.join("trace"), &trace_columns(), None, parts))
-            .transpose()
+        let source = read::Source { dir, table: "trace", manifest: &self.manifest };
+        self.manifest.trace_ns.map(|_| read::table(&source, &trace_columns(), None)).transpose()
     }
 
     /// Compares two selections of rows, pair by pair, in the parts that exist in the folder `dir`.

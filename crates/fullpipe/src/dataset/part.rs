@@ -1,7 +1,7 @@
 //! Parts of a data set: tables encoded as Parquet in memory, with a hash of all bytes of the file.
 //!
-//! The footer of a part contains the hash of the manifest, the number of the part, and the BLAKE3 hash of the
-//! file, computed with zeros in place of that hash itself. This reveals a part that was truncated, changed or
+//! The footer of a part contains the hash of the manifest, the table, the number of the part, and the BLAKE3 hash of
+//! the file, computed with zeros in place of that hash itself. This reveals a part that was truncated, changed or
 //! copied from another data set, without reading its values.
 
 use std::sync::Arc;
@@ -20,8 +20,10 @@ use crate::Error;
 
 /// Maximum number of rows of a row group. The rows stay in memory until the group is encoded.
 const GROUP_ROWS: usize = 100_000;
-/// Keys in the footer of a part: the hash of the manifest, the number of the part, and the hash of the file.
+/// Keys in the footer of a part: the hash of the manifest, the table, the number of the part, and the hash of the
+/// file.
 const MANIFEST: &str = "fullpipe.manifest";
+const TABLE: &str = "fullpipe.table";
 const NUMBER: &str = "fullpipe.part";
 const SEAL: &str = "fullpipe.blake3";
 /// Number of hexadecimal digits of a BLAKE3 hash.
@@ -114,10 +116,20 @@ pub(super) struct PartWriter {
 }
 
 impl PartWriter {
-    /// Creates a writer for part `number` of the data set whose manifest has the hash `manifest`.
-    pub(super) fn new(columns: &Arc<[ColumnSpec]>, manifest: &str, number: usize) -> Result<Self, Error> {
-        let metadata =
-            [(MANIFEST, manifest.to_owned()), (NUMBER, number.to_string()), (SEAL, "0".repeat(DIGITS))];
+    /// Creates a writer for part `number` of `table` (`runs` or `trace`) in the data set whose manifest has the
+    /// hash `manifest`.
+    pub(super) fn new(
+        columns: &Arc<[ColumnSpec]>,
+        manifest: &str,
+        table: &str,
+        number: usize,
+    ) -> Result<Self, Error> {
+        let metadata = [
+            (MANIFEST, manifest.to_owned()),
+            (TABLE, table.to_owned()),
+            (NUMBER, number.to_string()),
+            (SEAL, "0".repeat(DIGITS)),
+        ];
         let properties = WriterProperties::builder()
             .set_compression(Compression::SNAPPY)
             .set_created_by(concat!("fullpipe ", env!("CARGO_PKG_VERSION")).into())
@@ -215,16 +227,16 @@ pub(super) enum Condition {
     Foreign,
 }
 
-/// Checks whether the content of a file is part `number` of the data set whose manifest has the hash
+/// Checks whether the content of a file is part `number` of `table` in the data set whose manifest has the hash
 /// `manifest`.
-pub(super) fn examine(mut bytes: Vec<u8>, manifest: &str, number: usize) -> Condition {
+pub(super) fn examine(mut bytes: Vec<u8>, manifest: &str, table: &str, number: usize) -> Condition {
     let Some(at) = seal_at(&bytes) else { return Condition::Damaged };
     let stated = bytes[at..at + DIGITS].to_vec();
     bytes[at..at + DIGITS].fill(b'0');
     if super::manifest::hash(&bytes).as_bytes() != stated {
         return Condition::Damaged;
     }
-    // The writer places its three entries next to each other at the end of the file.
+    // The writer places its four entries next to each other at the end of the file.
     let footer = &bytes[bytes.len().saturating_sub(4096)..];
     let has = |key: &str, value: &str| {
         let at = footer.windows(key.len()).rposition(|window| window == key.as_bytes());
@@ -233,7 +245,7 @@ pub(super) fn examine(mut bytes: Vec<u8>, manifest: &str, number: usize) -> Cond
             usize::from(rest[0]) == value.len() && rest[1..].starts_with(value.as_bytes())
         })
     };
-    let is_this = has(MANIFEST, manifest) && has(NUMBER, &number.to_string());
+    let is_this = has(MANIFEST, manifest) && has(TABLE, table) && has(NUMBER, &number.to_string());
     if is_this { Condition::Good } else { Condition::Foreign }
 }
 
@@ -263,7 +275,7 @@ mod tests {
 
     fn part(rows: u32) -> Vec<u8> {
         let columns = columns();
-        let mut writer = PartWriter::new(&columns, MANIFEST_HASH, 7).expect("a writer");
+        let mut writer = PartWriter::new(&columns, MANIFEST_HASH, "runs", 7).expect("a writer");
         for row in 0..rows {
             let mut one = Rows::new(&columns);
             let (b, e) = match row % 3 {
@@ -297,9 +309,10 @@ mod tests {
     fn parts_are_equal_and_know_where_they_belong() {
         let bytes = part(50);
         assert_eq!(bytes, part(50));
-        assert_eq!(examine(bytes.clone(), MANIFEST_HASH, 7), Condition::Good);
-        assert_eq!(examine(bytes.clone(), MANIFEST_HASH, 70), Condition::Foreign);
-        assert_eq!(examine(bytes, &"1".repeat(64), 7), Condition::Foreign);
+        assert_eq!(examine(bytes.clone(), MANIFEST_HASH, "runs", 7), Condition::Good);
+        assert_eq!(examine(bytes.clone(), MANIFEST_HASH, "runs", 70), Condition::Foreign);
+        assert_eq!(examine(bytes.clone(), MANIFEST_HASH, "trace", 7), Condition::Foreign);
+        assert_eq!(examine(bytes, &"1".repeat(64), "runs", 7), Condition::Foreign);
     }
 
     /// The check detects every changed byte and every truncation.
@@ -309,15 +322,12 @@ mod tests {
         for at in 0..bytes.len() {
             let mut changed = bytes.clone();
             changed[at] ^= 1;
-            assert_eq!(
-                examine(changed, MANIFEST_HASH, 7),
-                Condition::Damaged,
-                "byte {at} of {}",
-                bytes.len()
-            );
+            let found = examine(changed, MANIFEST_HASH, "runs", 7);
+            assert_eq!(found, Condition::Damaged, "byte {at} of {}", bytes.len());
         }
         for length in (0..bytes.len()).step_by(7) {
-            assert_eq!(examine(bytes[..length].to_vec(), MANIFEST_HASH, 7), Condition::Damaged, "{length}");
+            let found = examine(bytes[..length].to_vec(), MANIFEST_HASH, "runs", 7);
+            assert_eq!(found, Condition::Damaged, "{length}");
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{Read, Seek};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use fullpipe_lab::experiment::{ExperimentError, PointTable};
@@ -10,6 +9,7 @@ use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
 
+use super::contained::contained;
 use crate::Error;
 
 /// First bytes of a Parquet file.
@@ -32,9 +32,7 @@ pub(super) fn read(path: &Path) -> Result<PointTable, Error> {
     (&mut file).take(4).read_to_end(&mut magic).map_err(cannot_read)?;
     file.rewind().map_err(cannot_read)?;
     let table = if magic == MAGIC {
-        // The Parquet reader validates its input, but may panic on hostile files.
-        let read = catch_unwind(AssertUnwindSafe(|| rows_of(file)));
-        read.unwrap_or_else(|_| Err(unreadable("the file is damaged")))
+        contained(|| rows_of(file)).unwrap_or_else(|| Err(unreadable("the file is damaged")))
     } else {
         PointTable::from_csv(file).map_err(Error::from)
     };
@@ -119,7 +117,7 @@ mod tests {
             for (rtt, cc) in [(Cell::F64(12.5), "reno"), (last, "cubic")] {
                 rows.push([rtt, Cell::U64(2), Cell::Text(cc.into()), Cell::Bool(true)].into_iter());
             }
-            let mut writer = PartWriter::new(&columns, "a hash", 0).expect("a writer");
+            let mut writer = PartWriter::new(&columns, "a hash", "runs", 0).expect("a writer");
             writer.append(rows).expect("it fits");
             written("parquet", &writer.finish().expect("a file"))
         };

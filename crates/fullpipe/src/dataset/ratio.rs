@@ -94,7 +94,8 @@ pub(super) fn ratio(dataset: &Dataset, dir: &Path, comparison: &Comparison) -> R
         .collect::<BTreeSet<_>>()
         .into_iter()
         .collect();
-    let table = read::table(&dir.join("runs"), columns, Some(&wanted), dataset.manifest.parts.len())?;
+    let source = read::Source { dir, table: "runs", manifest: &dataset.manifest };
+    let table = read::table(&source, columns, Some(&wanted))?;
     let index = |name: &str| table.columns().iter().position(|column| column.name == name);
     let at = |selection: &Selection| -> Vec<(usize, Cell)> {
         selection.iter().filter_map(|(name, cell)| Some((index(name)?, cell.clone()))).collect()

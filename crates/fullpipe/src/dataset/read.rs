@@ -1,8 +1,7 @@
-//! Reads the parts of a data set back as a table in memory.
+//! Reads the parts of a data set back as a table in memory. A damaged or foreign part is an error.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::ErrorKind;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,32 +11,48 @@ use parquet::data_type::DataType;
 use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 
+use super::contained::contained;
 use super::files::part_name;
-use super::manifest::ColumnSpec;
+use super::manifest::{ColumnSpec, Manifest, hash};
+use super::part::{Condition, examine};
 use crate::Error;
 use crate::table::{Batch, ColumnData, Table};
 
-/// Reads those of the first `parts` parts that exist in the folder `dir`: all `columns`, or the columns with
-/// the numbers `wanted`.
+/// Parts of a table of a data set.
+pub(super) struct Source<'a> {
+    /// Folder of the data set.
+    pub(super) dir: &'a Path,
+    /// Name of the table: `runs` or `trace`.
+    pub(super) table: &'static str,
+    pub(super) manifest: &'a Manifest,
+}
+
+/// Reads the parts that exist: all `columns`, or the columns with the numbers `wanted`.
 pub(super) fn table(
-    dir: &Path,
+    source: &Source<'_>,
     columns: &[ColumnSpec],
     wanted: Option<&[usize]>,
-    parts: usize,
 ) -> Result<Table, Error> {
+    let &Source { dir, table, manifest } = source;
+    let identity = hash(manifest.to_text()?.as_bytes());
     let all: Vec<usize> = (0..columns.len()).collect();
     let wanted = wanted.unwrap_or(&all);
     let mut batches = Vec::new();
-    for number in 0..parts {
-        let path = dir.join(part_name(number));
-        let file = match File::open(&path) {
-            Ok(file) => file,
+    for number in 0..manifest.parts.len() {
+        let path = dir.join(table).join(part_name(number));
+        let condition = match fs::read(&path) {
+            Ok(bytes) => examine(bytes, &identity, table, number),
             Err(e) if e.kind() == ErrorKind::NotFound => continue,
             Err(e) => return Err(unreadable(&path, e)),
         };
-        // The Parquet reader validates its input, but may panic on damaged files.
-        let read = catch_unwind(AssertUnwindSafe(|| part(file, columns, wanted)));
-        let part = read.map_err(|_| unreadable(&path, "it is damaged"))?;
+        match condition {
+            Condition::Good => {}
+            Condition::Damaged => return Err(unreadable(&path, "it is damaged")),
+            Condition::Foreign => return Err(unreadable(&path, "it is not this part of this data set")),
+        }
+        let file = File::open(&path).map_err(|e| unreadable(&path, e))?;
+        let read = contained(|| part(file, columns, wanted));
+        let part = read.ok_or_else(|| unreadable(&path, "it is damaged"))?;
         batches.extend(part.map_err(|e| unreadable(&path, e.to_string().replace('\n', " ")))?);
     }
     let columns: Vec<ColumnSpec> = wanted.iter().map(|number| columns[*number].clone()).collect();

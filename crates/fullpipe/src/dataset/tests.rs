@@ -215,12 +215,14 @@ fn a_check_names_missing_damaged_and_foreign_files() {
     fs::copy(other.join("runs").join(part_name(3)), runs.join(part_name(3))).expect("copied");
     fs::write(runs.join("notes.txt"), "").expect("written");
     fs::copy(dir.join("trace").join(part_name(0)), dir.join("trace").join(part_name(1))).expect("copied");
+    fs::copy(dir.join("trace").join(part_name(4)), runs.join(part_name(4))).expect("copied");
     let problems: Vec<_> =
         check(&dir).expect("a data set").problems.iter().map(ToString::to_string).collect();
     let expected = [
         "missing: runs/part-00001.parquet",
         "damaged: runs/part-00002.parquet",
         "foreign: runs/part-00003.parquet",
+        "foreign: runs/part-00004.parquet",
         "foreign: runs/notes.txt",
         "foreign: trace/part-00001.parquet",
     ];
@@ -279,9 +281,19 @@ fn parts_are_read_back_as_a_table() {
 
     let part = dir.join("runs").join(part_name(0));
     let bytes = fs::read(&part).expect("a part");
-    fs::write(&part, &bytes[..bytes.len() - 9]).expect("a file");
-    let error = dataset.table(&dir).expect_err("a damaged part");
-    assert!(error.message.contains("part-00000.parquet") && !error.hint.is_empty(), "{error:?}");
+    let refused = |content: &[u8], problem: &str| {
+        fs::write(&part, content).expect("a file");
+        let error = dataset.table(&dir).expect_err("an unusable part");
+        assert!(error.message.contains("part-00000.parquet") && !error.hint.is_empty(), "{error:?}");
+        assert!(error.message.ends_with(problem), "{error:?}");
+    };
+    refused(&bytes[..bytes.len() - 9], "it is damaged");
+    // Another value: the file is still valid Parquet.
+    let mut changed = bytes.clone();
+    changed[20] ^= 1;
+    refused(&changed, "it is damaged");
+    let other = fs::read(dir.join("runs").join(part_name(1))).expect("a part");
+    refused(&other, "it is not this part of this data set");
     fs::remove_file(&part).expect("a file");
     assert_eq!(dataset.missing(&dir), [0]);
     let _ = fs::remove_dir_all(&dir);
