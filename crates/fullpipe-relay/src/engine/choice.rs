@@ -584,7 +584,7 @@ impl Choice {
         let has_risen_most = risen >= predicted * u128::from(MOST_RISEN_PERCENT);
         let has_failed = risen < predicted * u128::from(BARELY_RISEN_PERCENT);
         // The losses at the end of the first slow start say nothing about the path.
-        let is_late = before >= FIRST_FACTOR || (before > 1 && self.stepped.is_none());
+        let is_late = before >= 2 * FIRST_FACTOR || (before > 1 && self.stepped.is_none());
         let is_comparable = (is_late || !has_failed) && 2 * self.count >= 3 * before;
         if is_capped && (has_risen_most || (is_comparable && self.loses_as_before(&sum))) {
             self.phase = Phase::Watching { not_before: sum.at };
@@ -599,13 +599,11 @@ impl Choice {
             return;
         }
         let is_losing = is_capped && self.has_lost && self.sums.iter().any(|sum| sum.is_growing);
-        // Fewer windows would have to grow for seconds to reach the same rate.
-        if self.stepped.is_some() {
+        // Fewer windows would have to grow for seconds to reach the same rate. The cycles decide about more.
+        if self.stepped.is_some() || (is_losing && has_failed && self.each.is_none()) {
+            self.stepped = self.stepped.or(Some(rate));
             self.phase = Phase::Watching { not_before: sum.at };
             return;
-        }
-        if is_losing && has_failed && self.each.is_none() {
-            return self.settle(sum.at);
         }
         let is_growing = sum.is_growing && !self.has_lost;
         // After losses, the windows of all connections recover for some time.
