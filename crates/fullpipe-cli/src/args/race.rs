@@ -30,7 +30,7 @@ many (400). A cell without random loss gets 10 pairs.
 With --harm, each arm shares the path with another flow, the victim: a long transfer by cubic, reno
 or bbr1, a stream of 5 Mbit/s, or 24 downloads (web). The harm is the share of its performance that
 the victim loses; the result is the harm of each arm minus that of the --against arm. There are 30
-cells: two rates, three queues and five victims; with --full, 540 cells. repeat sets the number of
+cells: two rates, three queues and five victims; with --full, 525 cells. repeat sets the number of
 runs per cell and arm.
 
 With --world emu, senders race in real time, several at once on separate paths. The clients are
@@ -78,7 +78,7 @@ pub(crate) struct RaceArgs {
     pub(crate) profiles: Option<PathBuf>,
 
     /// Race over 68 cells: more sizes, rates, round-trip times, loss patterns and queues, and downloads over
-    /// the tenth connection; with --harm, 540 cells: more rates, round-trip times and queues, four flows, and
+    /// the tenth connection; with --harm, 525 cells: more rates, round-trip times and queues, four flows, and
     /// short downloads
     #[arg(long, conflicts_with = "paths")]
     pub(crate) full: bool,

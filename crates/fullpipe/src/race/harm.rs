@@ -16,7 +16,7 @@ use crate::{Error, Observer, json};
 
 /// Experiment file with the 30 cells of a quick race for harm: six paths and five victims.
 pub const HARM_QUICK: &str = include_str!("../../assets/race/harm.toml");
-/// Experiment file with the 540 cells of a full race for harm.
+/// Experiment file with the 525 cells of a full race for harm.
 pub const HARM_FULL: &str = include_str!("../../assets/race/harm-full.toml");
 
 /// Name of the file with one line per cell and seed.
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn both_races_for_harm_are_valid() {
-        for (text, cells) in [(HARM_QUICK, 30), (HARM_FULL, 540)] {
+        for (text, cells) in [(HARM_QUICK, 30), (HARM_FULL, 525)] {
             let experiment = Experiment::from_toml(text).expect("valid");
             experiment.check_size().expect("within the limits");
             let arms: Vec<Arm> = ["bbr1", "surge"].map(|arm| arm.parse().expect("an arm")).into();
