@@ -321,7 +321,8 @@ mod tests {
         }
     }
 
-    /// A probe is a bare ACK with the numbers of the connection. A host that does not know the connection resets the client that answers.
+    /// A probe is a bare ACK with the numbers of the connection. A host that does not know the connection resets
+    /// the client that answers.
     #[test]
     fn a_probe_has_the_numbers_of_its_connection() {
         let [listen, client] = ["203.0.113.5:443", "198.51.100.7:40000"].map(address);
@@ -348,6 +349,7 @@ mod tests {
         assert_eq!(connections(&[0; 2 * SLOT + 7], address("203.0.113.5:443")), []);
         assert_eq!(connections(&[255; 2 * SLOT + 7], address("203.0.113.5:443")), []);
     }
+
     /// At most 2000 probes are sent per tick of 100 ms, which are 20 000 per second.
     #[test]
     fn the_rate_of_probes_is_limited() {

@@ -32,7 +32,9 @@ mod tests {
 
     #[test]
     fn the_kernel_reports_the_memory_of_this_process() {
-        assert!(resident() > Bytes::from_mib(1) && most_resident() >= resident());
+        // Other tests allocate memory between the two readings, and the kernel counts in batches per thread.
+        let now = resident();
+        assert!(now > Bytes::from_mib(1) && most_resident() + Bytes::from_mib(1) >= now);
         assert!(
             kernel_limit("/proc/sys/net/ipv4/tcp_wmem", 2) > kernel_limit("/proc/sys/net/ipv4/tcp_wmem", 0)
         );
