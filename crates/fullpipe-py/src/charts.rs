@@ -7,7 +7,7 @@ use fullpipe::lab::experiment::Experiment;
 use fullpipe::report::html::figure::{self, Figure, Theme};
 use pyo3::prelude::*;
 
-use crate::convert::{ANY, flag, whole};
+use crate::convert::{ANY, flag, whole, whole_or_none};
 use crate::errors::usage;
 use crate::run::experiment_text;
 use crate::work::{AtSignal, Attendance, attended};
@@ -60,7 +60,7 @@ impl Charts {
         dark: &Bound<'_, PyAny>,
     ) -> PyResult<String> {
         let py = run.py();
-        let run = whole("run", Some(run), ANY)?.unwrap_or_default();
+        let run = whole("run", run, ANY)?;
         let labels: Vec<&str> = self.0.labels().collect();
         match figure(&self.0, run) {
             Some(figure) => Ok(figure.document(theme(dark)?).to_string()),
@@ -95,7 +95,7 @@ pub(crate) fn experiment_charts(
     seed: Option<Bound<'_, PyAny>>,
 ) -> PyResult<Charts> {
     let text = experiment_text(text.as_ref())?;
-    let seed = whole("seed", seed.as_ref(), ANY)?;
+    let seed = whole_or_none("seed", seed.as_ref(), ANY)?;
     Charts::made(py, move |attendance| {
         let experiment = match &path {
             Some(path) => fullpipe::run::read(path)?,

@@ -92,13 +92,24 @@ pub(crate) fn text(name: &str, value: &Bound<'_, PyAny>, hint: &str) -> PyResult
 /// Converts the argument `name`, which is a whole number or `None`.
 ///
 /// # Errors
-/// Returns a `UsageError` if the value is not an integer, or is out of range.
-pub(crate) fn whole<T: TryFrom<u64>>(
+/// As those of [`whole`].
+pub(crate) fn whole_or_none<T: TryFrom<u64>>(
     name: &str,
     value: Option<&Bound<'_, PyAny>>,
     allowed: RangeInclusive<u64>,
 ) -> PyResult<Option<T>> {
-    let Some(value) = value else { return Ok(None) };
+    value.map(|value| whole(name, value, allowed)).transpose()
+}
+
+/// Converts the argument `name`, which is a whole number.
+///
+/// # Errors
+/// Returns a `UsageError` if the value is not an integer, or is out of range.
+pub(crate) fn whole<T: TryFrom<u64>>(
+    name: &str,
+    value: &Bound<'_, PyAny>,
+    allowed: RangeInclusive<u64>,
+) -> PyResult<T> {
     let py = value.py();
     // A Boolean value of Python is also an integer.
     let number = (!value.is_instance_of::<PyBool>()).then(|| value.extract::<u64>());
@@ -111,7 +122,7 @@ pub(crate) fn whole<T: TryFrom<u64>>(
         }
     };
     match number.and_then(|number| T::try_from(number).ok()) {
-        Some(number) => Ok(Some(number)),
+        Some(number) => Ok(number),
         None => {
             let (least, most) = allowed.into_inner();
             let hint = if most == u64::MAX {

@@ -12,7 +12,7 @@ use fullpipe::units::Duration;
 use pyo3::prelude::*;
 use pyo3::types::PyBool;
 
-use crate::convert::{ANY, text, unit, whole};
+use crate::convert::{ANY, text, unit, whole, whole_or_none};
 use crate::errors::usage;
 use crate::run::{REPEAT, experiment_text, raised};
 use crate::table::Table;
@@ -41,10 +41,10 @@ impl Dataset {
         let text = experiment_text(text.as_ref())?;
         let options = DatasetOptions {
             points,
-            seed: whole("seed", seed.as_ref(), ANY)?,
-            repeat: whole("repeat", repeat.as_ref(), REPEAT)?,
+            seed: whole_or_none("seed", seed.as_ref(), ANY)?,
+            repeat: whole_or_none("repeat", repeat.as_ref(), REPEAT)?,
             trace: unit::<Duration>("trace", trace.as_ref())?,
-            part_packets: whole("part_packets", part_packets.as_ref(), 1..=u64::MAX)?,
+            part_packets: whole_or_none("part_packets", part_packets.as_ref(), 1..=u64::MAX)?,
         };
         let planned = attended(py, AtSignal::Leave, None, move |_| match &path {
             Some(path) => fullpipe::dataset::Dataset::plan(path, &options),
@@ -85,7 +85,7 @@ impl Dataset {
     ) -> PyResult<(u64, u64, u64)> {
         let shard = Shard::new(index, of)
             .ok_or_else(|| usage(py, format!("there is no shard {index} of {of}"), "allowed: 0 to of - 1"))?;
-        let threads = whole("threads", threads.as_ref(), 1..=u64::MAX)?.and_then(NonZeroUsize::new);
+        let threads = whole_or_none("threads", threads.as_ref(), 1..=u64::MAX)?.and_then(NonZeroUsize::new);
         let dataset = Arc::clone(&self.0);
         let made = attended(py, AtSignal::Wait, progress.as_ref(), move |attendance| {
             dataset.make(&folder, shard, threads, attendance)
@@ -129,7 +129,7 @@ impl Dataset {
             a: selection(a)?,
             b: selection(b)?,
             column: text("column", &column, "write the name of a column in quotes: column=\"goodput_bps\"")?,
-            seed: whole("seed", Some(&seed), ANY)?.unwrap_or_default(),
+            seed: whole("seed", &seed, ANY)?,
         };
         let dataset = Arc::clone(&self.0);
         let found = attended(py, AtSignal::Leave, None, move |_| dataset.ratio(&folder, &comparison))?;
@@ -144,7 +144,7 @@ impl Dataset {
         py: Python<'_>,
         row: Bound<'_, PyAny>,
     ) -> PyResult<(String, Vec<(String, String)>, u64, u64, u64)> {
-        let row = whole("row", Some(&row), ANY)?.unwrap_or_default();
+        let row = whole("row", &row, ANY)?;
         let RowOrigin { run, flow, seed, label, settings, .. } = raised(py, self.0.origin(row))?;
         let settings = settings.into_iter().map(|setting| (setting.key, setting.text)).collect();
         Ok((label, settings, seed, run, flow))

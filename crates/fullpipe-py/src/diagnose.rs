@@ -16,7 +16,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
 use crate::charts::{Charts, theme};
-use crate::convert::{ANY, name, text, unit, whole};
+use crate::convert::{ANY, name, text, unit, whole, whole_or_none};
 use crate::errors::{exception, usage};
 use crate::run::raised;
 use crate::work::{AtSignal, attended};
@@ -40,7 +40,7 @@ enum Content {
 impl Answer {
     /// Returns the report as text with lines of at most `width` columns.
     fn text(&self, width: Bound<'_, PyAny>) -> PyResult<String> {
-        let width: usize = whole("width", Some(&width), ANY)?.unwrap_or_default();
+        let width: usize = whole("width", &width, ANY)?;
         let look = Look { width: width.max(40), colour: false };
         Ok(match &*self.content {
             Content::Diagnosis { diagnosis, .. } => render_text(diagnosis, look),
@@ -144,7 +144,8 @@ pub(crate) fn diagnose(
     let (peer_sysctl, peer_settings_text) =
         (named("peer_sysctl", peer_sysctl)?, named("peer_sysctl", peer_settings_text)?);
     let point = named("point", point)?;
-    let (seed, flow) = (whole("seed", seed.as_ref(), ANY)?, whole("flow", flow.as_ref(), ANY)?);
+    let (seed, flow) =
+        (whole_or_none("seed", seed.as_ref(), ANY)?, whole_or_none("flow", flow.as_ref(), ANY)?);
     let content = attended(py, AtSignal::Leave, None, move |attendance| {
         let choice = Choice { point: point.as_deref(), seed, flow };
         let input = match content {
@@ -192,7 +193,7 @@ pub(crate) fn trace_csv(
     table: &Bound<'_, PyAny>,
     run: Option<Bound<'_, PyAny>>,
 ) -> PyResult<Vec<u8>> {
-    let run = whole("run", run.as_ref(), ANY)?;
+    let run = whole_or_none("run", run.as_ref(), ANY)?;
     let capsule = table.call_method0("__arrow_c_stream__")?;
     let capsule = capsule.cast::<PyCapsule>().map_err(|_| {
         let problem = "the table's __arrow_c_stream__ returns no capsule";
@@ -228,7 +229,7 @@ pub(crate) fn whatif(
             link: unit::<Rate>("link", Some(&link))?,
             rtt: unit::<Duration>("rtt", Some(&rtt))?,
             loss: unit::<Probability>("loss", Some(&loss))?,
-            flows: whole("flows", flows.as_ref(), ANY)?,
+            flows: whole_or_none("flows", flows.as_ref(), ANY)?,
             mss: unit::<Bytes>("mss", mss.as_ref())?,
             queue: unit::<Bytes>("queue", queue.as_ref())?,
             cap: unit::<Rate>("cap", cap.as_ref())?,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use fullpipe::table::{SimulateOptions, Source};
 use pyo3::prelude::*;
 
-use crate::convert::{ANY, flag, text, whole};
+use crate::convert::{ANY, flag, text, whole_or_none};
 use crate::errors::exception;
 use crate::table::Table;
 use crate::work::{AtSignal, attended};
@@ -26,8 +26,8 @@ pub(crate) fn simulate(
 ) -> PyResult<(String, Table, Option<Table>)> {
     let text = experiment_text(text.as_ref())?;
     let options = SimulateOptions {
-        seed: whole("seed", seed.as_ref(), ANY)?,
-        repeat: whole("repeat", repeat.as_ref(), REPEAT)?,
+        seed: whole_or_none("seed", seed.as_ref(), ANY)?,
+        repeat: whole_or_none("repeat", repeat.as_ref(), REPEAT)?,
         traced: flag("trace", &traced)?,
     };
     let (json, runs, trace) = attended(py, AtSignal::Wait, progress.as_ref(), move |attendance| {
