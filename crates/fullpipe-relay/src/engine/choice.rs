@@ -478,11 +478,12 @@ impl Choice {
         if have_cycles && !is_random {
             let is_step = self.stepped.is_some();
             match self.cycles.usage(self.count) {
-                Use::Full { is_certain: true } if are_capped || is_step => return self.settle(sum.at),
-                Use::Full { is_certain: false } if are_capped || is_step => return,
-                Use::Partial(mean) if are_capped || is_step => return self.step(mean, sum),
                 Use::Unknown if is_step && !are_capped => return,
-                _ => {}
+                Use::Unknown => {}
+                _ if !are_capped && !is_step => {}
+                Use::Full { is_certain: true } => return self.settle(sum.at),
+                Use::Full { is_certain: false } => return,
+                Use::Partial(mean) => return self.step(mean, sum),
             }
         }
         if self.is_rising() || self.is_queueing() {
