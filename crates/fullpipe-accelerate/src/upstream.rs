@@ -271,6 +271,13 @@ mod tests {
         assert_eq!(attempt(&full), Attempt::NoAnswer);
     }
 
+    /// Returns a server that listens on a loopback address.
+    fn listening() -> (TcpListener, Upstream) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let upstream = Upstream::Tcp(listener.local_addr().expect("an address"));
+        (listener, upstream)
+    }
+
     #[test]
     fn sources_rotate_through_the_loopback_network() {
         let mut sources = Sources::default();
@@ -289,8 +296,7 @@ mod tests {
     /// Dropping a connection resets it, and `close` ends it in an orderly way.
     #[test]
     fn a_dropped_connection_is_reset() {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let upstream = Upstream::Tcp(listener.local_addr().expect("an address"));
+        let (listener, upstream) = listening();
         let mut sources = Sources::default();
         for in_order in [true, false] {
             let mut server = Server::open(&upstream, &mut sources, None).expect("it listens");
@@ -317,8 +323,7 @@ mod tests {
     /// end.
     #[test]
     fn a_reset_comes_after_the_bytes() {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let upstream = Upstream::Tcp(listener.local_addr().expect("an address"));
+        let (listener, upstream) = listening();
         let mut server = Server::open(&upstream, &mut Sources::default(), None).expect("it listens");
         let (mut accepted, _) = listener.accept().expect("a connection");
         server.finish_connecting().expect("accepted");
@@ -334,8 +339,7 @@ mod tests {
     /// learns of both at the same time.
     #[test]
     fn a_reset_directly_after_the_handshake_is_no_refusal() {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let upstream = Upstream::Tcp(listener.local_addr().expect("an address"));
+        let (listener, upstream) = listening();
         for writes in [false, true] {
             let mut server = Server::open(&upstream, &mut Sources::default(), None).expect("it listens");
             let (mut accepted, _) = listener.accept().expect("a connection");
@@ -358,8 +362,7 @@ mod tests {
     /// epoll reports more data. If epoll has reported the end, the end is read without another report.
     #[test]
     fn a_socket_is_read_after_a_report() {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let upstream = Upstream::Tcp(listener.local_addr().expect("an address"));
+        let (listener, upstream) = listening();
         for ends in [false, true] {
             let mut server = Server::open(&upstream, &mut Sources::default(), None).expect("it listens");
             assert!(server.has_connected(), "over loopback, the handshake has ended");

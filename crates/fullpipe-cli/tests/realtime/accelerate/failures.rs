@@ -342,6 +342,12 @@ fn a_worker_that_keeps_dying_ends_the_service() {
     wait_for("the host is as before", || (host.scene.settings() == before).then_some(()));
 }
 
+/// Returns the listener of a server that the test runs itself.
+fn listener(scene: &Scene) -> TcpListener {
+    let bind = || Ok(TcpListener::bind(UPSTREAM).expect("a free port"));
+    scene.server.run(bind).expect("a namespace")
+}
+
 /// The worker is killed at the moment at which the server accepts a connection. The client, which only receives, sees a
 /// reset.
 #[test]
@@ -352,8 +358,7 @@ fn the_client_of_a_new_connection_is_reset() {
     let scene = Scene::new("accelerate-newest", false);
     let listen = SocketAddr::new(scene.address(), PORT);
     let _fallback = Server::new(&scene.server, &listen.to_string());
-    let bind = || Ok(TcpListener::bind(UPSTREAM).expect("a free port"));
-    let listener = scene.server.run(bind).expect("a namespace");
+    let listener = listener(&scene);
     let mut service = scene.accelerate(PORT, UPSTREAM, "transparent");
     let worker = Arc::new(AtomicU64::new(service.worker));
     let (victim, client) = (Arc::clone(&worker), scene.client_address());
@@ -420,8 +425,7 @@ fn the_last_bytes_are_delivered_for_5s() {
     let scene = Scene::new("accelerate-last-bytes", false);
     let listen = SocketAddr::new(scene.address(), PORT);
     let _fallback = Server::new(&scene.server, &listen.to_string());
-    let bind = || Ok(TcpListener::bind(UPSTREAM).expect("a free port"));
-    let listener = scene.server.run(bind).expect("a namespace");
+    let listener = listener(&scene);
     thread::spawn(move || {
         for stream in listener.incoming() {
             let mut stream = stream.expect("a connection");
