@@ -194,14 +194,16 @@ enum Way {
     FromRelay,
 }
 
-/// Bytes that may be sent again after a kill: twice the data of which a group is made durable, and what is in flight on
-/// four connections with the kernel's default buffers of at most 4 and 6 MiB.
+/// Maximum number of bytes that are sent again after a kill. One kill may cost a group of 64 MiB that was not durable
+/// yet, and the content of the buffers of four connections (by default at most 4 MiB to send and 6 MiB to receive). The
+/// bound is twice their sum.
 const RESENT: u64 = 2 * ((64 + 4 * (4 + 6)) * MIB as u64);
 
 /// While a large file and `files` small files are copied, the test alternately kills one end and the other,
 /// at a different time in each round. In the end, both trees are equal, and no other file is left.
 ///
-/// The end that sends has read what it has sent, so its reads show how much was sent again.
+/// The sending end reads each byte before it sends it. The number of bytes that it has read therefore shows how many were
+/// sent again.
 fn survives(test: &str, kills: u64, large: usize, files: u64, way: Way) {
     let ends = Ends::new(test);
     // The source folder, the target folder, the folder that contains the target, and the arguments

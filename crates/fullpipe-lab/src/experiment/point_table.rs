@@ -7,9 +7,9 @@
 //! | `flow2.cc` | `cubic` | a field of the second `[[flow]]` |
 //!
 //! The units in names are `_bps`, `_ms`, `_s`, `_percent`, `_bytes`, `_fixed_bytes` and `_bdp`, as in the
-//! columns of a data set. Their cells are rounded to nine decimals, because a floating-point number of another
-//! program, such as that of a Sobol sequence, has more decimals than a value with a unit. If an experiment file requires a unit for a field, a bare number in a column
-//! without a unit is rejected.
+//! columns of a data set. The numbers in such columns are rounded to nine decimals, because a value with a unit
+//! has at most nine, and other programs write more (a Sobol sequence, for example). If an experiment file
+//! requires a unit for a field, a bare number in a column without a unit is rejected.
 
 use std::io::Read;
 

@@ -28,8 +28,9 @@ pub trait LiveTable: fmt::Debug + Send {
 }
 
 impl Stack {
-    /// Sets the table of live connections; `None` leaves the entries of the present table as they are. The slots are below the sum of the maximum numbers of connections
-    /// and of connections in TIME-WAIT, and low slots are used first.
+    /// Sets the table of live connections; `None` leaves the entries of the present table as they are. A slot is
+    /// below the sum of the maximum numbers of connections and of connections in TIME-WAIT, and low slots are
+    /// used first.
     pub fn set_live_table(&mut self, table: Option<Box<dyn LiveTable>>) {
         self.live = table;
     }

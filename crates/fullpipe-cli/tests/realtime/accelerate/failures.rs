@@ -313,8 +313,8 @@ fn a_worker_that_stays_silent_is_replaced() {
     assert!(host.is_ours());
 }
 
-/// The worker inherits no end of the pipe to nft. If it dies five times within a minute, the service ends. The kernel then handles all connections, and the
-/// host is as it was before the start.
+/// The worker inherits no end of the pipe to nft. If it dies five times within a minute, the service ends. The kernel then
+/// handles all connections, and the host is as it was before the start.
 #[test]
 fn a_worker_that_keeps_dying_ends_the_service() {
     if !can_run() {
