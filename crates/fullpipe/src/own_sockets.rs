@@ -51,13 +51,14 @@ impl Sampler for OwnSockets {
         self.begin = Some(round.at);
         let interval = round.at.saturating_since(begin);
         let reports = self.sockets.interval(None, Memory::Unknown);
-        let memory = |report: &SocketReport| {
+        let complete = |report: &SocketReport| {
             let own =
                 |state: &&SocketState| (state.id.local, state.id.remote) == (report.local, report.remote);
-            self.seen.iter().find(own).map_or(Bytes::ZERO, |state| state.memory)
+            let Some(state) = self.seen.iter().find(own) else { return sample(report, interval) };
+            let sent = state.acked + Bytes::new(report.inflight_bytes);
+            SocketSample { memory: state.memory, sent, ..sample(report, interval) }
         };
-        let with_memory = |report| SocketSample { memory: memory(report), ..sample(report, interval) };
-        reports.iter().map(with_memory).collect()
+        reports.iter().map(complete).collect()
     }
 }
 
@@ -79,6 +80,7 @@ pub(crate) fn sample(report: &SocketReport, interval: Duration) -> SocketSample 
         ),
         room: report.limit.map_or(Room::Starting, |limit| room(limit, report)),
         memory: Bytes::ZERO,
+        sent: Bytes::ZERO,
     }
 }
 

@@ -7,9 +7,10 @@
 //!
 //! The kernel paces each socket at its share (`SO_MAX_PACING_RATE`). The resulting rate is up to 4 % lower: timers are
 //! late, the queueing discipline `fq` counts headers, and BBR pauses in its ProbeRTT phase. The limit is therefore
-//! corrected according to the payload that the connections have carried, as long as no other limit applies. If a slow
-//! connection does not use its whole share, the rest goes to the other connections. A reduction is applied before an
-//! increase, so that the sum never exceeds the limit.
+//! corrected according to the payload that the connections have sent, as long as no other limit applies. Payload that
+//! slow start or an interruption has delayed is made up for afterwards, up to that of 250 ms. If a slow connection does
+//! not use its whole share, the rest goes to the other connections. A reduction is applied before an increase, so that
+//! the sum never exceeds the limit.
 
 use std::collections::BTreeMap;
 
@@ -23,9 +24,12 @@ const GROWTH_PERCENT: u64 = 110;
 /// Smallest share of an idle connection: an equal share divided by this number. When an idle connection has data to
 /// send again, it reaches this share at once, and gets an equal share after the next interval.
 const IDLE_PART: u64 = 16;
-/// If the rate of the copy is below this percentage of the limit, something else limits the copy. The difference is
-/// then not made up for.
+/// If the rate of the copy is below this percentage of the limit, something else limits the copy, for example slow
+/// start or the link. The limit is then not corrected.
 const LIMITED_PERCENT: u64 = 90;
+/// Maximum time whose payload is made up for after something else has limited the copy. It covers slow start on paths
+/// with an RTT of up to about 100 ms; the rest of a long interruption is lost.
+const MADE_UP: Duration = Duration::from_millis(250);
 /// Divisor of the limit that gives its maximum correction: 5 %, which is more than the 4 % that pacing loses.
 const CORRECTION_PART: u64 = 20;
 /// Smallest share that is set for a socket, because a rate of zero would switch pacing off.
@@ -50,7 +54,7 @@ pub(crate) struct Limiter {
     limit: Rate,
     /// Limit after the last correction.
     rate: Rate,
-    /// Payload in bytes that the limit permitted and the connections did not carry; negative if they carried more.
+    /// Payload in bytes that the limit permitted and the connections did not send; negative if they sent more.
     missing: i64,
     /// Time of the last correction.
     corrected: Option<Instant>,
@@ -71,17 +75,18 @@ impl Limiter {
         }
     }
 
-    /// Corrects the limit after the connections have carried `acked` since the last call, such that the mean rate over
+    /// Corrects the limit after the connections have sent `sent` since the last call, such that the mean rate over
     /// several seconds is the limit.
-    pub(crate) fn correct(&mut self, now: Instant, acked: Bytes) {
+    pub(crate) fn correct(&mut self, now: Instant, sent: Bytes) {
         let Some(before) = self.corrected.replace(now) else { return };
         let span = now.saturating_since(before);
-        if Rate::mean(acked, span) < self.limit.mul_div(LIMITED_PERCENT, 100) {
-            (self.missing, self.rate) = (0, self.limit);
+        let signed = |bytes: Bytes| i64::try_from(bytes.get()).unwrap_or(i64::MAX);
+        self.missing = self.missing.saturating_add(signed(self.limit * span)).saturating_sub(signed(sent));
+        if Rate::mean(sent, span) < self.limit.mul_div(LIMITED_PERCENT, 100) {
+            self.missing = self.missing.min(signed(self.limit * MADE_UP));
+            self.rate = self.limit;
             return;
         }
-        let signed = |bytes: Bytes| i64::try_from(bytes.get()).unwrap_or(i64::MAX);
-        self.missing = self.missing.saturating_add(signed(self.limit * span)).saturating_sub(signed(acked));
         // The missing bytes are made up for within about a second.
         let most = self.limit.as_bps() / CORRECTION_PART;
         let change = self.missing.saturating_mul(8).unsigned_abs().min(most);
@@ -90,8 +95,10 @@ impl Limiter {
     }
 
     /// Returns the time that a new connection waits before it sends. The wait ensures that at most one connection
-    /// at a time exceeds the limit with its unpaced segments of `mss` bytes.
+    /// at a time exceeds the limit with its unpaced segments of `mss` bytes. The mean rate counts from the start of the
+    /// first connection.
     pub(crate) fn start(&mut self, now: Instant, mss: Bytes) -> Duration {
+        self.corrected.get_or_insert(now);
         let begin = self.next_start.max(now);
         self.next_start = begin + self.rate.time_for(mss.mul_div(UNPACED_SEGMENTS, 1));
         begin.saturating_since(now)
@@ -232,6 +239,35 @@ mod tests {
         }
         // The rate that a link of 80 Mbit/s lacks is not made up for.
         assert_eq!(paced(80), (0.8, Rate::from_bps(100 * MBIT)));
+    }
+
+    /// Slow start carries half of the limit for 400 ms. Its deficit is made up for within the next seconds. After an
+    /// interruption of a minute, the copy exceeds its limit only until it has carried the payload of 250 ms more.
+    #[test]
+    fn a_slow_start_is_made_up_for_and_a_long_interruption_is_not() {
+        let limit = Rate::from_bps(100 * MBIT);
+        let interval = Duration::from_millis(100);
+        let mut limiter = Limiter::new(limit);
+        limiter.start(Instant::ZERO, Bytes::new(1448));
+        let (mut now, mut sum) = (Instant::ZERO, Bytes::ZERO);
+        let mut carry = |limiter: &mut Limiter, intervals: u32, most: Rate| {
+            for _ in 0..intervals {
+                now += interval;
+                let used = limiter.rate.min(most);
+                assert!(used <= Rate::from_bps(105 * MBIT), "{used}");
+                sum += used * interval;
+                limiter.correct(now, used * interval);
+            }
+            sum
+        };
+        carry(&mut limiter, 4, Rate::from_bps(50 * MBIT));
+        let carried = carry(&mut limiter, 96, Rate::from_bps(1_000 * MBIT));
+        let permitted = limit * Duration::from_secs(10);
+        assert!(carried >= permitted.mul_div(999, 1_000) && carried <= permitted, "{carried} of {permitted}");
+        let idle = carry(&mut limiter, 600, Rate::from_bps(0));
+        let later = carry(&mut limiter, 300, Rate::from_bps(1_000 * MBIT)) - idle;
+        let permitted = limit * (Duration::from_secs(30) + MADE_UP);
+        assert!(later <= permitted && later >= permitted.mul_div(999, 1_000), "{later} of {permitted}");
     }
 
     #[test]

@@ -462,7 +462,7 @@ impl<'a> Driver<'a> {
         self.is_sampled = true;
         let at = self.now();
         if let Some(pacing) = &mut self.pacing {
-            pacing.correct(at, self.links.acked(&samples));
+            pacing.correct(at, self.links.sent(&samples));
             // The rate limit, which paces this connection, is shared by all connections.
             let is_paced = |sample: &SocketSample| sample.limit.as_deref() == Some(PACING);
             for sample in samples.iter_mut().filter(|sample| pacing.is_limiting() && is_paced(sample)) {

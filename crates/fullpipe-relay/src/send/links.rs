@@ -87,6 +87,8 @@ pub struct SocketSample {
     pub is_window_limited: bool,
     /// Kernel memory that the socket uses.
     pub memory: Bytes,
+    /// Payload that was sent since the socket was opened, without retransmissions.
+    pub sent: Bytes,
 }
 
 /// Maximum number of times that a connection is opened until the peer accepts it. The handshakes of other copies may
@@ -123,6 +125,8 @@ struct Link {
     /// Rate in the last interval.
     rate: Option<Rate>,
     retransmits: u64,
+    /// Payload that was sent until the last sample.
+    sent: Bytes,
     /// Number of times that the connection was opened, and whether the peer has accepted the last attempt.
     attempts: u32,
     has_joined: bool,
@@ -209,6 +213,7 @@ impl Links {
     pub(super) fn opened(&mut self, number: u32, socket: Option<(u16, SocketAddr)>) {
         if let Some(link) = self.links.get_mut(number as usize) {
             (link.state, link.socket, link.has_joined) = (State::Open, socket, false);
+            link.sent = Bytes::ZERO;
             link.attempts += 1;
         }
         self.most_open = self.most_open.max(self.count(|state| state == State::Open) as u64);
@@ -303,12 +308,17 @@ impl Links {
         self.open().map(demand).collect()
     }
 
-    /// Returns the payload that was acknowledged on the open connections in an interval.
-    pub(super) fn acked(&self, samples: &[SocketSample]) -> Bytes {
-        let is_own = |sample: &&SocketSample| {
-            self.open().any(|(_, link)| link.socket == Some((sample.port, sample.peer)))
-        };
-        samples.iter().filter(is_own).fold(Bytes::ZERO, |sum, sample| sum + sample.acked)
+    /// Returns the payload that the open connections have sent since the last call.
+    pub(super) fn sent(&mut self, samples: &[SocketSample]) -> Bytes {
+        let mut sum = Bytes::ZERO;
+        for link in self.links.iter_mut().filter(|link| link.state == State::Open) {
+            let is_its_own = |sample: &&SocketSample| Some((sample.port, sample.peer)) == link.socket;
+            if let Some(sample) = samples.iter().find(is_its_own) {
+                sum += sample.sent.saturating_sub(link.sent);
+                link.sent = sample.sent.max(link.sent);
+            }
+        }
+        sum
     }
 
     /// Adds the samples of all sockets in an interval; returns the number of connections if it changes.
@@ -418,6 +428,7 @@ mod tests {
             is_growing: false,
             is_window_limited: false,
             memory: Bytes::from_mib(1),
+            sent: Bytes::ZERO,
         }
     }
 

@@ -121,10 +121,10 @@ impl Pacing {
         self.sockets.remove(&number);
     }
 
-    /// Corrects the limit after the connections have carried `acked` since the last call.
-    pub(super) fn correct(&mut self, at: Instant, acked: Bytes) {
+    /// Corrects the limit after the connections have sent `sent` since the last call.
+    pub(super) fn correct(&mut self, at: Instant, sent: Bytes) {
         if let Some(limiter) = &mut self.limiter {
-            limiter.correct(at, acked);
+            limiter.correct(at, sent);
         }
     }
 

@@ -111,6 +111,7 @@ impl<C: FnMut(SocketSample) -> SocketSample + Send> Sampler for Sockets<C> {
             is_growing: false,
             is_window_limited: false,
             memory: Bytes::from_mib(1),
+            sent: Bytes::ZERO,
         };
         established().into_iter().map(sample).map(&mut self.change).collect()
     }
