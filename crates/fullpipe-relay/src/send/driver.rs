@@ -36,6 +36,10 @@ const OPEN: usize = 128;
 /// at an RTT of 210 ms, 16 384 files in transit allow 26 000 files per second. Each file needs about 500
 /// bytes of memory at each end.
 const ANNOUNCED: usize = 16_384;
+/// Number of files and folders that are announced before the first reply. Each reply permits two more, so the
+/// announcements grow like the congestion window of a connection in slow start. If all were announced at once, the
+/// content of the first files would wait for many round trips behind them.
+const FIRST_ANNOUNCED: u64 = 128;
 /// Name of the limit of a socket that sends at its pacing rate, as samples report it.
 const PACING: &str = "pacing";
 
@@ -58,6 +62,8 @@ pub(super) struct Driver<'a> {
     differing: Vec<SourceFile>,
     verify: bool,
     next_stream: u64,
+    /// Number of announcements to which the relay has replied.
+    answered: u64,
     /// Announced files and folders that have been neither placed nor found unchanged.
     open: BTreeMap<u64, OpenFile>,
     /// Number and total size of the open files that have more than one block.
@@ -106,6 +112,20 @@ struct OpenFile {
     is_finished: bool,
     /// Whether this is a file or a link, and not a folder.
     is_file: bool,
+    /// Whether the relay has replied to the announcement.
+    is_answered: bool,
+}
+
+impl OpenFile {
+    /// Describes a file of `size` bytes whose blocks or content follow its announcement.
+    fn file(size: u64) -> Self {
+        Self { size, durable: 0, is_finished: false, is_file: true, is_answered: false }
+    }
+
+    /// Describes a link or a folder, which its announcement describes completely.
+    fn without_content(is_file: bool) -> Self {
+        Self { size: 0, durable: 0, is_finished: true, is_file, is_answered: false }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -142,6 +162,7 @@ impl<'a> Driver<'a> {
             differing: Vec::new(),
             verify,
             next_stream: 1,
+            answered: 0,
             open: BTreeMap::new(),
             large: Large::default(),
             pipe: None,
@@ -169,7 +190,8 @@ impl<'a> Driver<'a> {
 
     /// Returns whether another file may be announced.
     pub(super) fn has_room(&self) -> bool {
-        !self.is_listed && self.waiting.is_none() && self.open.len() < ANNOUNCED
+        let is_permitted = self.next_stream <= FIRST_ANNOUNCED + 2 * self.answered;
+        !self.is_listed && self.waiting.is_none() && self.open.len() < ANNOUNCED && is_permitted
     }
 
     /// Announces a file that has been found; `None` means that there are no more.
@@ -177,7 +199,7 @@ impl<'a> Driver<'a> {
         match found.transpose()? {
             None => self.is_listed = true,
             Some(Found::Folder(target)) => {
-                let stream = self.add(OpenFile { size: 0, durable: 0, is_finished: true, is_file: false });
+                let stream = self.add(OpenFile::without_content(false));
                 self.request(Request::Folder { stream, target });
             }
             Some(Found::File(source)) => {
@@ -188,7 +210,7 @@ impl<'a> Driver<'a> {
             }
             Some(Found::Link { target, to }) => {
                 self.total.files += 1;
-                let stream = self.add(OpenFile { size: 0, durable: 0, is_finished: true, is_file: true });
+                let stream = self.add(OpenFile::without_content(true));
                 self.request(Request::Link { stream, target, to });
             }
             Some(Found::Special(path)) => {
@@ -213,7 +235,7 @@ impl<'a> Driver<'a> {
             return Ok(());
         }
         let Waiting { source, replace } = waiting;
-        let stream = self.add(OpenFile { size, durable: 0, is_finished: false, is_file: true });
+        let stream = self.add(OpenFile::file(size));
         let request = self.opening(stream, &source, replace, None);
         if size > BLOCK {
             self.large.count += 1;
@@ -487,12 +509,19 @@ impl<'a> Driver<'a> {
 
     fn reply(&mut self, reply: Reply) -> Result<(), Error> {
         match reply {
-            Reply::Opened { stream, durable, restarted } => self.opened(stream, &durable, restarted)?,
+            Reply::Opened { stream, durable, restarted } => {
+                self.answered(stream);
+                self.opened(stream, &durable, restarted)?;
+            }
             Reply::Same { stream } => {
+                self.answered(stream);
                 self.total.same += 1;
                 self.close(stream)?;
             }
-            Reply::Exists { stream, blake3 } => self.compare(stream, blake3)?,
+            Reply::Exists { stream, blake3 } => {
+                self.answered(stream);
+                self.compare(stream, blake3)?;
+            }
             Reply::Durable { stream, blocks } => {
                 locked(&self.shared.dispatcher).durable(stream, &blocks);
                 self.count(stream, &blocks);
@@ -506,6 +535,7 @@ impl<'a> Driver<'a> {
                 self.placed_pipe(stream, placed)?;
             }
             Reply::Placed { stream, .. } => {
+                self.answered(stream);
                 let is_file = self.open.get(&stream).is_some_and(|open| open.is_file);
                 self.total.placed += u64::from(is_file);
                 self.close(stream)?;
@@ -517,6 +547,13 @@ impl<'a> Driver<'a> {
             Reply::Welcome { .. } => {}
         }
         Ok(())
+    }
+
+    /// Records that the relay has replied to an announcement; the first reply counts.
+    fn answered(&mut self, stream: u64) {
+        if let Some(open) = self.open.get_mut(&stream) {
+            self.answered += u64::from(!std::mem::replace(&mut open.is_answered, true));
+        }
     }
 
     /// Hashes a source, to compare it with its target's hash `found`.

@@ -35,7 +35,7 @@ impl Driver<'_> {
         }
         self.total.files += 1;
         self.large.count += 1;
-        let stream = self.add(OpenFile { size: 0, durable: 0, is_finished: false, is_file: true });
+        let stream = self.add(OpenFile::file(0));
         self.request(self.opening(stream, &held.outgoing.source, true, Some(held.announcement())));
         locked(&self.shared.files).insert(stream, Arc::clone(&held.outgoing));
         self.pipe = Some(OpenPipe { stream, held: Arc::clone(held), is_opened: false, is_noted: false });
