@@ -303,6 +303,12 @@ pub enum Request {
         stream: u64,
         /// Path of the folder below the root.
         target: RelativePath,
+        /// Permission bits of a new folder. The receiver chooses them if this field is absent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mode: Option<u32>,
+        /// User ID and group ID of the source. A receiver that runs as root gives a new folder this owner.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        owner: Option<(u32, u32)>,
     },
     /// States the hash of a pipe, or of a file of more than 1 MiB. Blocks may still arrive on other connections.
     Finish {
@@ -526,13 +532,13 @@ mod tests {
         assert_eq!(decode(link), Ok(read));
         let folder = br#"{"type":"folder","stream":4,"target":"dir"}"#;
         let target = RelativePath::new(Path::new("dir")).expect("a path");
-        assert_eq!(decode(folder), Ok(Request::Folder { stream: 4, target }));
+        assert_eq!(decode(folder), Ok(Request::Folder { stream: 4, target, mode: None, owner: None }));
+        let welcome = |limits| Ok(Reply::Welcome { version: 1, notes: Vec::new(), limits });
         let newer = br#"{"type":"welcome","version":1,"colour":"blue"}"#;
-        assert_eq!(
-            decode(newer),
-            Ok(Reply::Welcome { version: 1, notes: Vec::new() }),
-            "unknown fields are ignored"
-        );
+        assert_eq!(decode(newer), welcome(None), "unknown fields are ignored");
+        let limited = br#"{"type":"welcome","version":1,"limits":{"rcvbuf_bytes":6291456,"colour":"blue"}}"#;
+        let limits = SocketLimits { rcvbuf_bytes: Some(6 << 20), ..SocketLimits::default() };
+        assert_eq!(decode(limited), welcome(Some(limits)));
     }
 
     #[test]

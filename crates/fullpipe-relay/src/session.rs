@@ -339,7 +339,10 @@ impl Session {
                     }
                     self.conclude(incoming);
                 }
-                Request::Folder { stream, target } => self.folder(stream, target).await?,
+                Request::Folder { stream, target, mode, owner } => {
+                    let permission = mode.map(|mode| Permission { mode, owner });
+                    self.folder(stream, target, permission).await?;
+                }
                 Request::Link { stream, target, to } => self.link(stream, target, to).await?,
                 Request::Connect { connection } => {
                     let asked = self.asked.as_ref();
@@ -626,7 +629,12 @@ impl Session {
         }
     }
 
-    async fn folder(&self, stream: u64, target: RelativePath) -> io::Result<()> {
+    async fn folder(
+        &self,
+        stream: u64,
+        target: RelativePath,
+        permission: Option<Permission>,
+    ) -> io::Result<()> {
         let checked = match self.outlet {
             Some(_) => Err(not_a_file()),
             None => self.check_target(&target),
@@ -636,7 +644,7 @@ impl Session {
             return Ok(());
         }
         let store = Arc::clone(&self.store);
-        match spawn_blocking(move || store.create(&target)).await? {
+        match spawn_blocking(move || store.create(&target, permission)).await? {
             Ok(()) => self.reply(Reply::Placed { stream, pipe: None }),
             Err(error) => self.fail(error),
         }

@@ -176,9 +176,9 @@ impl<'a> Driver<'a> {
     pub(super) fn found(&mut self, found: Option<Result<Found, Error>>) -> Result<(), Error> {
         match found.transpose()? {
             None => self.is_listed = true,
-            Some(Found::Folder(target)) => {
+            Some(Found::Folder { target, permission: Permission { mode, owner } }) => {
                 let stream = self.add(OpenFile { size: 0, durable: 0, is_finished: true, is_file: false });
-                self.request(Request::Folder { stream, target });
+                self.request(Request::Folder { stream, target, mode: Some(mode), owner });
             }
             Some(Found::File(source)) => {
                 self.total.files += 1;
