@@ -22,12 +22,14 @@
 //! total rate; it only takes bandwidth from other flows. Fewer connections are then tried.
 
 mod cycles;
+mod watching;
 
 use std::collections::VecDeque;
 
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
-use self::cycles::{Cycles, Use};
+use self::cycles::Cycles;
+use self::watching::{CAPPED_PERCENT, FIRST_FACTOR};
 
 /// Shortest time over which the total rate of all connections is measured.
 const SPAN: Duration = Duration::from_millis(750);
@@ -47,10 +49,6 @@ const START_ROUND_TRIPS: u64 = 12;
 const PAUSE: Duration = Duration::from_secs(60);
 /// Longest time between two searches; each search that changes nothing doubles the time.
 const LONGEST_PAUSE: Duration = Duration::from_secs(960);
-/// Thresholds for the share of the total rate that connections with a limit of their own carry, in percent. More
-/// connections are tried at or above the first one, and fewer connections at or below the second.
-const CAPPED_PERCENT: u64 = 75;
-const FREE_PERCENT: u64 = 25;
 /// If connections that the link, an application or a processor limits carry at least this percentage of the total rate,
 /// the total rate counts as limited by these.
 const SHARED_PERCENT: u64 = 50;
@@ -451,118 +449,6 @@ impl Choice {
         (self.count != before).then_some(self.count)
     }
 
-    /// Starts a trial if all totals of a span show the same kind of limit, unless the total rate is still rising by
-    /// itself or a queue is growing.
-    fn watch(&mut self, sum: Sum, not_before: Instant) {
-        let Some(rate) = self.rate() else { return };
-        if self.kept.is_none() {
-            self.kept = self.sums.front().copied();
-        }
-        if sum.at < not_before {
-            return;
-        }
-        if !self.is_rising()
-            && let Some(expected) = self.expected.take()
-            && rate >= expected.mul_div(AS_BEFORE_PERCENT, 100)
-        {
-            return self.settle(sum.at);
-        }
-        let all = |is: fn(&Sum) -> bool| self.sums.iter().all(is);
-        let is_growing = self.sums.iter().any(|sum| sum.is_growing);
-        let are_capped = all(|sum| sum.capped_percent >= CAPPED_PERCENT);
-        let have_cycles = self.link.is_none() && all(|sum| sum.windows_percent >= CAPPED_PERCENT);
-        // Losses without a queue are those of a policer, or random. If so, the first step has shown whether each connection
-        // has a rate of its own.
-        let is_random =
-            self.stepped.is_none() && self.rtt_at_loss.is_some_and(|rtt| !self.is_above_least(rtt, rate));
-        if have_cycles && !is_random {
-            let is_step = self.stepped.is_some();
-            match self.cycles.usage(self.count) {
-                Use::Unknown if is_step && !are_capped => return,
-                Use::Unknown => {}
-                _ if !are_capped && !is_step => {}
-                Use::Full { is_certain: true } => return self.settle(sum.at),
-                Use::Full { is_certain: false } => return,
-                Use::Partial(mean) => return self.step(mean, sum),
-            }
-        }
-        if self.is_rising() || self.is_queueing() {
-            return;
-        }
-        let is_growing = is_growing || (have_cycles && self.lost[1].is_some());
-        let since = |lost: Option<Instant>| lost.map_or(GROWTH, |lost| sum.at.saturating_since(lost));
-        // A window that grows is not a cap unless such losses reduce it again and again.
-        let is_recurring = is_random && since(self.lost[0]) < RECURRING;
-        let has_queue = || self.sums.iter().all(|sum| self.is_above_least(sum.rtt, rate));
-        if is_growing
-            && !is_recurring
-            && (self.stepped.is_some()
-                || self.cycles.is_nearly_full()
-                || since(self.lost[1]) < GROWTH
-                || has_queue())
-        {
-            return;
-        }
-        if are_capped {
-            let is_step = is_growing && !is_recurring && self.lost[1].is_some();
-            let count = if is_step { self.next_step() } else { self.more(rate) };
-            if count > self.count {
-                self.was_growing = all(|sum| sum.is_growing);
-                self.stepped = is_step.then_some(rate);
-                let is_steady = |(first, last): (&Sum, &Sum)| first.retransmits == last.retransmits;
-                if self.sums.front().zip(self.sums.back()).is_some_and(is_steady)
-                    && all(|sum| !sum.is_growing)
-                {
-                    let each = rate.mul_div(1, self.count.into());
-                    self.each = Some(self.each.map_or(each, |most| most.max(each)));
-                }
-                self.begin(Phase::Raised { before: self.count, rate, begun: sum.at, settled: None }, count);
-            }
-        } else if self.count > self.fewest
-            && all(|sum| sum.capped_percent <= FREE_PERCENT && !sum.is_starting)
-        {
-            let count = (self.count / 2).max(self.fewest);
-            self.begin(
-                Phase::Lowered {
-                    floor: self.fewest - 1,
-                    upper: self.count,
-                    rate,
-                    begun: sum.at,
-                    settled: None,
-                },
-                count,
-            );
-        }
-    }
-
-    /// Adds connections, because the windows use the link only in part, at a mean of `rate`. Ends the search if the last
-    /// step has added nothing.
-    fn step(&mut self, rate: Rate, sum: Sum) {
-        let has_gained = self.stepped.is_none_or(|before| rate >= before.mul_div(GAIN_PERCENT, 100));
-        let count = self.next_step();
-        if count == self.count || (self.count >= FIRST_FACTOR && !has_gained) {
-            return self.settle(sum.at);
-        }
-        self.stepped = Some(rate);
-        self.was_growing = false;
-        self.begin(Phase::Raised { before: self.count, rate, begun: sum.at, settled: None }, count);
-    }
-
-    fn next_step(&self) -> u32 {
-        (self.count + (self.count / 2).max(1)).min(self.most)
-    }
-
-    /// Returns the number of connections to try next, if the present ones reach `rate`.
-    fn more(&self, rate: Rate) -> u32 {
-        let wanted = match self.link {
-            Some(link) => needed(link, rate, self.count),
-            None if self.has_failed => self.count + 1,
-            None if self.count == 1 => FIRST_FACTOR,
-            None => self.count.saturating_mul(FACTOR),
-        };
-        wanted.min(self.most)
-    }
-
     fn begin(&mut self, phase: Phase, count: u32) {
         if let (Some(first), Some(last)) = (self.settled.take(), self.sums.back()) {
             self.losses = Some(Losses::between(&first, last));
@@ -720,14 +606,6 @@ impl Choice {
         let Some(least) = self.least_rtt else { return false };
         let delayed = rate.time_for(Bytes::new(2 * PAYLOAD.0 * u64::from(self.count)));
         rtt > least.mul_div(QUEUED_PERCENT, 100) + delayed
-    }
-
-    /// Returns whether the windows and the RTT grow while the rate does not, which shows a growing queue.
-    fn is_queueing(&self) -> bool {
-        let (Some(first), Some(last)) = (self.sums.front(), self.sums.back()) else { return false };
-        self.sums.iter().all(|sum| sum.is_growing)
-            && last.rtt > first.rtt.mul_div(QUEUE_PERCENT, 100)
-            && !self.rises(QUEUE_PERCENT)
     }
 
     /// Returns whether the total rate rises without a change of the number of connections.
