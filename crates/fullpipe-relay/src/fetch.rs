@@ -23,7 +23,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant, interval, timeout};
 
-use crate::attempts::{Attempts, Earlier, until_complete};
+use crate::attempts::{Attempts, Earlier, Failure, until_complete};
 use crate::error::Error;
 use crate::frame::{ChooseConnections, Fetch, MOST_CONNECTIONS};
 use crate::memory;
@@ -239,15 +239,8 @@ impl Fetching<'_> {
         let fetched = runtime.block_on(async {
             let started = Instant::now();
             let store = Arc::clone(&store);
-            let mut attempts = FetchAttempts {
-                fetching: self,
-                reach,
-                store,
-                failed,
-                started,
-                sums: Sums::default(),
-                is_reached: false,
-            };
+            let mut attempts =
+                FetchAttempts { fetching: self, reach, store, failed, started, sums: Sums::default() };
             let (retry, observer) = (attempts.fetching.options.retry, attempts.fetching.observer);
             until_complete(&mut attempts, retry, observer).await
         });
@@ -371,14 +364,12 @@ struct FetchAttempts<'f, 'a, R> {
     failed: Arc<Notify>,
     started: Instant,
     sums: Sums,
-    is_reached: bool,
 }
 
 impl<R: FnMut() -> Result<Arc<Relay>, Error>> Attempts for FetchAttempts<'_, '_, R> {
     type Done = CopyReport;
 
-    async fn attempt(&mut self, earlier: Earlier) -> Result<CopyReport, Error> {
-        self.is_reached = false;
+    async fn attempt(&mut self, earlier: Earlier) -> Result<CopyReport, Failure> {
         let before = self.sums;
         let relay = (self.reach)()?;
         let attempted = self.fetching.attempt(&relay, &self.store, &mut self.sums, earlier.opens_early);
@@ -387,8 +378,7 @@ impl<R: FnMut() -> Result<Arc<Relay>, Error>> Attempts for FetchAttempts<'_, '_,
             () = self.failed.notified() => Err(Error::runtime("cannot write to standard output", "")),
         };
         let rtt = relay.rtt();
-        self.is_reached = rtt.is_some();
-        let (totals, limited) = attempted?;
+        let (totals, limited) = attempted.map_err(|error| Failure { error, is_reached: rtt.is_some() })?;
         let mut report = report(&totals, before, (self.started, earlier.losses));
         let fetching = &*self.fetching;
         report.memory.kernel_bytes = fetching.sampler.is_some().then_some(fetching.most_kernel.get());
@@ -405,10 +395,6 @@ impl<R: FnMut() -> Result<Arc<Relay>, Error>> Attempts for FetchAttempts<'_, '_,
             report.limit = Some(limit);
         }
         Ok(report)
-    }
-
-    fn is_reached(&self) -> bool {
-        self.is_reached
     }
 
     fn was_accepted(&self) -> bool {

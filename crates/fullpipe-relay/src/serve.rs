@@ -317,7 +317,7 @@ impl Relay {
         };
         if !versions.contains(&VERSION) {
             let message = format!("the relay supports only version {VERSION} of the protocol");
-            let hint = "install the same version of fullpipe at both ends".to_owned();
+            let hint = tls::SAME_VERSION.to_owned();
             wire::write_message(&mut tls, &Reply::Failed { message, hint, temporary: false }).await?;
             tls.shutdown().await?;
             return Err(invalid("the client uses another version of the protocol"));

@@ -12,7 +12,7 @@ use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use crate::engine::{BLOCK, Groups, MOST_SIZE, block_range};
-use crate::error::Error;
+use crate::error::{Error, Outlook};
 use crate::frame::{DataHeader, HASH, Header, MOST_CONNECTIONS, PipeSource, Reply, Request, Source};
 use crate::hex::Hex;
 use crate::incoming::{DIFFERS, Decision, Incoming};
@@ -240,7 +240,8 @@ impl Session {
     /// Reports a failure to the client, and ends the transfer.
     pub(crate) fn fail(&self, error: Error) {
         locked(&self.failure).get_or_insert_with(|| error.clone());
-        let Error { message, hint, is_temporary: temporary, .. } = error;
+        let Error { message, hint, outlook, .. } = error;
+        let temporary = outlook == Outlook::Temporary;
         self.reply(Reply::Failed { message, hint, temporary });
         self.close();
     }

@@ -14,13 +14,14 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::error::{Error, Kind};
-use crate::frame::{Fetch, Reply, Request, VERSION};
+use crate::engine::Buffers;
+use crate::error::Error;
+use crate::frame::{Fetch, Reply, Request, SocketLimits, VERSION};
 use crate::hex::Hex;
 use crate::keys::{Fingerprint, Identity};
-use crate::socket::SocketOptions;
+use crate::socket::{Direction, SocketOptions, cc_of};
 use crate::ssh::{self, Dial};
-use crate::tls::{self, SeenKey};
+use crate::tls::{self, SAME_VERSION, SeenKey};
 use crate::wire::{self, Readiness};
 use crate::{locked, span};
 
@@ -190,7 +191,7 @@ impl Relay {
                 false => self.open(connection).await,
             };
             match opened {
-                Err(error) if error.kind == Kind::Network && attempt < ATTEMPTS => {
+                Err(error) if error.is_loss() && attempt < ATTEMPTS => {
                     sleep(PAUSE * attempt).await;
                 }
                 opened => return opened,
@@ -327,9 +328,20 @@ impl Relay {
             }
             Some(Reply::Failed { message, hint, temporary }) => {
                 let error = Error::network(message, hint);
-                Err(if temporary { error.temporary() } else { error })
+                Err(if temporary { error.temporary() } else { error.refusal() })
             }
-            Some(_) => Err(Error::network(format!("{} violates the protocol", self.name), "")),
+            // This host has offered one version.
+            Some(Reply::Welcome { version, .. }) => Err(Error::network(
+                format!(
+                    "{} uses version {version} of the protocol, and this host version {VERSION}",
+                    self.name
+                ),
+                SAME_VERSION,
+            )
+            .refusal()),
+            Some(_) => {
+                Err(Error::network(format!("{} violates the protocol", self.name), SAME_VERSION).refusal())
+            }
             None => Err(self.failed(&io::ErrorKind::UnexpectedEof.into())),
         }
     }

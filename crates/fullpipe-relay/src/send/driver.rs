@@ -25,6 +25,8 @@ use crate::hex::Hex;
 use crate::memory;
 use crate::report::{CopyReport, MemoryReport, advice};
 use crate::sources::{Found, SourceFile};
+use crate::store::Permission;
+use crate::tls::SAME_VERSION;
 use crate::wire::Readiness;
 use crate::{locked, span};
 
@@ -201,7 +203,7 @@ impl<'a> Driver<'a> {
     }
 
     fn broken(&self) -> Error {
-        Error::network(format!("{} violates the protocol", self.peer), "")
+        Error::network(format!("{} violates the protocol", self.peer), SAME_VERSION)
     }
 
     /// Announces the waiting file, if it fits into the limits.

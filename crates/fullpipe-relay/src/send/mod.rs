@@ -40,10 +40,10 @@ pub use self::pacing::{Kernel, Pacer, RateLimit};
 use self::pipe::Held;
 pub use self::pipe::{Pipe, PipeOptions, open_progress};
 use self::tasks::{Tasks, ended, find};
-use crate::attempts::{Attempts, Earlier, FIRST_PAUSE, until_complete};
+use crate::attempts::{Attempts, Earlier, FIRST_PAUSE, Failure, until_complete};
 use crate::engine::{Budget, Remembered};
 use crate::error::Error;
-use crate::fetch::fetch;
+use crate::fetch;
 use crate::keys::{Fingerprint, Identity};
 use crate::peers::{Peer, Peers};
 use crate::report::CopyReport;
@@ -351,7 +351,7 @@ impl<'a> Copy<'a> {
         let peers = peers.zip(Peer::of(target, *peer, cc.as_deref()));
         let path = peers.as_ref().and_then(|(peers, peer)| peers.get(peer));
         let carried = Carried { path, ..Carried::default() };
-        let mut sending = Sending { copy: self, reach, started: Instant::now(), carried, is_reached: false };
+        let mut sending = Sending { copy: self, reach, started: Instant::now(), carried };
         let copied = until_complete(&mut sending, self.options.retry, self.observer).await;
         if let (Some((peers, peer)), Some(seen)) =
             (&peers, sending.carried.path.filter(|seen| Some(*seen) != path))
@@ -516,22 +516,16 @@ struct Sending<'a, R> {
     reach: R,
     started: Instant,
     carried: Carried,
-    is_reached: bool,
 }
 
 impl<R: FnMut() -> Result<Arc<Relay>, Error>> Attempts for Sending<'_, R> {
     type Done = CopyReport;
 
-    async fn attempt(&mut self, earlier: Earlier) -> Result<CopyReport, Error> {
-        (self.is_reached, self.carried.reconnects) = (false, earlier.losses);
+    async fn attempt(&mut self, earlier: Earlier) -> Result<CopyReport, Failure> {
+        self.carried.reconnects = earlier.losses;
         let relay = (self.reach)()?;
         let attempted = self.copy.attempt(&relay, self.started, &mut self.carried, earlier.opens_early).await;
-        self.is_reached = relay.rtt().is_some();
-        attempted
-    }
-
-    fn is_reached(&self) -> bool {
-        self.is_reached
+        attempted.map_err(|error| Failure { error, is_reached: relay.rtt().is_some() })
     }
 
     fn was_accepted(&self) -> bool {

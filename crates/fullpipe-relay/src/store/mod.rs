@@ -29,7 +29,7 @@ pub(crate) use journal::{Journal, PipeRecord, Record, RedbJournal};
 pub(crate) use whole::{Announced, READ_BACK, Whole};
 
 use crate::engine::{BLOCK, MOST_SIZE, block_range, runs};
-use crate::error::Error;
+use crate::error::{Error, Outlook};
 use crate::frame::{PlacedPipe, Source};
 use crate::hex::Hex;
 use crate::locked;
@@ -153,8 +153,11 @@ impl FileStore {
                     root.join(JOURNAL_FOLDER).join("journal").display()
                 ),
             };
-            let is_temporary = error.kind() == io::ErrorKind::ResourceBusy;
-            Error { hint, is_temporary, ..failed(error) }
+            let outlook = match error.kind() {
+                io::ErrorKind::ResourceBusy => Outlook::Temporary,
+                _ => Outlook::Open,
+            };
+            Error { hint, outlook, ..failed(error) }
         })?;
         Self::new(disk, journal)
     }
