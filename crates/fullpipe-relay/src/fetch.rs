@@ -31,7 +31,7 @@ use crate::name::PathText;
 use crate::outlet::{Outlet, Scratch};
 use crate::report::{ConnectionReport, CopyFacts, CopyReport, MemoryReport, advice};
 use crate::send::connect::Relay;
-use crate::send::{CopyObserver, CopyOptions, PERMIT, START, Sampler};
+use crate::send::{CopyObserver, CopyOptions, PERMIT, Reached, START, Sampler, probed};
 use crate::session::{MOST_REPLIES, Session, Totals};
 use crate::socket::{Direction, SocketOptions};
 use crate::ssh::Remote;
@@ -90,6 +90,7 @@ pub(crate) fn fetch(
         observer.note(&format!("{error}; only the other host uses it"));
         sockets.cc = None;
     }
+    plan.fetch.rcvbuf_bytes = sockets.receive_buffer().map(Bytes::get);
     let most_kernel = Bytes::ZERO;
     let outlet = scratch.is_some().then(Arc::<Outlet>::default);
     let mut fetching = Fetching { options, plan: &plan, sockets, sampler, most_kernel, outlet, observer };
@@ -117,8 +118,36 @@ pub(crate) fn fetch(
             }
             fetched
         }
-        _ => Err(Error::usage("the files are on this host", "use cp -a")),
+        _ => Err(local_sources()),
     }
+}
+
+/// Asks the host of `sources` to send no file, and returns what the connection has shown.
+pub(crate) fn probe(options: &CopyOptions, sources: &[End]) -> Result<Reached, Error> {
+    let sockets = options.sockets(Direction::Receives)?;
+    let reach = |relay: Relay| {
+        let sockets = SocketOptions { cc: None, ..sockets.clone() };
+        probed(relay.with_sockets(sockets, options.cc.clone()).fetching(Fetch::default()))
+    };
+    match sources.first() {
+        Some(End::Relay { host, port, .. }) => {
+            reach(Relay::new((host, *port), &options.identity, options.peer, START)?)
+        }
+        Some(End::Ssh { host, .. }) => {
+            let remote = Remote::start_reading(host, options.identity.fingerprint())?;
+            let address = (remote.host.as_str(), remote.port);
+            let relay = Relay::new(address, &options.identity, Some(remote.fingerprint), PERMIT)?;
+            let reached = reach(relay.with_dial(remote.dial()));
+            remote.end();
+            reached
+        }
+        _ => Err(local_sources()),
+    }
+}
+
+/// Returns the error for a copy whose files are on this host.
+fn local_sources() -> Error {
+    Error::usage("the files are on this host", "use cp -a")
 }
 
 /// Sources and targets of a copy from another host.
@@ -183,14 +212,7 @@ impl Plan {
         }
         Ok(Self {
             folder: folder.into(),
-            fetch: Fetch {
-                sources: pairs,
-                verify,
-                choose: None,
-                link_bps: None,
-                limit_bps: None,
-                memory_bytes: None,
-            },
+            fetch: Fetch { sources: pairs, verify, ..Fetch::default() },
             expected,
         })
     }
@@ -303,6 +325,9 @@ impl Fetching<'_> {
         }
         let (tls, _) = relay.connect(0).await?;
         relay.take_notes().iter().for_each(|note| self.observer.note(note));
+        if let Some(reached) = relay.reached(Direction::Receives) {
+            self.observer.connected(&reached);
+        }
         sums.was_accepted = true;
         if are_fixed && !are_early {
             (1..most).for_each(&mut join);

@@ -187,7 +187,7 @@ pub struct Source {
 
 /// Files that a client asks a relay to send. The two ends then swap roles: the relay announces files, and the client
 /// replies.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fetch {
     /// Paths of files and folders, each with the name that it gets at the client.
     pub sources: Vec<(PathText, PathText)>,
@@ -209,6 +209,24 @@ pub struct Fetch {
     /// Maximum memory in bytes that the sockets of the relay may use for the transfer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
+    /// Largest size in bytes of the receive buffers of the client's sockets, if the client knows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rcvbuf_bytes: Option<u64>,
+}
+
+/// Limits of the relay's sockets, from which a client predicts rates. A field is absent if the relay does not know the
+/// limit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SocketLimits {
+    /// Largest size of a send buffer in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sndbuf_bytes: Option<u64>,
+    /// Largest size of a receive buffer in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rcvbuf_bytes: Option<u64>,
+    /// Congestion control of the connection, by its name in the kernel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cc: Option<String>,
 }
 
 /// Range from which a relay that sends chooses the number of connections.
@@ -359,6 +377,9 @@ pub enum Reply {
         /// One-line notes for the user of the client.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         notes: Vec<String>,
+        /// Limits of the relay's sockets; absent on connections other than connection 0.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        limits: Option<SocketLimits>,
     },
     /// Requests the blocks of a file that the receiver does not have yet.
     Opened {
