@@ -16,9 +16,9 @@ use fullpipe::classify::SocketFacts;
 use fullpipe::copy_forecast::{PathToPeer, forecast};
 use fullpipe::relay::{
     AllowList, Connections, CopyObserver, CopyOptions, End, Fingerprint, Identity, Pipe, PipeOptions,
-    RateLimit, Sampler, ServeObserver, ServeOptions, Sources, open_progress,
+    RateLimit, Reached, Sampler, ServeObserver, ServeOptions, Sources, open_progress,
 };
-use fullpipe::units::{Bytes, Duration, Probability, Rate};
+use fullpipe::units::{Bytes, Probability, Rate};
 use fullpipe::{Look, render_flow_counts};
 
 use self::progress::CopyProgress;
@@ -67,8 +67,7 @@ pub(crate) fn copy(args: &CopyArgs, look: Look) -> Result<ExitCode, Failure> {
     if let Some(path) = path.filter(|_| args.plan) {
         return plan(&options, path, args.output.format(), look);
     }
-    let is_remote = matches!(options.sources, Sources::Remote(_));
-    let path = path.filter(|_| !is_remote).map(|path| (path, options.connections));
+    let path = path.map(|path| (path, options.connections));
     let shown = CopyProgress::new(args.progress_fd.map(descriptor).transpose()?, path);
     let (clear, hint) = (shown.clearing(), continuing(&options.sources));
     interrupt::at_signal(move || {
@@ -120,16 +119,16 @@ struct LinkToPeer {
 }
 
 impl LinkToPeer {
-    fn with(self, rtt: Duration) -> PathToPeer {
-        PathToPeer { link: self.link, rtt, loss: self.loss }
+    fn with(self, reached: Reached) -> PathToPeer {
+        PathToPeer { link: self.link, loss: self.loss, reached }
     }
 }
 
 /// Prints the predicted rate for each number of connections.
 fn plan(options: &CopyOptions, path: LinkToPeer, format: Format, look: Look) -> Result<ExitCode, Failure> {
-    let rtt = fullpipe::relay::probe(options).map_err(fullpipe::Error::from)?;
+    let path = path.with(fullpipe::relay::probe(options).map_err(fullpipe::Error::from)?);
     let counts = output::with_bar("simulating {bar:30} {pos}/{len} runs", |observer| {
-        forecast(path.with(rtt), numbers(options.connections), observer)
+        forecast(&path, numbers(options.connections), observer)
     })?;
     match format {
         Format::Json => output::print(&output::json(&counts)?)?,

@@ -4,14 +4,14 @@
 //!   attempt ──complete──► result
 //!     ▲ │
 //!     │ ├─ closed before connection 0 was accepted ──► short pause, at most three times
-//!     │ ├─ the relay was lost ───────────────────────► pause that doubles, until --retry has passed without progress
+//!     │ ├─ the relay was lost, or is busy ───────────► pause that doubles, until --retry has passed without progress
 //!     │ └─ other errors ─────────────────────────────► the copy ends
 //!     └──────────────────────────────────────────────┘
 //! ```
 
 use tokio::time::{Duration, Instant};
 
-use crate::error::{Error, Kind};
+use crate::error::{Error, Outlook};
 use crate::send::CopyObserver;
 
 /// Pause before a copy that has lost its relay tries again; it doubles with each attempt.
@@ -19,7 +19,7 @@ pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// Longest pause between two attempts.
 const MOST_PAUSE: Duration = Duration::from_secs(2);
 /// Maximum number of further attempts after a relay has closed connection 0 before it accepted it.
-const MOST_REFUSALS: u32 = 3;
+const MOST_CLOSINGS: u32 = 3;
 
 /// State of a copy before an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,16 +31,28 @@ pub(crate) struct Earlier {
     pub(crate) losses: u64,
 }
 
+/// Failure of an attempt at a copy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) error: Error,
+    /// Whether the attempt has opened a TCP connection to a relay.
+    pub(crate) is_reached: bool,
+}
+
+impl From<Error> for Failure {
+    /// Creates the failure of an attempt that has not reached a relay.
+    fn from(error: Error) -> Self {
+        Self { error, is_reached: false }
+    }
+}
+
 /// A copy that may need several attempts.
 pub(crate) trait Attempts {
     /// Result of a complete copy.
     type Done;
 
     /// Copies what the earlier attempts have not copied.
-    async fn attempt(&mut self, earlier: Earlier) -> Result<Self::Done, Error>;
-
-    /// Returns whether the last attempt has opened a TCP connection to a relay.
-    fn is_reached(&self) -> bool;
+    async fn attempt(&mut self, earlier: Earlier) -> Result<Self::Done, Failure>;
 
     /// Returns whether a relay has accepted connection 0 in any attempt.
     fn was_accepted(&self) -> bool;
@@ -68,17 +80,17 @@ pub(crate) async fn until_complete<A: Attempts>(
     let mut retry = Retry::new(total);
     loop {
         let before = copy.progress();
-        let opens_early = retry.losses == 0 && retry.refusals == 0 && !copy.was_accepted();
-        let error = match copy.attempt(Earlier { opens_early, losses: retry.losses }).await {
+        let opens_early = retry.losses == 0 && retry.closings == 0 && !copy.was_accepted();
+        let failure = match copy.attempt(Earlier { opens_early, losses: retry.losses }).await {
             Ok(done) => return Ok(done),
-            Err(error) => error,
+            Err(failure) => failure,
         };
         let was_accepted = copy.was_accepted();
-        let pause = match retry.refused(&error, was_accepted, copy.is_reached()) {
+        let pause = match retry.closed(&failure, was_accepted) {
             Some(pause) => pause,
             None => {
                 let has_progressed = copy.progress() != before;
-                retry.pause(error, (was_accepted, has_progressed), copy.now(), observer)?
+                retry.pause(failure.error, (was_accepted, has_progressed), copy.now(), observer)?
             }
         };
         copy.wait(pause).await;
@@ -92,22 +104,23 @@ struct Retry {
     pause: Duration,
     losses: u64,
     /// Number of times that a relay closed connection 0 before it accepted it.
-    refusals: u32,
+    closings: u32,
 }
 
 impl Retry {
     fn new(total: fullpipe_units::Duration) -> Self {
-        Self { total, since: None, pause: FIRST_PAUSE, losses: 0, refusals: 0 }
+        Self { total, since: None, pause: FIRST_PAUSE, losses: 0, closings: 0 }
     }
 
     /// Returns the time to wait before another attempt, if a relay that was reached has closed connection 0 before it
     /// accepted it. The handshakes of another copy from this address may have displaced it.
-    fn refused(&mut self, error: &Error, was_accepted: bool, is_reached: bool) -> Option<Duration> {
-        if error.kind != Kind::Network || was_accepted || !is_reached || self.refusals >= MOST_REFUSALS {
+    fn closed(&mut self, failure: &Failure, was_accepted: bool) -> Option<Duration> {
+        let is_closed = failure.is_reached && failure.error.is_loss() && !was_accepted;
+        if !is_closed || self.closings >= MOST_CLOSINGS {
             return None;
         }
-        self.refusals += 1;
-        Some(FIRST_PAUSE * 2 * self.refusals)
+        self.closings += 1;
+        Some(FIRST_PAUSE * 2 * self.closings)
     }
 
     /// Returns the time to wait before the next attempt after `error`, or an error if the copy gives up. An attempt is
@@ -122,12 +135,13 @@ impl Retry {
         if has_progressed {
             (self.since, self.pause) = (None, FIRST_PAUSE);
         }
-        let is_lost = error.kind == Kind::Network && was_accepted;
+        let is_lost = error.is_loss() && was_accepted;
         let is_new = self.since.is_none();
         let since = *self.since.get_or_insert(now);
         let pause = self.pause;
         let most = Duration::from_nanos(self.total.as_nanos());
-        if (!is_lost && !error.is_temporary) || now - since + pause > most {
+        let is_temporary = error.outlook == Outlook::Temporary;
+        if !(is_lost || is_temporary) || now - since + pause > most {
             return Err(error);
         }
         if is_new {
@@ -153,30 +167,26 @@ mod tests {
     struct Scripted {
         attempts: VecDeque<Attempt>,
         earlier: Vec<(bool, u64)>,
-        state: (bool, bool, u64),
+        state: (bool, u64),
         now: Instant,
     }
 
     impl Attempts for Scripted {
         type Done = &'static str;
 
-        async fn attempt(&mut self, earlier: Earlier) -> Result<&'static str, Error> {
+        async fn attempt(&mut self, earlier: Earlier) -> Result<&'static str, Failure> {
             self.earlier.push((earlier.opens_early, earlier.losses));
             let (result, is_reached, is_accepted, progress) = self.attempts.pop_front().expect("an attempt");
-            self.state = (is_reached, self.state.1 || is_accepted, progress);
-            result
-        }
-
-        fn is_reached(&self) -> bool {
-            self.state.0
+            self.state = (self.state.0 || is_accepted, progress);
+            result.map_err(|error| Failure { error, is_reached })
         }
 
         fn was_accepted(&self) -> bool {
-            self.state.1
+            self.state.0
         }
 
         fn progress(&self) -> (u64, u64) {
-            (self.state.2, 0)
+            (self.state.1, 0)
         }
 
         fn now(&self) -> Instant {
@@ -194,7 +204,7 @@ mod tests {
     ) -> (Result<&'static str, Error>, f64, Vec<(bool, u64)>) {
         let begun = Instant::now();
         let attempts = attempts.into_iter().collect();
-        let mut copy = Scripted { attempts, earlier: Vec::new(), state: (false, false, 0), now: begun };
+        let mut copy = Scripted { attempts, earlier: Vec::new(), state: (false, 0), now: begun };
         let total = fullpipe_units::Duration::from_secs(60);
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let result = runtime.block_on(until_complete(&mut copy, total, &()));
@@ -239,6 +249,10 @@ mod tests {
         }
         // A relay that was never reached is not tried again.
         assert_eq!(run([(Err(lost()), false, false, 0)]).2.len(), 1);
+        // Neither is a relay that refuses the copy, before or after it has accepted an earlier attempt.
+        let refused = lost().refusal();
+        assert_eq!(run([(Err(refused.clone()), true, false, 0)]).2.len(), 1);
+        assert_eq!(run([(Err(lost()), true, true, 0), (Err(refused), true, false, 0)]).2.len(), 2);
         // A temporary failure is.
         let busy = Error::runtime("busy", "").temporary();
         assert_eq!(run([(Err(busy), true, true, 0), (Ok("done"), true, true, 0)]).2, [(true, 0), (false, 0)]);

@@ -12,8 +12,19 @@ pub struct Error {
     pub message: String,
     /// Hint that suggests a remedy; may be empty.
     pub hint: String,
-    /// Whether the same call may succeed a few seconds later.
-    pub(crate) is_temporary: bool,
+    /// Whether the same call may succeed later.
+    pub(crate) outlook: Outlook,
+}
+
+/// Whether the same call may succeed later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outlook {
+    /// This depends on the category of the error and on the state of the copy.
+    Open,
+    /// The call may succeed a few seconds later.
+    Temporary,
+    /// The other end has refused the call, and will refuse it again.
+    Refused,
 }
 
 /// Category of an error.
@@ -30,8 +41,13 @@ pub enum Kind {
 }
 
 impl Error {
+    /// Returns whether the network, and not the other end, has ended the call.
+    pub(crate) fn is_loss(&self) -> bool {
+        self.kind == Kind::Network && self.outlook != Outlook::Refused
+    }
+
     pub(crate) fn new(kind: Kind, message: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), hint: hint.into(), is_temporary: false }
+        Self { kind, message: message.into(), hint: hint.into(), outlook: Outlook::Open }
     }
 
     pub(crate) fn usage(message: impl Into<String>, hint: impl Into<String>) -> Self {
@@ -52,7 +68,12 @@ impl Error {
 
     /// Marks the error as temporary: the same call may succeed a few seconds later.
     pub(crate) fn temporary(self) -> Self {
-        Self { is_temporary: true, ..self }
+        Self { outlook: Outlook::Temporary, ..self }
+    }
+
+    /// Marks the error as a refusal of the other end: the same call would fail in the same way.
+    pub(crate) fn refusal(self) -> Self {
+        Self { outlook: Outlook::Refused, ..self }
     }
 
     /// Creates the error for the failed operation `what` on a file or socket.

@@ -23,7 +23,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant, interval, timeout};
 
-use crate::attempts::{Attempts, Earlier, until_complete};
+use crate::attempts::{Attempts, Earlier, Failure, until_complete};
 use crate::error::Error;
 use crate::frame::{ChooseConnections, Fetch, MOST_CONNECTIONS};
 use crate::memory;
@@ -31,7 +31,7 @@ use crate::name::PathText;
 use crate::outlet::{Outlet, Scratch};
 use crate::report::{ConnectionReport, CopyFacts, CopyReport, MemoryReport, advice};
 use crate::send::connect::Relay;
-use crate::send::{CopyObserver, CopyOptions, PERMIT, START, Sampler};
+use crate::send::{CopyObserver, CopyOptions, PERMIT, Reached, START, Sampler, probed};
 use crate::session::{MOST_REPLIES, Session, Totals};
 use crate::socket::{Direction, SocketOptions};
 use crate::ssh::Remote;
@@ -90,6 +90,7 @@ pub(crate) fn fetch(
         observer.note(&format!("{error}; only the other host uses it"));
         sockets.cc = None;
     }
+    plan.fetch.rcvbuf_bytes = sockets.receive_buffer().map(Bytes::get);
     let most_kernel = Bytes::ZERO;
     let outlet = scratch.is_some().then(Arc::<Outlet>::default);
     let mut fetching = Fetching { options, plan: &plan, sockets, sampler, most_kernel, outlet, observer };
@@ -117,8 +118,36 @@ pub(crate) fn fetch(
             }
             fetched
         }
-        _ => Err(Error::usage("the files are on this host", "use cp -a")),
+        _ => Err(local_sources()),
     }
+}
+
+/// Asks the host of `sources` to send no file, and returns what the connection has shown.
+pub(crate) fn probe(options: &CopyOptions, sources: &[End]) -> Result<Reached, Error> {
+    let sockets = options.sockets(Direction::Receives)?;
+    let reach = |relay: Relay| {
+        let sockets = SocketOptions { cc: None, ..sockets.clone() };
+        probed(relay.with_sockets(sockets, options.cc.clone()).fetching(Fetch::default()))
+    };
+    match sources.first() {
+        Some(End::Relay { host, port, .. }) => {
+            reach(Relay::new((host, *port), &options.identity, options.peer, START)?)
+        }
+        Some(End::Ssh { host, .. }) => {
+            let remote = Remote::start_reading(host, options.identity.fingerprint())?;
+            let address = (remote.host.as_str(), remote.port);
+            let relay = Relay::new(address, &options.identity, Some(remote.fingerprint), PERMIT)?;
+            let reached = reach(relay.with_dial(remote.dial()));
+            remote.end();
+            reached
+        }
+        _ => Err(local_sources()),
+    }
+}
+
+/// Returns the error for a copy whose files are on this host.
+fn local_sources() -> Error {
+    Error::usage("the files are on this host", "use cp -a")
 }
 
 /// Sources and targets of a copy from another host.
@@ -183,14 +212,7 @@ impl Plan {
         }
         Ok(Self {
             folder: folder.into(),
-            fetch: Fetch {
-                sources: pairs,
-                verify,
-                choose: None,
-                link_bps: None,
-                limit_bps: None,
-                memory_bytes: None,
-            },
+            fetch: Fetch { sources: pairs, verify, ..Fetch::default() },
             expected,
         })
     }
@@ -239,15 +261,8 @@ impl Fetching<'_> {
         let fetched = runtime.block_on(async {
             let started = Instant::now();
             let store = Arc::clone(&store);
-            let mut attempts = FetchAttempts {
-                fetching: self,
-                reach,
-                store,
-                failed,
-                started,
-                sums: Sums::default(),
-                is_reached: false,
-            };
+            let mut attempts =
+                FetchAttempts { fetching: self, reach, store, failed, started, sums: Sums::default() };
             let (retry, observer) = (attempts.fetching.options.retry, attempts.fetching.observer);
             until_complete(&mut attempts, retry, observer).await
         });
@@ -310,6 +325,9 @@ impl Fetching<'_> {
         }
         let (tls, _) = relay.connect(0).await?;
         relay.take_notes().iter().for_each(|note| self.observer.note(note));
+        if let Some(reached) = relay.reached(Direction::Receives) {
+            self.observer.connected(&reached);
+        }
         sums.was_accepted = true;
         if are_fixed && !are_early {
             (1..most).for_each(&mut join);
@@ -371,14 +389,12 @@ struct FetchAttempts<'f, 'a, R> {
     failed: Arc<Notify>,
     started: Instant,
     sums: Sums,
-    is_reached: bool,
 }
 
 impl<R: FnMut() -> Result<Arc<Relay>, Error>> Attempts for FetchAttempts<'_, '_, R> {
     type Done = CopyReport;
 
-    async fn attempt(&mut self, earlier: Earlier) -> Result<CopyReport, Error> {
-        self.is_reached = false;
+    async fn attempt(&mut self, earlier: Earlier) -> Result<CopyReport, Failure> {
         let before = self.sums;
         let relay = (self.reach)()?;
         let attempted = self.fetching.attempt(&relay, &self.store, &mut self.sums, earlier.opens_early);
@@ -387,8 +403,7 @@ impl<R: FnMut() -> Result<Arc<Relay>, Error>> Attempts for FetchAttempts<'_, '_,
             () = self.failed.notified() => Err(Error::runtime("cannot write to standard output", "")),
         };
         let rtt = relay.rtt();
-        self.is_reached = rtt.is_some();
-        let (totals, limited) = attempted?;
+        let (totals, limited) = attempted.map_err(|error| Failure { error, is_reached: rtt.is_some() })?;
         let mut report = report(&totals, before, (self.started, earlier.losses));
         let fetching = &*self.fetching;
         report.memory.kernel_bytes = fetching.sampler.is_some().then_some(fetching.most_kernel.get());
@@ -405,10 +420,6 @@ impl<R: FnMut() -> Result<Arc<Relay>, Error>> Attempts for FetchAttempts<'_, '_,
             report.limit = Some(limit);
         }
         Ok(report)
-    }
-
-    fn is_reached(&self) -> bool {
-        self.is_reached
     }
 
     fn was_accepted(&self) -> bool {

@@ -187,7 +187,7 @@ pub struct Source {
 
 /// Files that a client asks a relay to send. The two ends then swap roles: the relay announces files, and the client
 /// replies.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fetch {
     /// Paths of files and folders, each with the name that it gets at the client.
     pub sources: Vec<(PathText, PathText)>,
@@ -209,6 +209,24 @@ pub struct Fetch {
     /// Maximum memory in bytes that the sockets of the relay may use for the transfer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
+    /// Largest size in bytes of the receive buffers of the client's sockets, if the client knows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rcvbuf_bytes: Option<u64>,
+}
+
+/// Limits of the relay's sockets, from which a client predicts rates. A field is absent if the relay does not know the
+/// limit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SocketLimits {
+    /// Largest size of a send buffer in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sndbuf_bytes: Option<u64>,
+    /// Largest size of a receive buffer in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rcvbuf_bytes: Option<u64>,
+    /// Congestion control of the connection, by its name in the kernel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cc: Option<String>,
 }
 
 /// Range from which a relay that sends chooses the number of connections.
@@ -303,6 +321,12 @@ pub enum Request {
         stream: u64,
         /// Path of the folder below the root.
         target: RelativePath,
+        /// Permission bits of a new folder. The receiver chooses them if this field is absent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mode: Option<u32>,
+        /// User ID and group ID of the source. A receiver that runs as root gives a new folder this owner.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        owner: Option<(u32, u32)>,
     },
     /// States the hash of a pipe, or of a file of more than 1 MiB. Blocks may still arrive on other connections.
     Finish {
@@ -353,6 +377,9 @@ pub enum Reply {
         /// One-line notes for the user of the client.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         notes: Vec<String>,
+        /// Limits of the relay's sockets; absent on connections other than connection 0.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        limits: Option<SocketLimits>,
     },
     /// Requests the blocks of a file that the receiver does not have yet.
     Opened {
@@ -526,13 +553,13 @@ mod tests {
         assert_eq!(decode(link), Ok(read));
         let folder = br#"{"type":"folder","stream":4,"target":"dir"}"#;
         let target = RelativePath::new(Path::new("dir")).expect("a path");
-        assert_eq!(decode(folder), Ok(Request::Folder { stream: 4, target }));
+        assert_eq!(decode(folder), Ok(Request::Folder { stream: 4, target, mode: None, owner: None }));
+        let welcome = |limits| Ok(Reply::Welcome { version: 1, notes: Vec::new(), limits });
         let newer = br#"{"type":"welcome","version":1,"colour":"blue"}"#;
-        assert_eq!(
-            decode(newer),
-            Ok(Reply::Welcome { version: 1, notes: Vec::new() }),
-            "unknown fields are ignored"
-        );
+        assert_eq!(decode(newer), welcome(None), "unknown fields are ignored");
+        let limited = br#"{"type":"welcome","version":1,"limits":{"rcvbuf_bytes":6291456,"colour":"blue"}}"#;
+        let limits = SocketLimits { rcvbuf_bytes: Some(6 << 20), ..SocketLimits::default() };
+        assert_eq!(decode(limited), welcome(Some(limits)));
     }
 
     #[test]

@@ -59,14 +59,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fullpipe_units::Duration;
 
-pub use engine::{Choice, Interval, Remembered, Room};
+pub use engine::{Buffers, Choice, Interval, Remembered, Room};
 pub use error::{Error, Kind};
 pub use hex::{Hex, NotHex};
 pub use keys::{Access, AllowList, Fingerprint, Identity, Rights};
 pub use name::{LinkContent, NameError, PathText, RelativePath, StreamName};
 pub use report::{ConnectionReport, CopyReport, ForecastReport, PipeReport};
 pub use send::{
-    Connections, CopyObserver, CopyOptions, Kernel, Pacer, Pipe, PipeOptions, RateLimit, Sampler,
+    Connections, CopyObserver, CopyOptions, Kernel, Pacer, Pipe, PipeOptions, RateLimit, Reached, Sampler,
     SocketSample, Sources, copy, open_progress, probe,
 };
 pub use serve::{ServeObserver, ServeOptions, serve};

@@ -132,7 +132,9 @@ fn words(limit: &str) -> &str {
         "policer" => "a policer, which drops packets above its rate",
         "cpu" => "the processor",
         "link" => "the link",
-        other => other,
+        other if other.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_') => other,
+        // A relay that sends may report any text, which a terminal must not interpret.
+        _ => "a limit with an invalid name",
     }
 }
 
@@ -384,5 +386,9 @@ mod tests {
         let unknown = super::advice("sndbuf", CopyFacts { link: None, ..facts }).expect("advice");
         assert!(unknown.contains("tune --link RATE --rtt 210ms --flows 4 --apply there; each"), "{unknown}");
         assert_eq!(super::advice("link", facts), None);
+        report = CopyReport { limit: Some("\x1b[2J\nerror: no".into()), advice: Vec::new(), ..report };
+        assert!(
+            report.to_string().ends_with("\nlimit: a limit with an invalid name, for 83 % of the time\n")
+        );
     }
 }

@@ -24,7 +24,7 @@ use crate::paced::{ClientLimit, Paced};
 use crate::pending::Pending;
 use crate::send::{Delivery, Joined, Kernel, deliver};
 use crate::session::{MOST_REPLIES, Session};
-use crate::socket;
+use crate::socket::{self, SocketOptions};
 use crate::sources::{Tree, Walk};
 use crate::store::FileStore;
 use crate::wire::{Bounded, Readiness};
@@ -317,7 +317,7 @@ impl Relay {
         };
         if !versions.contains(&VERSION) {
             let message = format!("the relay supports only version {VERSION} of the protocol");
-            let hint = "install the same version of fullpipe at both ends".to_owned();
+            let hint = tls::SAME_VERSION.to_owned();
             wire::write_message(&mut tls, &Reply::Failed { message, hint, temporary: false }).await?;
             tls.shutdown().await?;
             return Err(invalid("the client uses another version of the protocol"));
@@ -434,6 +434,7 @@ impl Relay {
     /// Serves connection 0 of a transfer until the transfer ends.
     async fn transfer(&self, greeting: Greeting, peer: SocketAddr) -> io::Result<()> {
         let Greeting { tls, transfer, readiness, lacking, .. } = greeting;
+        let limits = SocketOptions::default().limits(&readiness.socket());
         // Only a sender needs the readiness of the socket.
         drop(readiness);
         if !self.allow.rights(transfer.0).is_some_and(Rights::may_write) {
@@ -455,7 +456,7 @@ impl Relay {
         notes.extend(lacking.map(|error| format!("{error}; only this host uses it")));
         let limit = self.limits.get(&transfer.0).cloned();
         notes.extend(limit.as_ref().map(|limit| limit_note(limit)));
-        session.reply(Reply::Welcome { version: VERSION, notes });
+        session.reply(Reply::Welcome { version: VERSION, notes, limits: Some(limits) });
         let (served, sending) = session.receive(tokio::io::split(Paced::new(tls, limit)), outgoing).await;
         self.leave(transfer);
         let totals = session.totals();
@@ -492,19 +493,19 @@ impl Relay {
         }
         let limit = self.limits.get(&transfer.0).cloned();
         let notes = limit.iter().map(|limit| limit_note(limit)).collect();
-        let welcome = wire::write_message(&mut tls, &Reply::Welcome { version: VERSION, notes }).await;
-        let delivered = match welcome {
+        let Fetch { sources, verify, choose, link_bps, limit_bps, memory_bytes, rcvbuf_bytes } = fetch;
+        let kernel = self.kernel.clone();
+        // The kernel's pacing is smoother than writes at a limited rate, and the copy can report it as its limit.
+        let own = limit.as_ref().filter(|_| kernel.is_some()).map(|limit| limit.rate().as_bps());
+        let limit_bps = limit_bps.into_iter().chain(own).min();
+        let delivery = Delivery { verify, choose, link_bps, limit_bps, memory_bytes, rcvbuf_bytes, kernel };
+        let limits = Some(delivery.sockets().limits(&readiness.socket()));
+        let welcome = Reply::Welcome { version: VERSION, notes, limits };
+        let delivered = match wire::write_message(&mut tls, &welcome).await {
             Err(error) => Err(error),
             Ok(()) => {
                 // The future of a delivery is not `Send`, because its observer is not `Send`.
                 let runtime = Handle::current();
-                let Fetch { sources, verify, choose, link_bps, limit_bps, memory_bytes } = fetch;
-                let kernel = self.kernel.clone();
-                // The kernel's pacing is smoother than writes at a limited rate, and the copy can report it
-                // as its limit.
-                let own = limit.as_ref().filter(|_| kernel.is_some()).map(|limit| limit.rate().as_bps());
-                let limit_bps = limit_bps.into_iter().chain(own).min();
-                let delivery = Delivery { verify, choose, link_bps, limit_bps, memory_bytes, kernel };
                 let tls = Paced::new(tls, limit);
                 let sending = spawn_blocking(move || {
                     let sources = sources.iter();
@@ -538,7 +539,7 @@ impl Relay {
         let Greeting { mut tls, readiness, transfer, connection, .. } = greeting;
         let active = self.begun(transfer).await;
         let limit = self.limits.get(&transfer.0).cloned();
-        let welcome = || Reply::Welcome { version: VERSION, notes: Vec::new() };
+        let welcome = || Reply::Welcome { version: VERSION, notes: Vec::new(), limits: None };
         let active =
             active.ok_or_else(|| io::Error::other("the transfer has already ended, or has not begun"))?;
         let session = match active {

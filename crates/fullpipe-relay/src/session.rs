@@ -12,7 +12,7 @@ use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use crate::engine::{BLOCK, Groups, MOST_SIZE, block_range};
-use crate::error::Error;
+use crate::error::{Error, Outlook};
 use crate::frame::{DataHeader, HASH, Header, MOST_CONNECTIONS, PipeSource, Reply, Request, Source};
 use crate::hex::Hex;
 use crate::incoming::{DIFFERS, Decision, Incoming};
@@ -240,7 +240,8 @@ impl Session {
     /// Reports a failure to the client, and ends the transfer.
     pub(crate) fn fail(&self, error: Error) {
         locked(&self.failure).get_or_insert_with(|| error.clone());
-        let Error { message, hint, is_temporary: temporary, .. } = error;
+        let Error { message, hint, outlook, .. } = error;
+        let temporary = outlook == Outlook::Temporary;
         self.reply(Reply::Failed { message, hint, temporary });
         self.close();
     }
@@ -339,7 +340,10 @@ impl Session {
                     }
                     self.conclude(incoming);
                 }
-                Request::Folder { stream, target } => self.folder(stream, target).await?,
+                Request::Folder { stream, target, mode, owner } => {
+                    let permission = mode.map(|mode| Permission { mode, owner });
+                    self.folder(stream, target, permission).await?;
+                }
                 Request::Link { stream, target, to } => self.link(stream, target, to).await?,
                 Request::Connect { connection } => {
                     let asked = self.asked.as_ref();
@@ -626,7 +630,12 @@ impl Session {
         }
     }
 
-    async fn folder(&self, stream: u64, target: RelativePath) -> io::Result<()> {
+    async fn folder(
+        &self,
+        stream: u64,
+        target: RelativePath,
+        permission: Option<Permission>,
+    ) -> io::Result<()> {
         let checked = match self.outlet {
             Some(_) => Err(not_a_file()),
             None => self.check_target(&target),
@@ -636,7 +645,7 @@ impl Session {
             return Ok(());
         }
         let store = Arc::clone(&self.store);
-        match spawn_blocking(move || store.create(&target)).await? {
+        match spawn_blocking(move || store.create(&target, permission)).await? {
             Ok(()) => self.reply(Reply::Placed { stream, pipe: None }),
             Err(error) => self.fail(error),
         }

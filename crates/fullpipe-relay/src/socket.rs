@@ -11,6 +11,7 @@ use tokio::net::{TcpSocket, TcpStream};
 
 use crate::engine::Budget;
 use crate::error::Error;
+use crate::frame::SocketLimits;
 use crate::memory::kernel_limit;
 
 /// Largest name of a congestion control in bytes (`TCP_CA_NAME_MAX`, with its final zero, is 16).
@@ -62,6 +63,13 @@ pub(crate) fn set_cc(socket: &impl AsFd, name: &str) -> io::Result<()> {
     SockRef::from(socket).set_tcp_congestion(name.as_bytes())
 }
 
+/// Returns the congestion control of a socket. A route may set another one than the default of the kernel.
+pub(crate) fn cc_of(socket: &impl AsFd) -> Option<String> {
+    let name = SockRef::from(socket).tcp_congestion().ok()?;
+    let name = name.split(|byte| *byte == 0).next()?;
+    String::from_utf8(name.to_vec()).ok().filter(|name| is_cc(name))
+}
+
 /// Returns the error for a congestion control that the kernel of `host` refuses.
 pub(crate) fn cc_error(host: &str, name: &str, error: &io::Error) -> Error {
     if error.kind() == io::ErrorKind::PermissionDenied {
@@ -92,6 +100,25 @@ impl SocketOptions {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP));
         let set = socket.and_then(|socket| set_cc(&socket, name));
         set.map_err(|error| cc_error("this host", name, &error))
+    }
+
+    /// Returns the largest size of a send buffer, if the kernel reports it.
+    pub(crate) fn send_buffer(&self) -> Option<Bytes> {
+        self.sndbuf.or_else(|| kernel_limit("/proc/sys/net/ipv4/tcp_wmem", 2))
+    }
+
+    /// Returns the largest size of a receive buffer, if the kernel reports it.
+    pub(crate) fn receive_buffer(&self) -> Option<Bytes> {
+        self.rcvbuf.or_else(|| kernel_limit("/proc/sys/net/ipv4/tcp_rmem", 2))
+    }
+
+    /// Returns the limits that a relay reports to its client. `socket` is that of connection 0.
+    pub(crate) fn limits(&self, socket: &impl AsFd) -> SocketLimits {
+        SocketLimits {
+            sndbuf_bytes: self.send_buffer().map(Bytes::get),
+            rcvbuf_bytes: self.receive_buffer().map(Bytes::get),
+            cc: cc_of(socket),
+        }
     }
 
     /// Sets the options of a socket. The kernel doubles the sizes of buffers, so half of each size is set.
@@ -163,10 +190,14 @@ mod tests {
     #[test]
     fn the_kernel_has_the_size_that_was_asked_for() {
         let size = Bytes::from_kib(128);
-        let options = SocketOptions { cc: None, sndbuf: Some(size), rcvbuf: Some(size) };
+        let options = SocketOptions { cc: Some("reno".into()), sndbuf: Some(size), rcvbuf: Some(size) };
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
         options.apply(&socket).expect("permitted");
         let sizes = (socket.send_buffer_size().expect("a size"), socket.recv_buffer_size().expect("a size"));
         assert_eq!(sizes, (128 << 10, 128 << 10));
+        let (size, cc) = (Some(128 << 10), Some("reno".into()));
+        assert_eq!(options.limits(&socket), SocketLimits { sndbuf_bytes: size, rcvbuf_bytes: size, cc });
+        let of_kernel = SocketOptions::default().limits(&socket);
+        assert!(of_kernel.sndbuf_bytes > size && of_kernel.rcvbuf_bytes > size, "{of_kernel:?}");
     }
 }

@@ -164,8 +164,8 @@ pub(crate) struct SourceFile {
 pub(crate) enum Found {
     /// A file.
     File(SourceFile),
-    /// An empty folder. Other folders are created with their files.
-    Folder(RelativePath),
+    /// A folder, which is found before its entries.
+    Folder { target: RelativePath, permission: Permission },
     /// A symbolic link, which is copied as a link.
     Link { target: RelativePath, to: LinkContent },
     /// Neither a file, nor a folder, nor a symbolic link.
@@ -188,7 +188,6 @@ struct Level {
     entries: Entries,
     /// Whether the entries are in memory, so that the folder need not stay open.
     is_listed: bool,
-    is_empty: bool,
 }
 
 /// Iterator over the files of all sources. The iterator ends after an error.
@@ -274,16 +273,10 @@ impl Walk {
                 continue;
             };
             let Some(entry) = level.entries.next() else {
-                let level = self.levels.pop();
-                // The target of an empty folder may be the root of the relay, which already exists.
-                let empty = level.filter(|level| level.is_empty && !level.target.as_os_str().is_empty());
-                match empty {
-                    Some(level) => return checked(&level.target).map(Found::Folder).map(Some),
-                    None => continue,
-                }
+                self.levels.pop();
+                continue;
             };
             let (name, status) = entry?;
-            level.is_empty = false;
             if depth > MOST_LEVELS && !std::mem::replace(&mut level.is_listed, true) {
                 let rest: Vec<_> = level.entries.by_ref().collect();
                 level.entries = Box::new(rest.into_iter());
@@ -296,14 +289,22 @@ impl Walk {
         }
     }
 
-    /// Returns the file at `path`, or starts to read the folder at `path`.
+    /// Returns the file or folder at `path`, and starts to read a folder.
     fn enter(&mut self, path: PathBuf, target: PathBuf, status: Status) -> Result<Option<Found>, Error> {
         let Status { kind, source, mode, owner } = status;
         match kind {
             Kind::Folder => {
                 let entries = self.tree.entries(&path).map_err(|error| unreadable(&path, &error))?;
-                self.levels.push(Level { path, target, entries, is_listed: false, is_empty: true });
-                Ok(None)
+                // The target may be the root of the relay, which already exists.
+                let folder = match target.as_os_str().is_empty() {
+                    true => None,
+                    false => Some(Found::Folder {
+                        target: checked(&target)?,
+                        permission: Permission { mode, owner: Some(owner) },
+                    }),
+                };
+                self.levels.push(Level { path, target, entries, is_listed: false });
+                Ok(folder)
             }
             Kind::Link => {
                 let to = self.tree.read_link(&path).map_err(|error| unreadable(&path, &error))?;
@@ -370,7 +371,7 @@ mod tests {
         for found in Walk::new(sources, Path::new(target), into)? {
             targets.push(match found? {
                 Found::File(file) => file.target.to_string(),
-                Found::Folder(folder) => format!("{folder}/"),
+                Found::Folder { target, .. } => format!("{target}/"),
                 Found::Link { target, to } => format!("{target} -> {}", to.as_path().display()),
                 Found::Special(path) => format!("special {}", path.display()),
             });
@@ -391,12 +392,13 @@ mod tests {
         assert_eq!(targets(&named(&["a"]), "in/x", false), Ok(vec!["in/x".into()]));
         assert_eq!(targets(&named(&["a"]), "in/", true), Ok(vec!["in/a".into()]));
         assert_eq!(targets(&named(&["a", "b"]), "in", false), Ok(vec!["in/a".into(), "in/b".into()]));
-        let (inner, z) = ("in/inner/y".to_owned(), "in/z".to_owned());
-        assert_eq!(targets(&named(&["dir"]), "in", false), Ok(vec![inner, z]));
-        assert_eq!(targets(&named(&["dir"]), "", true), Ok(vec!["dir/inner/y".into(), "dir/z".into()]));
-        assert_eq!(targets(&named(&["dir/inner/.."]), "", true).map(|targets| targets.len()), Ok(2));
+        let all = |names: &[&str]| Ok(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+        assert_eq!(targets(&named(&["dir"]), "in", false), all(&["in/", "in/inner/", "in/inner/y", "in/z"]));
+        assert_eq!(targets(&named(&["dir"]), "", true), all(&["dir/", "dir/inner/", "dir/inner/y", "dir/z"]));
+        assert_eq!(targets(&named(&["dir"]), "", false), all(&["inner/", "inner/y", "z"]));
+        assert_eq!(targets(&named(&["dir/inner/.."]), "", true).map(|targets| targets.len()), Ok(4));
         fs::create_dir_all(path("empty/inner")).expect("a folder");
-        assert_eq!(targets(&named(&["empty"]), "in", false), Ok(vec!["in/inner/".into()]));
+        assert_eq!(targets(&named(&["empty"]), "in", false), all(&["in/", "in/inner/"]));
         assert_eq!(targets(&named(&["empty/inner"]), "", false), Ok(vec![]));
         fs::create_dir_all(path("other/a")).expect("a folder");
         let both = targets(&named(&["a", "other/a"]), "in", false).expect_err("a file and a folder");
@@ -422,7 +424,7 @@ mod tests {
             }
         }
         let found = targets(&[folder.path().into()], "in", false).expect("readable");
-        assert_eq!(found.len(), 2 * depth);
+        assert_eq!(found.len(), 3 * depth + 1);
     }
 
     #[test]
@@ -434,7 +436,7 @@ mod tests {
         let _listener = UnixListener::bind(&socket).expect("a socket");
         let special = format!("special {}", socket.display());
         let found = targets(&[folder.path().into()], "in", false);
-        assert_eq!(found, Ok(vec!["in/a".into(), "in/link -> ../a".into(), special]));
+        assert_eq!(found, Ok(vec!["in/".into(), "in/a".into(), "in/link -> ../a".into(), special]));
         let error = targets(&[socket], "in", false).expect_err("named by the user");
         assert!(error.message.ends_with("is neither a file nor a folder"), "{error}");
         fs::remove_file(folder.path().join("link")).expect("removed");

@@ -28,13 +28,14 @@ use std::thread;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
-use crate::error::Error;
+use crate::error::{Error, Outlook};
 use crate::frame::VERSION;
 use crate::keys::{AllowList, Fingerprint, Identity};
 use crate::locked;
 use crate::name::PathText;
 use crate::send::Kernel;
 use crate::serve::{self, ServeObserver, ServeOptions};
+use crate::tls::SAME_VERSION;
 
 /// Command that ssh runs on the other host.
 const REMOTE: [&str; 3] = ["fullpipe", "relay", "once"];
@@ -275,7 +276,8 @@ pub fn serve_once(
     let (relay, listener, folder, fingerprint) = match prepared {
         Ok(prepared) => prepared,
         Err(error) => {
-            let Error { message, hint, is_temporary: temporary, .. } = error;
+            let Error { message, hint, outlook, .. } = error;
+            let temporary = outlook == Outlook::Temporary;
             return answer(&Answer::Failed { message, hint, temporary });
         }
     };
@@ -320,7 +322,7 @@ fn prepare(
     if !call.versions.contains(&VERSION) {
         return Err(Error::network(
             format!("this host supports only version {VERSION} of the protocol"),
-            "install the same version of fullpipe at both ends",
+            SAME_VERSION,
         ));
     }
     let identity = Identity::temporary()?;

@@ -23,6 +23,10 @@ use crate::locked;
 /// Name of the protocol in the TLS handshake (ALPN). The handshake fails if the peer speaks only another
 /// version.
 const PROTOCOL: &[u8] = b"fullpipe-copy/1";
+/// Hint for a peer that speaks another version of the protocol.
+pub(crate) const SAME_VERSION: &str = "install the same version of fullpipe at both ends";
+/// Hint for a handshake that has failed for another reason.
+const LISTENS: &str = "check that fullpipe relay serve listens on this port";
 /// Server name that the API of rustls requires. The name is neither sent nor compared, because the key is
 /// pinned.
 const NO_NAME: &str = "relay.invalid";
@@ -218,19 +222,18 @@ pub(crate) fn handshake_error(
             format!("{relay} rejects the key of this host"),
             format!("start the relay with --allow {own}"),
         ),
-        Some(rustls::Error::AlertReceived(AlertDescription::NoApplicationProtocol)) => Error::network(
-            format!("{relay} uses another version of the protocol"),
-            "install the same version of fullpipe at both ends",
-        ),
+        Some(rustls::Error::AlertReceived(AlertDescription::NoApplicationProtocol)) => {
+            Error::network(format!("{relay} uses another version of the protocol"), SAME_VERSION).refusal()
+        }
         Some(rustls::Error::InvalidMessage(_)) => Error::network(
             format!("{relay} does not speak TLS"),
             "check the port: fullpipe relay serve listens on 9581 by default",
-        ),
-        _ if error.kind() == io::ErrorKind::UnexpectedEof => Error::network(
-            format!("{relay} closed the connection during the handshake"),
-            "check that fullpipe relay serve listens on this port",
-        ),
-        _ => Error::network(format!("cannot connect to {relay}: {error}"), ""),
+        )
+        .refusal(),
+        _ if error.kind() == io::ErrorKind::UnexpectedEof => {
+            Error::network(format!("{relay} closed the connection during the handshake"), LISTENS)
+        }
+        _ => Error::network(format!("cannot connect to {relay}: {error}"), LISTENS),
     }
 }
 
@@ -244,6 +247,9 @@ pub(crate) fn client_error(error: &io::Error) -> String {
             "--allow does not contain the key of the client".into()
         }
         Some(rustls::Error::InvalidMessage(_)) => "the client does not speak TLS".into(),
+        Some(rustls::Error::NoApplicationProtocol) => {
+            "the client uses another version of the protocol".into()
+        }
         _ => error.to_string(),
     }
 }

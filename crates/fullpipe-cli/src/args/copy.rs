@@ -63,7 +63,7 @@ pub(crate) struct CopyArgs {
     pub(crate) connections: String,
 
     /// Rate of the slowest link on the path, for example 500mbit; auto then starts with as many connections as
-    /// fill that link with this kernel's send buffers, and fullpipe prints a forecast with the result
+    /// fill that link with the buffers of both hosts, and fullpipe prints a forecast with the result
     #[arg(long, value_name = "RATE")]
     pub(crate) link: Option<Rate>,
 
@@ -71,8 +71,8 @@ pub(crate) struct CopyArgs {
     #[arg(long, value_name = "SHARE", requires = "link")]
     pub(crate) loss: Option<Probability>,
 
-    /// Print a forecast for each number of connections, and copy nothing; fullpipe measures the RTT with one
-    /// connection to the other host
+    /// Print a forecast for each number of connections, and copy nothing; one connection to the other host
+    /// measures the RTT, and reports the buffers of that host
     #[arg(long, requires = "link")]
     pub(crate) plan: bool,
 

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use fullpipe::copy_forecast::Forecasting;
-use fullpipe::relay::{Connections, CopyObserver, CopyReport, ForecastReport};
+use fullpipe::relay::{Connections, CopyObserver, CopyReport, ForecastReport, Reached};
 use fullpipe::units::{Bytes, Duration, Rate};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -26,7 +26,7 @@ pub(super) struct CopyProgress {
     accepted: Option<File>,
     /// Path for the forecast, and the numbers of connections to simulate.
     path: Option<(LinkToPeer, Connections)>,
-    /// Forecast, which starts once the RTT is known.
+    /// Forecast, which starts once the path and the buffers of both hosts are known.
     forecasting: Mutex<Option<Forecasting>>,
 }
 
@@ -76,11 +76,11 @@ impl CopyProgress {
 }
 
 impl CopyObserver for CopyProgress {
-    fn connected(&self, rtt: Duration) {
+    fn connected(&self, reached: &Reached) {
         let Some((path, connections)) = self.path else { return };
         let mut forecasting = self.forecasting.lock().unwrap_or_else(PoisonError::into_inner);
-        // Only the first handshake counts, because a copy that has lost its relay connects again.
-        forecasting.get_or_insert_with(|| Forecasting::begin(path.with(rtt), connections));
+        // Only the first connection counts, because a copy that has lost its relay connects again.
+        forecasting.get_or_insert_with(|| Forecasting::begin(path.with(reached.clone()), connections));
     }
 
     fn progress(&self, done: Bytes, total: Bytes) {

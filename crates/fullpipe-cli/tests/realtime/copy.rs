@@ -614,6 +614,33 @@ fn a_copy_keeps_its_memory_and_reports_it() {
     assert!(hint.starts_with("load it with modprobe tcp_no-such-cc, or choose one of "), "{hint}");
 }
 
+/// Both ends are this host, and each reports its own buffers to the other.
+#[test]
+fn a_plan_states_the_buffers_of_both_ends_and_copies_nothing() {
+    let ends = Ends::new("copy-plan");
+    for name in ["a", "in/b"] {
+        fs::write(ends.path(name), name).expect("written");
+    }
+    let _relay = ends.serve();
+    let largest = |name: &str| {
+        let text = fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).expect("a limit");
+        text.split_whitespace().nth(2).expect("three values").parse::<u64>().expect("a number")
+    };
+    for arguments in [ends.arguments("a", "x"), ends.fetching("b", "y")] {
+        let more = ["--plan", "--link", "10mbit", "--connections", "1..2", "--cc", "cubic"];
+        let (code, stdout, stderr) = Ends::copy_with(&[arguments, more.map(String::from).to_vec()].concat());
+        assert_eq!(code, 0, "{stderr}");
+        let plan: Value = serde_json::from_str(&stdout).expect("JSON");
+        let path = &plan["path"];
+        assert_eq!(path["sndbuf_bytes"], largest("tcp_wmem"), "{path}");
+        assert_eq!(path["rcvbuf_bytes"], largest("tcp_rmem"), "{path}");
+        assert_eq!(path["congestion_control"], "cubic");
+        let assumptions = plan["assumptions"].to_string();
+        assert!(!assumptions.contains("default buffers") && !assumptions.contains("--"), "{assumptions}");
+    }
+    assert!(!Path::new(&ends.path("in/x")).exists() && !Path::new(&ends.path("y")).exists());
+}
+
 #[test]
 fn errors_of_copies_are_one_line_and_a_hint() {
     let ends = Ends::new("copy-errors");

@@ -22,12 +22,14 @@
 //! total rate; it only takes bandwidth from other flows. Fewer connections are then tried.
 
 mod cycles;
+mod watching;
 
 use std::collections::VecDeque;
 
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
-use self::cycles::{Cycles, Use};
+use self::cycles::Cycles;
+use self::watching::{CAPPED_PERCENT, FIRST_FACTOR};
 
 /// Shortest time over which the total rate of all connections is measured.
 const SPAN: Duration = Duration::from_millis(750);
@@ -47,10 +49,6 @@ const START_ROUND_TRIPS: u64 = 12;
 const PAUSE: Duration = Duration::from_secs(60);
 /// Longest time between two searches; each search that changes nothing doubles the time.
 const LONGEST_PAUSE: Duration = Duration::from_secs(960);
-/// Thresholds for the share of the total rate that connections with a limit of their own carry, in percent. More
-/// connections are tried at or above the first one, and fewer connections at or below the second.
-const CAPPED_PERCENT: u64 = 75;
-const FREE_PERCENT: u64 = 25;
 /// If connections that the link, an application or a processor limits carry at least this percentage of the total rate,
 /// the total rate counts as limited by these.
 const SHARED_PERCENT: u64 = 50;
@@ -81,26 +79,13 @@ const RISING_WITHOUT_LOSS_PERCENT: u64 = 103;
 /// each connection, CUBIC needs at least two and a half times as many losses.
 const SAME_LOSSES_PERCENT: u128 = 150;
 const LEAST_LOSSES: u64 = 8;
-/// Time after a loss in which a growing congestion window is not a cap: CUBIC's window needs about this time to reach a
-/// queue of a tenth of the BDP again, at 100 Mbit/s and 40 ms.
-const GROWTH: Duration = Duration::from_secs(10);
-/// Two losses within this time reduce a window again and again.
-const RECURRING: Duration = Duration::from_secs(3);
-/// A queue is growing if the RTT at the end of a span exceeds this percentage of the RTT at its start.
-const QUEUE_PERCENT: u64 = 103;
 /// A queue has formed if the RTT stays above this percentage of its minimum.
 const QUEUED_PERCENT: u64 = 101;
-/// Factors by which the number of connections grows if the link rate is not known: in the first trial, and in later
-/// trials. If the first factor is too large, the total rate still shows how many connections are needed, but the
-/// remaining connections must recover from the losses that the trial caused.
-const FIRST_FACTOR: u32 = 4;
-const FACTOR: u32 = 2;
-/// Percentage of the mean rate before a step that the rate must reach after it.
-const GAIN_PERCENT: u64 = 103;
-/// A copy stays at the number of an earlier copy while it has this percentage of the earlier rate.
-const AS_BEFORE_PERCENT: u64 = 90;
 /// Factor by which the RTT may differ from that of an earlier copy over the same path, as a fraction.
 const SAME_RTT: (u64, u64) = (3, 2);
+/// Fraction of a receive buffer that the receive window can be. With a receive buffer of 320 KiB and an RTT of 100 ms, a
+/// connection reached 16.1 Mbit/s.
+const RECEIVED: (u64, u64) = (5, 8);
 /// Payload length of a full-sized segment and length of its Ethernet frame in bytes, with IPv6 and timestamps.
 const PAYLOAD: (u64, u64) = (1428, 1514);
 /// Fraction of a send buffer that payload can occupy; the rest is taken by the kernel's skb overhead. With a send
@@ -135,6 +120,23 @@ pub struct Interval {
     pub retransmits: u64,
     /// Whether the connection is resting: it gets no blocks, and only sends the data that is still in its socket.
     pub is_resting: bool,
+}
+
+/// Largest sizes of the buffers that hold the payload of a connection; `None` if a size is not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Buffers {
+    /// Send buffer of the host that sends.
+    pub send: Option<Bytes>,
+    /// Receive buffer of the host that receives.
+    pub receive: Option<Bytes>,
+}
+
+impl Buffers {
+    /// Returns the smaller buffer after its size has been reduced to a fraction; `None` if neither size is known.
+    fn least(self, sent: (u64, u64), received: (u64, u64)) -> Option<Bytes> {
+        let part = |size: Option<Bytes>, (part, whole)| Some(size?.mul_div(part, whole));
+        part(self.send, sent).into_iter().chain(part(self.receive, received)).min()
+    }
 }
 
 /// What a copy has seen of its path, for the next copy to the same peer.
@@ -321,15 +323,16 @@ impl Choice {
         is_settled.then_some(Remembered { connections, rtt: self.least_rtt?, rate })
     }
 
-    /// Starts with as many connections as fill the link at an RTT of `rtt` with send buffers of `buffer`, if the rate
-    /// of the link is known; returns their number. Has no effect after data has been acknowledged.
-    pub fn forecast(&mut self, rtt: Duration, buffer: Bytes) -> u32 {
-        if let Some(link) = self.link.filter(|_| self.acked.is_zero()) {
-            let each = |buffer: Bytes| Rate::mean(buffer, rtt.max(Duration::from_nanos(1)));
-            let payload = buffer.mul_div(BUFFERED.0, BUFFERED.1);
+    /// Starts with as many connections as fill the link at an RTT of `rtt` with these buffers, if the rate of the link
+    /// and the size of a buffer are known; returns their number. Has no effect after data has been acknowledged.
+    pub fn forecast(&mut self, rtt: Duration, buffers: Buffers) -> u32 {
+        let link = self.link.filter(|_| self.acked.is_zero());
+        let sizes = buffers.least(BUFFERED, RECEIVED).zip(buffers.least((1, 1), (1, 1)));
+        if let (Some(link), Some((payload, memory))) = (link, sizes) {
+            let each = |size: Bytes| Rate::mean(size, rtt.max(Duration::from_nanos(1)));
             self.count = needed(link, each(payload), 1).clamp(self.least, self.most);
             // Fewer connections cannot fill the link, even if the kernel needs no memory for its records.
-            let enough = needed(link.mul_div(NEARLY_PERCENT, 100), each(buffer), 1);
+            let enough = needed(link.mul_div(NEARLY_PERCENT, 100), each(memory), 1);
             self.fewest = enough.clamp(self.least, self.count);
         }
         self.count
@@ -449,118 +452,6 @@ impl Choice {
             }
         }
         (self.count != before).then_some(self.count)
-    }
-
-    /// Starts a trial if all totals of a span show the same kind of limit, unless the total rate is still rising by
-    /// itself or a queue is growing.
-    fn watch(&mut self, sum: Sum, not_before: Instant) {
-        let Some(rate) = self.rate() else { return };
-        if self.kept.is_none() {
-            self.kept = self.sums.front().copied();
-        }
-        if sum.at < not_before {
-            return;
-        }
-        if !self.is_rising()
-            && let Some(expected) = self.expected.take()
-            && rate >= expected.mul_div(AS_BEFORE_PERCENT, 100)
-        {
-            return self.settle(sum.at);
-        }
-        let all = |is: fn(&Sum) -> bool| self.sums.iter().all(is);
-        let is_growing = self.sums.iter().any(|sum| sum.is_growing);
-        let are_capped = all(|sum| sum.capped_percent >= CAPPED_PERCENT);
-        let have_cycles = self.link.is_none() && all(|sum| sum.windows_percent >= CAPPED_PERCENT);
-        // Losses without a queue are those of a policer, or random. If so, the first step has shown whether each connection
-        // has a rate of its own.
-        let is_random =
-            self.stepped.is_none() && self.rtt_at_loss.is_some_and(|rtt| !self.is_above_least(rtt, rate));
-        if have_cycles && !is_random {
-            let is_step = self.stepped.is_some();
-            match self.cycles.usage(self.count) {
-                Use::Unknown if is_step && !are_capped => return,
-                Use::Unknown => {}
-                _ if !are_capped && !is_step => {}
-                Use::Full { is_certain: true } => return self.settle(sum.at),
-                Use::Full { is_certain: false } => return,
-                Use::Partial(mean) => return self.step(mean, sum),
-            }
-        }
-        if self.is_rising() || self.is_queueing() {
-            return;
-        }
-        let is_growing = is_growing || (have_cycles && self.lost[1].is_some());
-        let since = |lost: Option<Instant>| lost.map_or(GROWTH, |lost| sum.at.saturating_since(lost));
-        // A window that grows is not a cap unless such losses reduce it again and again.
-        let is_recurring = is_random && since(self.lost[0]) < RECURRING;
-        let has_queue = || self.sums.iter().all(|sum| self.is_above_least(sum.rtt, rate));
-        if is_growing
-            && !is_recurring
-            && (self.stepped.is_some()
-                || self.cycles.is_nearly_full()
-                || since(self.lost[1]) < GROWTH
-                || has_queue())
-        {
-            return;
-        }
-        if are_capped {
-            let is_step = is_growing && !is_recurring && self.lost[1].is_some();
-            let count = if is_step { self.next_step() } else { self.more(rate) };
-            if count > self.count {
-                self.was_growing = all(|sum| sum.is_growing);
-                self.stepped = is_step.then_some(rate);
-                let is_steady = |(first, last): (&Sum, &Sum)| first.retransmits == last.retransmits;
-                if self.sums.front().zip(self.sums.back()).is_some_and(is_steady)
-                    && all(|sum| !sum.is_growing)
-                {
-                    let each = rate.mul_div(1, self.count.into());
-                    self.each = Some(self.each.map_or(each, |most| most.max(each)));
-                }
-                self.begin(Phase::Raised { before: self.count, rate, begun: sum.at, settled: None }, count);
-            }
-        } else if self.count > self.fewest
-            && all(|sum| sum.capped_percent <= FREE_PERCENT && !sum.is_starting)
-        {
-            let count = (self.count / 2).max(self.fewest);
-            self.begin(
-                Phase::Lowered {
-                    floor: self.fewest - 1,
-                    upper: self.count,
-                    rate,
-                    begun: sum.at,
-                    settled: None,
-                },
-                count,
-            );
-        }
-    }
-
-    /// Adds connections, because the windows use the link only in part, at a mean of `rate`. Ends the search if the last
-    /// step has added nothing.
-    fn step(&mut self, rate: Rate, sum: Sum) {
-        let has_gained = self.stepped.is_none_or(|before| rate >= before.mul_div(GAIN_PERCENT, 100));
-        let count = self.next_step();
-        if count == self.count || (self.count >= FIRST_FACTOR && !has_gained) {
-            return self.settle(sum.at);
-        }
-        self.stepped = Some(rate);
-        self.was_growing = false;
-        self.begin(Phase::Raised { before: self.count, rate, begun: sum.at, settled: None }, count);
-    }
-
-    fn next_step(&self) -> u32 {
-        (self.count + (self.count / 2).max(1)).min(self.most)
-    }
-
-    /// Returns the number of connections to try next, if the present ones reach `rate`.
-    fn more(&self, rate: Rate) -> u32 {
-        let wanted = match self.link {
-            Some(link) => needed(link, rate, self.count),
-            None if self.has_failed => self.count + 1,
-            None if self.count == 1 => FIRST_FACTOR,
-            None => self.count.saturating_mul(FACTOR),
-        };
-        wanted.min(self.most)
     }
 
     fn begin(&mut self, phase: Phase, count: u32) {
@@ -720,14 +611,6 @@ impl Choice {
         let Some(least) = self.least_rtt else { return false };
         let delayed = rate.time_for(Bytes::new(2 * PAYLOAD.0 * u64::from(self.count)));
         rtt > least.mul_div(QUEUED_PERCENT, 100) + delayed
-    }
-
-    /// Returns whether the windows and the RTT grow while the rate does not, which shows a growing queue.
-    fn is_queueing(&self) -> bool {
-        let (Some(first), Some(last)) = (self.sums.front(), self.sums.back()) else { return false };
-        self.sums.iter().all(|sum| sum.is_growing)
-            && last.rtt > first.rtt.mul_div(QUEUE_PERCENT, 100)
-            && !self.rises(QUEUE_PERCENT)
     }
 
     /// Returns whether the total rate rises without a change of the number of connections.

@@ -17,7 +17,7 @@ mod prefix;
 pub(crate) use allowance::Allowance;
 pub(crate) use arrivals::Arrivals;
 pub(crate) use budget::Budget;
-pub use choice::{Choice, Interval, Remembered, Room};
+pub use choice::{Buffers, Choice, Interval, Remembered, Room};
 pub(crate) use dispatch::{Block, Dispatcher, Next};
 pub(crate) use groups::Groups;
 pub(crate) use laggards::Laggards;

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use fullpipe_units::Bytes;
 use ring::rand::{SecureRandom, SystemRandom};
 use rustls::ClientConfig;
 use tokio::io::{AsyncRead, AsyncWriteExt};
@@ -14,13 +15,14 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::error::{Error, Kind};
-use crate::frame::{Fetch, Reply, Request, VERSION};
+use crate::engine::Buffers;
+use crate::error::Error;
+use crate::frame::{Fetch, Reply, Request, SocketLimits, VERSION};
 use crate::hex::Hex;
 use crate::keys::{Fingerprint, Identity};
-use crate::socket::SocketOptions;
+use crate::socket::{Direction, SocketOptions, cc_of};
 use crate::ssh::{self, Dial};
-use crate::tls::{self, SeenKey};
+use crate::tls::{self, SAME_VERSION, SeenKey};
 use crate::wire::{self, Readiness};
 use crate::{locked, span};
 
@@ -42,6 +44,17 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 /// An open connection.
 pub(crate) type Opened = (TlsStream<TcpStream>, Readiness);
+
+/// What the first connection of a copy has shown about its path and the sockets of both hosts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reached {
+    /// RTT of the path, as measured by the handshake.
+    pub rtt: fullpipe_units::Duration,
+    /// Largest sizes of the buffers at both ends.
+    pub buffers: Buffers,
+    /// Congestion control of the sending host's connection, by its name in the kernel; `None` if it is not known.
+    pub cc: Option<String>,
+}
 
 /// A relay as seen by a client.
 pub(crate) struct Relay {
@@ -66,6 +79,10 @@ pub(crate) struct Relay {
     cc: Option<String>,
     /// Notes of the relay for the user.
     notes: Mutex<Vec<String>>,
+    /// Limits of the relay's sockets, as far as it has reported them.
+    limits: Mutex<SocketLimits>,
+    /// Congestion control of this host's socket of connection 0.
+    own_cc: Mutex<Option<String>>,
     /// Asks the relay to connect to this host; absent if the relay was not started over ssh.
     dial: Option<Dial>,
     /// Listener for connections from the relay, used after this host has failed to connect to the relay.
@@ -102,6 +119,8 @@ impl Relay {
             sockets: SocketOptions::default(),
             cc: None,
             notes: Mutex::default(),
+            limits: Mutex::default(),
+            own_cc: Mutex::default(),
             dial: None,
             listener: OnceCell::new(),
         })
@@ -124,20 +143,47 @@ impl Relay {
         }
     }
 
-    /// Opens connection 0, ends the transfer without sending a file, and returns the RTT of the path.
-    pub(crate) async fn probe(&self) -> Result<fullpipe_units::Duration, Error> {
+    /// Returns the sizes of the buffers that are known so far, if the payload has this direction.
+    pub(crate) fn buffers(&self, direction: Direction) -> Buffers {
+        let limits = locked(&self.limits);
+        let peer = |bytes: Option<u64>| bytes.map(Bytes::new);
+        match direction {
+            Direction::Sends => {
+                Buffers { send: self.sockets.send_buffer(), receive: peer(limits.rcvbuf_bytes) }
+            }
+            Direction::Receives => {
+                Buffers { send: peer(limits.sndbuf_bytes), receive: self.sockets.receive_buffer() }
+            }
+        }
+    }
+
+    /// Returns what the first connection has shown; `None` before its handshake. The limits of the relay are known after
+    /// its `welcome`.
+    pub(crate) fn reached(&self, direction: Direction) -> Option<Reached> {
+        let cc = match direction {
+            Direction::Sends => locked(&self.own_cc).clone(),
+            Direction::Receives => locked(&self.limits).cc.clone(),
+        };
+        Some(Reached { rtt: self.rtt()?, buffers: self.buffers(direction), cc })
+    }
+
+    /// Opens connection 0, ends the transfer without sending a file, and returns what the connection has shown.
+    pub(crate) async fn probe(&self) -> Result<Reached, Error> {
         let (mut tls, _) = self.connect(0).await?;
+        let direction = if self.fetch.is_some() { Direction::Receives } else { Direction::Sends };
         let ended = async {
-            wire::write_message(&mut tls, &Request::Bye).await?;
-            tls.shutdown().await?;
-            // The relay closes the connection after its last message.
-            while wire::next_message::<Reply>(&mut tls).await?.is_some() {}
-            Ok::<(), io::Error>(())
+            if direction == Direction::Sends {
+                wire::write_message(&mut tls, &Request::Bye).await?;
+                tls.shutdown().await?;
+            }
+            // The relay closes the connection after its last message, which is a `bye` if it was asked for files.
+            tokio::io::copy(&mut tls, &mut tokio::io::sink()).await?;
+            tls.shutdown().await
         };
         // At this point the keys are accepted and the RTT is known, so the way in which the relay ends the
         // transfer does not matter.
         let _ = timeout(GREETING, ended).await;
-        self.rtt().ok_or_else(|| self.failed(&io::ErrorKind::NotConnected.into()))
+        self.reached(direction).ok_or_else(|| self.failed(&io::ErrorKind::NotConnected.into()))
     }
 
     /// Sets the options of the sockets, and the congestion control that the relay is to use.
@@ -190,7 +236,7 @@ impl Relay {
                 false => self.open(connection).await,
             };
             match opened {
-                Err(error) if error.kind == Kind::Network && attempt < ATTEMPTS => {
+                Err(error) if error.is_loss() && attempt < ATTEMPTS => {
                     sleep(PAUSE * attempt).await;
                 }
                 opened => return opened,
@@ -229,6 +275,9 @@ impl Relay {
         let failed = |error| self.failed(&error);
         wire::prepare(&tcp).map_err(failed)?;
         let (tcp, readiness) = Readiness::of(tcp).map_err(failed)?;
+        if connection == 0 {
+            *locked(&self.own_cc) = cc_of(&readiness.socket());
+        }
         let connector = TlsConnector::from(Arc::clone(&self.config));
         let begun = Instant::now();
         let mut tls = connector.connect(tls::no_name()?, tcp).await.map_err(failed)?;
@@ -321,15 +370,29 @@ impl Relay {
 
     async fn answer(&self, reader: &mut (impl AsyncRead + Unpin)) -> Result<(), Error> {
         match wire::next_message::<Reply>(reader).await.map_err(|error| self.failed(&error))? {
-            Some(Reply::Welcome { version: VERSION, notes }) => {
+            Some(Reply::Welcome { version: VERSION, notes, limits }) => {
                 locked(&self.notes).extend(notes);
+                if let Some(limits) = limits {
+                    *locked(&self.limits) = limits;
+                }
                 Ok(())
             }
             Some(Reply::Failed { message, hint, temporary }) => {
                 let error = Error::network(message, hint);
-                Err(if temporary { error.temporary() } else { error })
+                Err(if temporary { error.temporary() } else { error.refusal() })
             }
-            Some(_) => Err(Error::network(format!("{} violates the protocol", self.name), "")),
+            // This host has offered one version.
+            Some(Reply::Welcome { version, .. }) => Err(Error::network(
+                format!(
+                    "{} uses version {version} of the protocol, and this host version {VERSION}",
+                    self.name
+                ),
+                SAME_VERSION,
+            )
+            .refusal()),
+            Some(_) => {
+                Err(Error::network(format!("{} violates the protocol", self.name), SAME_VERSION).refusal())
+            }
             None => Err(self.failed(&io::ErrorKind::UnexpectedEof.into())),
         }
     }

@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
-use super::connect::Relay;
+use super::connect::{Reached, Relay};
 use super::links::{Sampler, SocketSample};
 use super::outgoing::{Outgoing, push_whole};
 use crate::engine::{Block, Dispatcher, Next};
@@ -18,6 +18,7 @@ use crate::error::Error;
 use crate::frame::{HASH, HEADER, Reply, Request};
 use crate::hex::Hex;
 use crate::locked;
+use crate::socket::Direction;
 use crate::sources::SourceFile;
 use crate::wire::{self, Readiness};
 
@@ -69,11 +70,19 @@ impl Shared {
     }
 }
 
+/// What is known once the relay has accepted connection 0. A relay that sends does not need it.
+#[derive(Debug, Default)]
+pub(super) struct Accepted {
+    /// Notes of the relay for the user.
+    pub(super) notes: Vec<String>,
+    pub(super) reached: Option<Reached>,
+}
+
 /// What the tasks report to the driver.
 #[derive(Debug)]
 pub(super) enum Event {
-    /// The relay has accepted connection 0, with notes for the user, or refused it.
-    Accepted(Result<Vec<String>, Error>),
+    /// The relay has accepted connection 0, or refused it.
+    Accepted(Result<Accepted, Error>),
     /// The relay has accepted another connection.
     Joined(u32),
     Reply(Reply),
@@ -98,7 +107,9 @@ pub(super) type Events = mpsc::UnboundedSender<Event>;
 /// Waits until the relay has accepted connection 0, and then reads its messages.
 pub(super) async fn receive_first(relay: Arc<Relay>, reader: impl AsyncRead + Unpin, events: Events) {
     let mut reader = BufReader::with_capacity(REPLIES, reader);
-    let accepted = relay.accepted(&mut reader).await.map(|()| relay.take_notes());
+    let accepted = relay.accepted(&mut reader).await;
+    let accepted =
+        accepted.map(|()| Accepted { notes: relay.take_notes(), reached: relay.reached(Direction::Sends) });
     let is_accepted = accepted.is_ok();
     if events.send(Event::Accepted(accepted)).is_ok() && is_accepted {
         receive(0, reader, events).await;

@@ -8,12 +8,13 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::connection::{Event, SharedSampler, sample};
+use super::connection::{Accepted, Event, SharedSampler, sample};
 use super::driver::Driver;
 use super::links::{Connections, Links};
 use super::pacing::{Kernel, Pacing, RateLimit};
 use super::tasks::{Tasks, find};
 use super::{AHEAD, EVENTS};
+use crate::engine::Buffers;
 use crate::error::Error;
 use crate::frame::{ChooseConnections, MOST_CONNECTIONS};
 use crate::socket::{Direction, SocketOptions, fixed_buffer};
@@ -42,6 +43,8 @@ pub(crate) struct Delivery {
     pub(crate) limit_bps: Option<u64>,
     /// Maximum memory of the sockets in bytes.
     pub(crate) memory_bytes: Option<u64>,
+    /// Largest receive buffer of the client's sockets in bytes, if it is known.
+    pub(crate) rcvbuf_bytes: Option<u64>,
     pub(crate) kernel: Option<Arc<dyn Kernel>>,
 }
 
@@ -62,6 +65,14 @@ impl Delivery {
             None => Links::new(Connections::new(MOST_CONNECTIONS, MOST_CONNECTIONS)?, None, memory),
         };
         Ok((sampler.map(|sampler| Arc::new(Mutex::new(sampler))), links))
+    }
+
+    /// Returns the options of the sockets.
+    pub(crate) fn sockets(&self) -> SocketOptions {
+        let most = self.choose.map_or(MOST_CONNECTIONS, |choose| choose.most);
+        let memory = self.memory_bytes.map(Bytes::new);
+        let sndbuf = memory.and_then(|memory| fixed_buffer(memory, most, Direction::Sends));
+        SocketOptions { sndbuf, ..SocketOptions::default() }
     }
 
     fn pacing(&self) -> Result<Option<Pacing>, Error> {
@@ -104,10 +115,7 @@ pub(crate) async fn deliver<S: AsyncRead + AsyncWrite + Send + 'static>(
     let driver = Driver::new(peer, shared, requests, events, context, delivery.verify, &());
     // Other transfers share the memory of this process, so it does not count towards the budget.
     let mut driver = driver.with_memory(false, None);
-    let most = delivery.choose.map_or(MOST_CONNECTIONS, |choose| choose.most);
-    let budget = delivery.memory_bytes.map(Bytes::new);
-    let sndbuf = budget.and_then(|budget| fixed_buffer(budget, most, Direction::Sends));
-    let sockets = SocketOptions { sndbuf, ..SocketOptions::default() };
+    let sockets = delivery.sockets();
     let begin = |tasks: &mut Tasks, driver: &mut Driver<'_>, joined: Joined<S>, requests| {
         let Joined { number, stream, readiness } = joined;
         // If the option cannot be set, the memory samples still enforce the budget.
@@ -117,7 +125,8 @@ pub(crate) async fn deliver<S: AsyncRead + AsyncWrite + Send + 'static>(
         Ok::<(), Error>(())
     };
     if let Some(Ok(rtt)) = delivery.kernel.as_ref().map(|kernel| kernel.pacer().rtt(readiness.socket())) {
-        driver.forecast(rtt, None);
+        let receive = delivery.rcvbuf_bytes.map(Bytes::new);
+        driver.forecast(rtt, Buffers { send: sockets.send_buffer(), receive }, None);
     }
     begin(&mut tasks, &mut driver, Joined { number: 0, stream, readiness }, Some(outgoing))?;
     let (found, mut sources) = mpsc::channel(AHEAD);
@@ -126,7 +135,7 @@ pub(crate) async fn deliver<S: AsyncRead + AsyncWrite + Send + 'static>(
             return Err(error);
         }
         find(walk?, found);
-        driver.handle([Event::Accepted(Ok(Vec::new()))])?;
+        driver.handle([Event::Accepted(Ok(Accepted::default()))])?;
         let mut batch = Vec::new();
         while !driver.is_complete() {
             driver.take_closing().into_iter().for_each(|number| drop(tasks.close(number)));

@@ -13,18 +13,20 @@ use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
 use self::piped::OpenPipe;
-use super::connection::{Event, Events, Shared, Work};
+use super::connection::{Accepted, Event, Events, Shared, Work};
 use super::links::{Links, SocketSample};
 use super::outgoing::{Changed, Outgoing, hash_file};
 use super::pacing::Pacing;
 use super::{Carried, CopyObserver};
-use crate::engine::{BLOCK, MOST_SIZE, Remembered, Room, block_count, block_range};
+use crate::engine::{BLOCK, Buffers, MOST_SIZE, Remembered, Room, block_count, block_range};
 use crate::error::Error;
 use crate::frame::{PipeSource, Reply, Request};
 use crate::hex::Hex;
 use crate::memory;
 use crate::report::{CopyReport, MemoryReport, advice};
 use crate::sources::{Found, SourceFile};
+use crate::store::Permission;
+use crate::tls::SAME_VERSION;
 use crate::wire::Readiness;
 use crate::{locked, span};
 
@@ -71,6 +73,8 @@ pub(super) struct Driver<'a> {
     /// The pipe, if the source is a pipe.
     pipe: Option<OpenPipe>,
     links: Links,
+    /// Whether the copy has started with the number of connections of an earlier copy.
+    is_resumed: bool,
     /// Paces the connections; absent if the copy has no pacer.
     pacing: Option<Pacing>,
     /// Whether the sockets could be sampled.
@@ -167,6 +171,7 @@ impl<'a> Driver<'a> {
             large: Large::default(),
             pipe: None,
             links,
+            is_resumed: false,
             pacing,
             is_sampled: false,
             started,
@@ -198,9 +203,9 @@ impl<'a> Driver<'a> {
     pub(super) fn found(&mut self, found: Option<Result<Found, Error>>) -> Result<(), Error> {
         match found.transpose()? {
             None => self.is_listed = true,
-            Some(Found::Folder(target)) => {
+            Some(Found::Folder { target, permission: Permission { mode, owner } }) => {
                 let stream = self.add(OpenFile::without_content(false));
-                self.request(Request::Folder { stream, target });
+                self.request(Request::Folder { stream, target, mode: Some(mode), owner });
             }
             Some(Found::File(source)) => {
                 self.total.files += 1;
@@ -223,7 +228,7 @@ impl<'a> Driver<'a> {
     }
 
     fn broken(&self) -> Error {
-        Error::network(format!("{} violates the protocol", self.peer), "")
+        Error::network(format!("{} violates the protocol", self.peer), SAME_VERSION)
     }
 
     /// Announces the waiting file, if it fits into the limits.
@@ -295,8 +300,16 @@ impl<'a> Driver<'a> {
     fn event(&mut self, event: Event) -> Result<(), Error> {
         match event {
             Event::Accepted(accepted) => {
-                accepted?.iter().for_each(|note| self.observer.note(note));
+                let Accepted { notes, reached } = accepted?;
+                notes.iter().for_each(|note| self.observer.note(note));
                 self.is_accepted = true;
+                if let Some(reached) = reached {
+                    self.observer.connected(&reached);
+                    if !self.is_resumed {
+                        // The receive buffers of the relay are known now.
+                        self.links.forecast(reached.rtt, reached.buffers);
+                    }
+                }
             }
             Event::Joined(connection) => self.links.joined(connection),
             Event::Reply(reply) => self.reply(reply)?,
@@ -444,8 +457,8 @@ impl<'a> Driver<'a> {
     }
 
     /// Starts with the number of connections of the copy `earlier`, if the path has the same RTT of `rtt`; otherwise with
-    /// as many as fill the link, if its rate is known. Has no effect if the number is fixed.
-    pub(super) fn forecast(&mut self, rtt: Duration, earlier: Option<Remembered>) {
+    /// as many as fill the link with these buffers, if its rate is known. Has no effect if the number is fixed.
+    pub(super) fn forecast(&mut self, rtt: Duration, buffers: Buffers, earlier: Option<Remembered>) {
         if let Some(earlier) = earlier
             && let Some(count) = self.links.resume(earlier, rtt)
         {
@@ -455,11 +468,9 @@ impl<'a> Driver<'a> {
                     "starting with {count} connections, which reached {rate} to this peer before"
                 ));
             }
-            return;
-        }
-        let kernel = || memory::kernel_limit("/proc/sys/net/ipv4/tcp_wmem", 2);
-        if let Some(buffer) = self.fixed_buffer.or_else(kernel) {
-            self.links.forecast(rtt, buffer);
+            self.is_resumed = true;
+        } else {
+            self.links.forecast(rtt, buffers);
         }
     }
 

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
-use crate::engine::{Budget, Choice, Demand, Interval, Laggards, Remembered, Room};
+use crate::engine::{Budget, Buffers, Choice, Demand, Interval, Laggards, Remembered, Room};
 use crate::error::Error;
 use crate::frame::MOST_CONNECTIONS;
 use crate::report::{ConnectionReport, CopyFacts};
@@ -167,11 +167,11 @@ impl Links {
         self.wanted.min(self.budget.most_connections().unwrap_or(u32::MAX)) as usize
     }
 
-    /// Starts with as many connections as fill the link at an RTT of `rtt` with send buffers of `buffer`, if the copy
-    /// chooses their number and knows the rate of the link.
-    pub(super) fn forecast(&mut self, rtt: Duration, buffer: Bytes) {
+    /// Starts with as many connections as fill the link at an RTT of `rtt` with these buffers, if the copy chooses their
+    /// number and knows the rate of the link.
+    pub(super) fn forecast(&mut self, rtt: Duration, buffers: Buffers) {
         if let Some(choice) = &mut self.choice {
-            self.wanted = choice.forecast(rtt, buffer);
+            self.wanted = choice.forecast(rtt, buffers);
         }
     }
 

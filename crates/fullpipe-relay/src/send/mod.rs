@@ -28,6 +28,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
+pub use self::connect::Reached;
 use self::connect::{Opened, Relay};
 use self::connection::{SharedSampler, receive_first, receive_joined, sample};
 pub(crate) use self::deliver::{Delivery, Joined, deliver};
@@ -40,10 +41,10 @@ pub use self::pacing::{Kernel, Pacer, RateLimit};
 use self::pipe::Held;
 pub use self::pipe::{Pipe, PipeOptions, open_progress};
 use self::tasks::{Tasks, ended, find};
-use crate::attempts::{Attempts, Earlier, FIRST_PAUSE, until_complete};
+use crate::attempts::{Attempts, Earlier, FIRST_PAUSE, Failure, until_complete};
 use crate::engine::{Budget, Remembered};
 use crate::error::Error;
-use crate::fetch::fetch;
+use crate::fetch;
 use crate::keys::{Fingerprint, Identity};
 use crate::peers::{Peer, Peers};
 use crate::report::CopyReport;
@@ -124,8 +125,9 @@ pub struct CopyOptions {
 
 /// Receives the events of a running copy.
 pub trait CopyObserver {
-    /// Reports that the first connection is open; `rtt` was measured by its handshake.
-    fn connected(&self, _rtt: fullpipe_units::Duration) {}
+    /// Reports that the other host has accepted the first connection, and what this connection has shown. A copy that
+    /// reconnects reports this again.
+    fn connected(&self, _reached: &Reached) {}
     /// Reports that `done` of `total` bytes are durable at the relay. The total grows while files are found.
     fn progress(&self, _done: Bytes, _total: Bytes) {}
     /// Reports that the copy now uses `count` connections; `limit` applied for the longest time.
@@ -187,7 +189,7 @@ pub fn copy(
     observer: &dyn CopyObserver,
 ) -> Result<CopyReport, Error> {
     if let Sources::Remote(sources) = &options.sources {
-        return fetch(options, sources, sampler, observer);
+        return fetch::fetch(options, sources, sampler, observer);
     }
     match &options.target {
         End::Relay { host, port, path, is_folder } => {
@@ -222,24 +224,17 @@ pub fn copy(
     }
 }
 
-/// Measures the RTT to the other host of a copy with a connection that carries no file.
+/// Opens a connection that carries no file to the other host of a copy, and returns what it has shown.
 ///
 /// # Errors
-/// Returns an error if the files are not on this host, or if the relay is unreachable or has another key.
-pub fn probe(options: &CopyOptions) -> Result<fullpipe_units::Duration, Error> {
-    if let Sources::Remote(_) = options.sources {
-        return Err(Error::usage(
-            "a forecast needs the buffers and the congestion control of the sending host, which are not \
-             known on this host",
-            "run the command with --plan on the sending host",
-        ));
+/// Returns an error if both ends are on this host, or if the relay is unreachable or has another key.
+pub fn probe(options: &CopyOptions) -> Result<Reached, Error> {
+    if let Sources::Remote(sources) = &options.sources {
+        return fetch::probe(options, sources);
     }
-    let probe = |relay: Relay| {
-        let runtime = runtime()?;
-        let rtt = runtime.block_on(relay.probe());
-        runtime.shutdown_background();
-        rtt
-    };
+    let sockets = options.sockets(Direction::Sends)?;
+    sockets.check()?;
+    let probe = |relay: Relay| probed(relay.with_sockets(sockets, options.cc.clone()));
     match &options.target {
         End::Relay { host, port, .. } => {
             probe(Relay::new((host, *port), &options.identity, options.peer, START)?)
@@ -250,12 +245,20 @@ pub fn probe(options: &CopyOptions) -> Result<fullpipe_units::Duration, Error> {
             let remote = Remote::start(host, &folder, options.identity.fingerprint())?;
             let address = (remote.host.as_str(), remote.port);
             let relay = Relay::new(address, &options.identity, Some(remote.fingerprint), PERMIT)?;
-            let rtt = probe(relay.with_dial(remote.dial()));
+            let reached = probe(relay.with_dial(remote.dial()));
             remote.end();
-            rtt
+            reached
         }
         End::Pipe | End::Local(_) => Err(nowhere(&options.target)),
     }
+}
+
+/// Opens a connection that carries no file to `relay`.
+pub(crate) fn probed(relay: Relay) -> Result<Reached, Error> {
+    let runtime = runtime()?;
+    let reached = runtime.block_on(relay.probe());
+    runtime.shutdown_background();
+    reached
 }
 
 /// Returns the error for a copy from this host to a target on this host.
@@ -351,7 +354,7 @@ impl<'a> Copy<'a> {
         let peers = peers.zip(Peer::of(target, *peer, cc.as_deref()));
         let path = peers.as_ref().and_then(|(peers, peer)| peers.get(peer));
         let carried = Carried { path, ..Carried::default() };
-        let mut sending = Sending { copy: self, reach, started: Instant::now(), carried, is_reached: false };
+        let mut sending = Sending { copy: self, reach, started: Instant::now(), carried };
         let copied = until_complete(&mut sending, self.options.retry, self.observer).await;
         if let (Some((peers, peer)), Some(seen)) =
             (&peers, sending.carried.path.filter(|seen| Some(*seen) != path))
@@ -470,8 +473,7 @@ impl<'a> Copy<'a> {
                     () = changed(&mut piped) => driver.piped()?,
                     rtt = &mut measuring, if !is_measured => {
                         is_measured = true;
-                        self.observer.connected(rtt);
-                        driver.forecast(rtt, carried.path);
+                        driver.forecast(rtt, relay.buffers(Direction::Sends), carried.path);
                     }
                     Some(Ok((number, opened))) = opening.join_next() => match opened {
                         Ok(opened) => {
@@ -516,22 +518,16 @@ struct Sending<'a, R> {
     reach: R,
     started: Instant,
     carried: Carried,
-    is_reached: bool,
 }
 
 impl<R: FnMut() -> Result<Arc<Relay>, Error>> Attempts for Sending<'_, R> {
     type Done = CopyReport;
 
-    async fn attempt(&mut self, earlier: Earlier) -> Result<CopyReport, Error> {
-        (self.is_reached, self.carried.reconnects) = (false, earlier.losses);
+    async fn attempt(&mut self, earlier: Earlier) -> Result<CopyReport, Failure> {
+        self.carried.reconnects = earlier.losses;
         let relay = (self.reach)()?;
         let attempted = self.copy.attempt(&relay, self.started, &mut self.carried, earlier.opens_early).await;
-        self.is_reached = relay.rtt().is_some();
-        attempted
-    }
-
-    fn is_reached(&self) -> bool {
-        self.is_reached
+        attempted.map_err(|error| Failure { error, is_reached: relay.rtt().is_some() })
     }
 
     fn was_accepted(&self) -> bool {

@@ -9,11 +9,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use cap_std::ambient_authority;
-use cap_std::fs::{Dir, MetadataExt as _, OpenOptions, OpenOptionsExt};
+use cap_std::fs::{Dir, DirBuilder, DirBuilderExt, MetadataExt as _, OpenOptions, OpenOptionsExt};
 
 /// Permission bits that a copied file may have. The set-user-ID, set-group-ID and sticky bits are removed,
 /// because a client must not be able to create a program that runs with the rights of the relay.
 const PERMISSIONS: u32 = 0o777;
+/// Permission bits of the owner of a folder.
+const OWNER: u32 = 0o700;
 /// Permission bits of a temporary file.
 const PRIVATE: u32 = 0o600;
 
@@ -80,6 +82,8 @@ pub(crate) trait Disk: Send + Sync + 'static {
     /// Returns the attributes of the file with this name, without following a symbolic link; `None` if the
     /// name does not exist.
     fn status(&self, path: &Path) -> io::Result<Option<Status>>;
+    /// Returns whether a path leads to a folder; symbolic links are followed.
+    fn is_folder(&self, path: &Path) -> io::Result<bool>;
     /// Creates a symbolic link with the content `to`; fails if the name exists.
     fn link(&self, to: &Path, path: &Path) -> io::Result<()>;
     /// Returns the target of a symbolic link, as stored in the link.
@@ -88,8 +92,9 @@ pub(crate) trait Disk: Send + Sync + 'static {
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Removes a file.
     fn remove(&self, path: &Path) -> io::Result<()>;
-    /// Creates a folder; fails if the name exists.
-    fn create_folder(&self, path: &Path) -> io::Result<()>;
+    /// Creates a folder; fails if the name exists. The owner always gets all rights, because files are created in the
+    /// folder. Without `permission`, the system chooses the rights of other users.
+    fn create_folder(&self, path: &Path, permission: Option<Permission>) -> io::Result<()>;
     /// Makes the names in a folder durable (`fsync` of the folder).
     fn sync_folder(&self, path: &Path) -> io::Result<()>;
 }
@@ -107,7 +112,7 @@ impl RootDisk {
 
     /// Opens the journal file in `folder`; creates the file and the folder if they do not exist.
     pub(crate) fn journal(&self, folder: &Path) -> io::Result<std::fs::File> {
-        match self.create_folder(folder) {
+        match self.create_folder(folder, None) {
             Ok(()) => self.sync_folder(Path::new("."))?,
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error),
@@ -160,15 +165,7 @@ impl Disk for RootDisk {
     }
 
     fn finish(&self, file: &Self::File, attributes: Attributes) -> io::Result<()> {
-        let Permission { mode, owner } = attributes.permission;
-        if let Some((user, group)) = owner.filter(|_| rustix::process::geteuid().is_root()) {
-            match fchown(file, Some(user), Some(group)) {
-                // In some containers, root may not change the owner of a file.
-                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
-                given => given?,
-            }
-        }
-        file.set_permissions(Permissions::from_mode(mode & PERMISSIONS))?;
+        give(file, attributes.permission)?;
         file.set_times(FileTimes::new().set_modified(time(attributes.mtime_ns)))?;
         file.sync_all()
     }
@@ -196,6 +193,10 @@ impl Disk for RootDisk {
         }
     }
 
+    fn is_folder(&self, path: &Path) -> io::Result<bool> {
+        Ok(self.root.metadata(path)?.is_dir())
+    }
+
     fn link(&self, to: &Path, path: &Path) -> io::Result<()> {
         // The link is not followed here, so it may lead anywhere.
         self.root.symlink_contents(to, path)
@@ -213,14 +214,30 @@ impl Disk for RootDisk {
         self.root.remove_file(path)
     }
 
-    fn create_folder(&self, path: &Path) -> io::Result<()> {
-        self.root.create_dir(path)
+    fn create_folder(&self, path: &Path, permission: Option<Permission>) -> io::Result<()> {
+        let Some(Permission { mode, owner }) = permission else { return self.root.create_dir(path) };
+        // Until the owner is known, no other user has rights.
+        self.root.create_dir_with(path, DirBuilder::new().mode(OWNER))?;
+        let folder = self.root.open_with(path, OpenOptions::new().read(true))?.into_std();
+        give(&folder, Permission { mode: mode | OWNER, owner })
     }
 
     fn sync_folder(&self, path: &Path) -> io::Result<()> {
         // A `Dir` is opened with O_PATH, and fsync does not accept such a descriptor.
         self.root.open_with(path, OpenOptions::new().read(true))?.into_std().sync_all()
     }
+}
+
+/// Sets the permission bits of a file or folder and, for root, its owner.
+fn give(file: &std::fs::File, Permission { mode, owner }: Permission) -> io::Result<()> {
+    if let Some((user, group)) = owner.filter(|_| rustix::process::geteuid().is_root()) {
+        match fchown(file, Some(user), Some(group)) {
+            // In some containers, root may not change the owner of a file.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+            given => given?,
+        }
+    }
+    file.set_permissions(Permissions::from_mode(mode & PERMISSIONS))
 }
 
 /// Converts the seconds and nanoseconds that `stat` reports into nanoseconds since 1970.
@@ -261,6 +278,21 @@ mod tests {
         disk.sync_folder(Path::new(".")).expect("synced");
     }
 
+    #[test]
+    fn a_new_folder_has_its_mode_and_the_rights_of_the_owner() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let disk = RootDisk::open(folder.path()).expect("a folder");
+        for (name, mode, expected) in [("a", 0o40_777, 0o777), ("b", 0o40_700, 0o700), ("c", 0o42_550, 0o750)]
+        {
+            let permission = Permission { mode, owner: None };
+            disk.create_folder(Path::new(name), Some(permission)).expect("created");
+            let found = std::fs::metadata(folder.path().join(name)).expect("attributes").permissions();
+            assert_eq!(found.mode() & 0o7777, expected, "{name}");
+            let again = disk.create_folder(Path::new(name), Some(permission)).expect_err("it exists");
+            assert_eq!(again.kind(), io::ErrorKind::AlreadyExists);
+        }
+    }
+
     /// Only root may give files to other users, so other users skip the main part of this test.
     #[test]
     fn the_owner_is_kept_for_root_only() {
@@ -290,9 +322,15 @@ mod tests {
             assert!(disk.create(Path::new(path), 0).is_err(), "{path}");
             assert!(disk.open(Path::new(path)).is_err(), "{path}");
         }
-        assert!(disk.create_folder(Path::new("out/folder")).is_err());
+        let permission = Some(Permission { mode: 0o755, owner: None });
+        assert!(disk.create_folder(Path::new("out/folder"), permission).is_err());
         let status = disk.status(Path::new("link")).expect("readable").expect("a link");
         assert_eq!(status.kind, FileKind::Link);
+        // A link that leads to a folder below the root is one.
+        disk.create_folder(Path::new("folder"), None).expect("created");
+        symlink("folder", folder.path().join("inside")).expect("a link");
+        let is_folder = |path: &str| disk.is_folder(Path::new(path)).is_ok_and(|is_folder| is_folder);
+        assert!(is_folder("inside") && !is_folder("out") && !is_folder("link"));
         assert_eq!(std::fs::read_dir(outside.path()).expect("a folder").count(), 1);
     }
 }

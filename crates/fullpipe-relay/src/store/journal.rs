@@ -5,7 +5,8 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
-use redb::{Builder, Database, ReadableTable, TableDefinition};
+use redb::backends::FileBackend;
+use redb::{Builder, Database, ReadableDatabase, ReadableTable, TableDefinition};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -88,7 +89,8 @@ impl RedbJournal {
             return Err(busy());
         }
         discard_incomplete(&file)?;
-        Self::new(builder().create_file(file).map_err(other)?)
+        let backend = FileBackend::new(file).map_err(other)?;
+        Self::new(builder().create_with_backend(backend).map_err(other)?)
     }
 
     fn new(database: Database) -> io::Result<Self> {
@@ -101,8 +103,7 @@ impl RedbJournal {
 
 fn builder() -> Builder {
     let mut builder = Database::builder();
-    // This is the file format that later versions of redb can read.
-    builder.set_cache_size(CACHE).create_with_file_format_v3(true);
+    builder.set_cache_size(CACHE);
     builder
 }
 
@@ -239,16 +240,15 @@ mod tests {
             Ok(self.file.metadata()?.len())
         }
 
-        fn read(&self, offset: u64, size: usize) -> io::Result<Vec<u8>> {
-            let mut bytes = vec![0; size];
-            self.file.read_exact_at(&mut bytes, offset).map(|()| bytes)
+        fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+            self.file.read_exact_at(bytes, offset)
         }
 
         fn set_len(&self, length: u64) -> io::Result<()> {
             self.change(Change::Length(length))
         }
 
-        fn sync_data(&self, _: bool) -> io::Result<()> {
+        fn sync_data(&self) -> io::Result<()> {
             Ok(())
         }
 

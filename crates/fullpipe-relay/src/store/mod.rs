@@ -29,7 +29,7 @@ pub(crate) use journal::{Journal, PipeRecord, Record, RedbJournal};
 pub(crate) use whole::{Announced, READ_BACK, Whole};
 
 use crate::engine::{BLOCK, MOST_SIZE, block_range, runs};
-use crate::error::Error;
+use crate::error::{Error, Outlook};
 use crate::frame::{PlacedPipe, Source};
 use crate::hex::Hex;
 use crate::locked;
@@ -153,8 +153,11 @@ impl FileStore {
                     root.join(JOURNAL_FOLDER).join("journal").display()
                 ),
             };
-            let is_temporary = error.kind() == io::ErrorKind::ResourceBusy;
-            Error { hint, is_temporary, ..failed(error) }
+            let outlook = match error.kind() {
+                io::ErrorKind::ResourceBusy => Outlook::Temporary,
+                _ => Outlook::Open,
+            };
+            Error { hint, outlook, ..failed(error) }
         })?;
         Self::new(disk, journal)
     }
@@ -351,14 +354,17 @@ impl<D: Disk, J: Journal> Store<D, J> {
         }
     }
 
-    /// Creates a folder and its missing parent folders.
-    pub(crate) fn create(&self, target: &RelativePath) -> Result<(), Error> {
-        let created = self.create_folders(target.as_path()).and_then(|()| {
-            match self.disk.status(target.as_path())?.is_some_and(|status| status.kind != FileKind::Other) {
-                true => Err(io::Error::other("the target exists and is a file")),
-                false => Ok(()),
-            }
-        });
+    /// Creates a folder and its missing parent folders, unless it exists.
+    pub(crate) fn create(&self, target: &RelativePath, permission: Option<Permission>) -> Result<(), Error> {
+        let parent = self.durable_folder(target.folder());
+        let created =
+            parent.and_then(|()| self.create_folder(target.as_path(), permission)).and_then(|()| match self
+                .disk
+                .is_folder(target.as_path())?
+            {
+                true => Ok(()),
+                false => Err(io::Error::other("the target exists and is a file")),
+            });
         created.map_err(|error| Error::system(format_args!("create the folder {target}"), &error))
     }
 
@@ -375,17 +381,23 @@ impl<D: Disk, J: Journal> Store<D, J> {
         let mut path = PathBuf::new();
         for name in folder.components() {
             path.push(name);
-            match self.disk.create_folder(&path) {
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                    if locked(&self.durable_folders).contains(&path) {
-                        continue;
-                    }
-                }
-                created => created?,
-            }
-            self.disk.sync_folder(folder_of(&path))?;
-            remember(&self.durable_folders, &path);
+            self.create_folder(&path, None)?;
         }
+        Ok(())
+    }
+
+    /// Creates a folder unless it exists, and makes its name durable.
+    fn create_folder(&self, path: &Path, permission: Option<Permission>) -> io::Result<()> {
+        match self.disk.create_folder(path, permission) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                if locked(&self.durable_folders).contains(path) {
+                    return Ok(());
+                }
+            }
+            created => created?,
+        }
+        self.disk.sync_folder(folder_of(path))?;
+        remember(&self.durable_folders, path);
         Ok(())
     }
 

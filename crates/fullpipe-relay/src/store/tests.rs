@@ -141,6 +141,10 @@ impl Disk for Model {
         self.call(|_| Ok(()))
     }
 
+    fn is_folder(&self, path: &Path) -> io::Result<bool> {
+        self.call(|state| Ok(state.folders.contains(path)))
+    }
+
     fn link(&self, to: &Path, path: &Path) -> io::Result<()> {
         let number = self.create(path, 0)?;
         let mut state = locked(&self.0);
@@ -232,7 +236,7 @@ impl Disk for Model {
         self.call(|state| state.names.remove(path).map(|_| ()).ok_or_else(missing))
     }
 
-    fn create_folder(&self, path: &Path) -> io::Result<()> {
+    fn create_folder(&self, path: &Path, _: Option<Permission>) -> io::Result<()> {
         self.call(|state| {
             let created = state.folders.insert(path.into());
             if created { Ok(()) } else { Err(io::ErrorKind::AlreadyExists.into()) }

@@ -50,8 +50,16 @@ fn a_folder_arrives_and_a_second_copy_sends_nothing() {
     let folder = fixture.folder.path().join("out/dir");
     fs::write(folder.join(odd), "odd").expect("written");
     fs::create_dir_all(folder.join("empty/inner")).expect("a folder");
+    let private = fs::Permissions::from_mode(0o700);
+    for name in ["inner-3", "empty/inner"] {
+        fs::set_permissions(folder.join(name), private.clone()).expect("the owner may");
+    }
     let report = fixture.copy(&folder, "").expect("copied");
     assert_eq!((report.files, report.same_files, report.blake3), (151, 0, None));
+    for name in ["", "inner-1", "inner-3", "empty", "empty/inner"] {
+        let mode = |path: PathBuf| fs::metadata(path).expect("a folder").permissions().mode() & 0o777;
+        assert_eq!(mode(fixture.placed("dir").join(name)), mode(folder.join(name)), "{name}");
+    }
     assert!(fixture.placed("dir/empty/inner").is_dir(), "an empty folder");
     assert_eq!(fixture.names().len(), 151);
     for source in &sources {

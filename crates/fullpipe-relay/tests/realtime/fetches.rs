@@ -201,12 +201,15 @@ fn folders_arrive_with_links_and_without_the_journal() {
     }
     let large = fixture.stored("dir/large", 3 * MIB);
     fs::create_dir_all(fixture.placed("dir/empty")).expect("a folder");
+    fs::set_permissions(fixture.placed("dir/1"), fs::Permissions::from_mode(0o710)).expect("the owner may");
     symlink("large", fixture.placed("dir/link")).expect("a link");
     fixture.stored("other", 5);
     let report = fixture.fetch(&["dir", "other"], "both").expect("copied");
     assert_eq!((report.files, report.same_files), (123, 0), "{report:?}");
     assert!(fs::read(fixture.fetched("both/dir/large")).expect("placed") == large);
     assert_eq!(fs::read_link(fixture.fetched("both/dir/link")).expect("a link"), Path::new("large"));
+    let mode = fs::metadata(fixture.fetched("both/dir/1")).expect("a folder").mode();
+    assert_eq!(mode & 0o777, 0o710);
     assert!(fixture.fetched("both/dir/empty").is_dir() && fixture.fetched("both/other").is_file());
     let again = fixture.fetch(&["dir", "other"], "both").expect("nothing to do");
     assert_eq!((again.files, again.same_files, again.sent_bytes), (123, 123, 0));

@@ -8,6 +8,7 @@ mod pipes;
 mod proxy;
 mod refusals;
 mod small;
+mod versions;
 
 use std::fs;
 use std::net::SocketAddr;

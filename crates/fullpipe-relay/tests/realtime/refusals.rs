@@ -157,7 +157,7 @@ fn a_peer_without_a_key_may_send_little() {
     fixture.copy(&fixture.source("a", 5), "a").expect("the relay still serves");
 }
 
-struct Nothing;
+pub(crate) struct Nothing;
 
 impl ServeObserver for Nothing {
     fn listening(&self, _: std::net::SocketAddr) {}

@@ -117,15 +117,30 @@ fn connections_that_add_nothing_are_given_up() {
 #[test]
 fn a_copy_that_knows_the_link_starts_with_the_forecast() {
     let link = |mbit| Some(Rate::from_bps(mbit * MBIT));
-    let forecast = |mut choice: Choice, rtt| choice.forecast(Duration::from_millis(rtt), Bytes::from_mib(4));
+    let buffers = Buffers { send: Some(Bytes::from_mib(4)), receive: Some(Bytes::from_mib(32)) };
+    let forecast = |mut choice: Choice, rtt| choice.forecast(Duration::from_millis(rtt), buffers);
     assert_eq!(forecast(Choice::new(1, 16, link(500)), 210), 4);
     assert_eq!(forecast(Choice::new(1, 16, link(1000)), 210), 7);
     assert_eq!(forecast(Choice::new(1, 16, link(1000)), 20), 1);
     assert_eq!(forecast(Choice::new(2, 5, link(10_000)), 210), 5);
     assert_eq!(forecast(Choice::new(1, 16, None), 210), 1);
     let mut choice = Choice::new(1, 16, link(943));
-    assert_eq!(choice.forecast(Duration::from_millis(210), Bytes::from_mib(4)), 7);
+    assert_eq!(choice.forecast(Duration::from_millis(210), buffers), 7);
     assert_eq!(path(137, 943).run(&mut choice, 20).0, [7, 6, 7], "at most one fewer is tried");
+    // The smaller buffer counts, and the one that is known.
+    let of = |send: Option<u64>, receive: Option<u64>| {
+        let buffers = Buffers { send: send.map(Bytes::from_mib), receive: receive.map(Bytes::from_mib) };
+        Choice::new(1, 16, link(500)).forecast(Duration::from_millis(210), buffers)
+    };
+    assert_eq!(of(Some(4), Some(2)), 10, "49.9 Mbit/s with a window of 1.25 MiB");
+    assert_eq!((of(None, Some(2)), of(Some(4), None), of(None, None)), (10, 4, 1));
+    // The receiver reports its buffer after the first forecast, but before data has been acknowledged.
+    let mut choice = Choice::new(1, 16, link(500));
+    let rtt = Duration::from_millis(210);
+    assert_eq!(choice.forecast(rtt, Buffers { receive: None, ..buffers }), 4);
+    assert_eq!(choice.forecast(rtt, Buffers { receive: Some(Bytes::from_mib(2)), ..buffers }), 10);
+    let (counts, _) = path(50, 472).run(&mut choice, 20);
+    assert!(counts.iter().all(|count| *count >= 6), "five windows of 2 MiB cannot fill the link: {counts:?}");
 }
 
 /// A copy starts with the number of the last one. If it has the same rate, it keeps this number; otherwise, it searches on.
