@@ -39,6 +39,10 @@ const MEMORY: Bytes = Bytes::from_mib(1 << 10);
 const LEAST_MEMORY: Bytes = Bytes::from_mib(1);
 /// Default maximum number of connections.
 const CONNECTIONS: usize = 100_000;
+/// Largest permitted values of `connections` and `syn_rate`. The keeper reads the shared table of this number of
+/// connections, and as many in TIME-WAIT; nftables counts a tenth of this number of SYNs in 32 bits.
+const MOST_CONNECTIONS: usize = 800_000;
+const MOST_SYN_RATE: usize = 1_000_000_000;
 /// Default maximum number of SYNs per second that are forwarded to the worker. The worker can answer far more
 /// SYNs, but would then use CPU time that its connections need.
 const SYN_RATE: usize = 50_000;
@@ -324,6 +328,18 @@ impl Inputs {
                 "start one fullpipe accelerate per address, for example with --listen 203.0.113.5:443",
             ));
         }
+        if listen.ip().to_canonical().is_loopback() {
+            return Err(ConfigError::new(
+                format!("{listen} is a loopback address, so only this host can connect to it"),
+                "pass the address to which the clients connect with --listen, for example 203.0.113.5:443",
+            ));
+        }
+        if matches!(&upstream, Upstream::Tcp(server) if server.port() == 0) {
+            return Err(ConfigError::new(
+                format!("the address of the server, {upstream}, has no port"),
+                "write the port of the server, for example 127.0.0.1:8443",
+            ));
+        }
         if upstream == Upstream::Tcp(listen) {
             return Err(ConfigError::new(
                 format!("the address of the server, {upstream}, is the same as the address to listen on"),
@@ -360,14 +376,8 @@ impl Inputs {
                 format!("write at least {LEAST_MEMORY}"),
             ));
         }
-        let connections = self.connections.unwrap_or(CONNECTIONS);
-        if connections == 0 {
-            return Err(ConfigError::new("connections is 0", "write the maximum number of connections"));
-        }
-        let syn_rate = self.syn_rate.unwrap_or(SYN_RATE);
-        if syn_rate == 0 {
-            return Err(ConfigError::new("syn_rate is 0", "write the maximum number of SYNs per second"));
-        }
+        let connections = within("connections", self.connections.unwrap_or(CONNECTIONS), MOST_CONNECTIONS)?;
+        let syn_rate = within("syn_rate", self.syn_rate.unwrap_or(SYN_RATE), MOST_SYN_RATE)?;
         if self.speed.is_some_and(Rate::is_zero) {
             return Err(ConfigError::new("speed is 0", "write the speed of the device, for example 1gbit"));
         }
@@ -385,6 +395,14 @@ impl Inputs {
             paths: self.paths.unwrap_or_default(),
         })
     }
+}
+
+/// Checks that the value of `key` is at least 1 and at most `most`.
+fn within(key: &str, value: usize, most: usize) -> Result<usize, ConfigError> {
+    if (1..=most).contains(&value) {
+        return Ok(value);
+    }
+    Err(ConfigError::new(format!("{key} is {value}"), format!("write a number from 1 to {most}")))
 }
 
 /// A table of the file, from which each known key is removed when it is read.
@@ -582,6 +600,26 @@ mod tests {
         assert_eq!(
             refused(Inputs { listen: any, ..whole() }),
             "0.0.0.0:443 is not a specific address and port"
+        );
+        for local in ["127.0.0.1:443", "[::1]:443", "[::ffff:127.0.0.1]:443"] {
+            let inputs = Inputs { listen: local.parse().ok(), ..whole() };
+            assert!(refused(inputs).contains("is a loopback address"), "{local}");
+        }
+        for (connections, syn_rate, expected) in [
+            (Some(0), None, "connections is 0"),
+            (Some(800_001), None, "connections is 800001"),
+            (None, Some(0), "syn_rate is 0"),
+            (None, Some(MOST_SYN_RATE + 1), "syn_rate is 1000000001"),
+        ] {
+            let whole = whole();
+            let connections = connections.or(whole.connections);
+            let syn_rate = syn_rate.or(whole.syn_rate);
+            assert_eq!(refused(Inputs { connections, syn_rate, ..whole }), expected);
+        }
+        let upstream = "127.0.0.1:0".parse().ok();
+        assert_eq!(
+            refused(Inputs { upstream, ..whole() }),
+            "the address of the server, 127.0.0.1:0, has no port"
         );
         let matching = Some("accept; flush ruleset".into());
         assert!(

@@ -14,6 +14,9 @@
 //!         DNAT, TPROXY: refused        DNAT, TPROXY: refused if the rule names the port or all ports
 //! ```
 //!
+//! Chains at the hook `ingress` of a client's device see packets before or after the steering does. Only those with a
+//! larger priority number than the steering's (0) run after it, so the check covers these chains as well.
+//!
 //! The check covers only new connections: rules that match only established connections do not match a SYN.
 //!
 //! If the kernel routes the worker's packets, they traverse the hooks `prerouting`, `forward` and
@@ -29,6 +32,8 @@ use serde_json::Value;
 const MOST_JUMPS: usize = 16;
 /// Hooks that a packet to a local socket traverses.
 const HOOKS_IN: [&str; 2] = ["prerouting", "input"];
+/// Hook of the steering, and its priority there.
+const INGRESS: (&str, i64) = ("ingress", 0);
 /// Hooks that a forwarded packet traverses.
 const HOOKS_OUT: [&str; 3] = ["prerouting", "forward", "postrouting"];
 
@@ -93,8 +98,8 @@ fn follow(ruleset: &str, listen: SocketAddr, direction: Direction<'_>) -> Result
     let mut judge = Judge { objects, listen, direction, objections: Vec::new() };
     let hooks: &[&str] = if judge.is_out() { &HOOKS_OUT } else { &HOOKS_IN };
     for chain in objects.iter().filter_map(|object| object.get("chain")) {
-        let hook = text(chain, "hook");
-        if hooks.contains(&hook) && judge.is_for_family(text(chain, "family")) {
+        let at_hook = hooks.contains(&text(chain, "hook")) && judge.is_for_family(text(chain, "family"));
+        if at_hook || judge.runs_after_steering(chain) {
             judge.base_chain(chain);
         }
     }
@@ -167,6 +172,19 @@ impl<'a> Judge<'a> {
             "ip6" => self.listen.is_ipv6(),
             _ => false,
         }
+    }
+
+    /// Returns whether a chain sees the packets of a client's device only if they are not steered.
+    fn runs_after_steering(&self, chain: &Value) -> bool {
+        let Direction::In(devices) = self.direction else { return false };
+        let of_client = |device: &Value| devices.iter().any(|own| device.as_str() == Some(own.as_str()));
+        // A chain of several devices has a list of them.
+        let device = chain.get("dev").is_some_and(|dev| match dev {
+            Value::Array(list) => list.iter().any(of_client),
+            one => of_client(one),
+        });
+        let priority = chain.get("prio").and_then(Value::as_i64).unwrap_or_default();
+        text(chain, "hook") == INGRESS.0 && priority > INGRESS.1 && device
     }
 
     fn base_chain(&mut self, chain: &'a Value) {

@@ -535,7 +535,7 @@ impl<'a> Keeper<'a> {
             let _ = worker.child.kill();
             worker.child.wait().map_or_else(|error| error.to_string(), |status| status.to_string())
         });
-        stranded::give_back(&self.tun, self.settings.listen, &self.raw);
+        stranded::answer_all(&self.tun, self.settings.listen, &self.raw);
         if steered {
             self.nft = Nft::start(self.clock)?;
         }

@@ -32,7 +32,7 @@
 //! | `overload` | whether the worker reads its packets in time |
 //! | `probes` | table of live connections, and packets that tell the clients of a dead worker |
 //! | `answers` | resets for the clients that answer these packets |
-//! | `stranded` | SYNs that a dead worker has not read |
+//! | `stranded` | packets that a dead worker has not read |
 //! | [`proxy`] | PROXY protocol, version 2 |
 //! | [`status`] | the state of running services |
 #![cfg(target_os = "linux")]

@@ -11,7 +11,7 @@
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStderr, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStderr, ChildStdin, Command, Output, Stdio};
 
 use fullpipe_linux::{Clock, Error};
 use fullpipe_units::{Duration, Instant};
@@ -147,15 +147,20 @@ impl Drop for Nft {
     }
 }
 
-/// Extracts the error messages of a transaction from nft's output, up to the message about `fence`. Each
-/// message is followed by the part of the transaction that nft has underlined.
+/// Extracts the error messages of a transaction from nft's output, up to the message about `fence`.
 fn failure(said: &str, fence: &str) -> Option<String> {
     // The message about the fence begins with "Error:", and the quoted command after it contains the name of
     // the fence.
     let end = said.find(fence)?;
     let begin = said[..end].rfind("Error").unwrap_or(end);
+    failures(&said[..begin])
+}
+
+/// Extracts all error messages from nft's output. Each message is followed by the part of the transaction that nft has
+/// underlined.
+fn failures(said: &str) -> Option<String> {
     let mut found = Vec::new();
-    let mut lines = said[..begin].lines();
+    let mut lines = said.lines();
     while let Some(line) = lines.next() {
         let Some((_, message)) = line.split_once("Error: ") else { continue };
         // The quoted transaction can be very long; the next line underlines the part that failed.
@@ -176,14 +181,24 @@ fn not_installed(error: io::Error) -> Error {
     }
 }
 
+/// Runs `nft` with `arguments` once.
+fn run(arguments: &[&str]) -> Result<Output, Error> {
+    let mut command = Command::new("nft");
+    command.args(arguments).stdin(Stdio::null()).current_dir("/").output().map_err(not_installed)
+}
+
+/// Returns the reason why nft would refuse a transaction; `None` if it would execute the transaction. This function
+/// changes nothing.
+pub(crate) fn objection(transaction: &str) -> Result<Option<String>, Error> {
+    let output = run(&["-c", transaction])?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let refused = !output.status.success();
+    Ok(refused.then(|| failures(&said).unwrap_or_else(|| said.lines().next().unwrap_or_default().to_owned())))
+}
+
 /// Runs `nft` with `arguments` once, and returns its output.
 pub(crate) fn query(arguments: &[&str]) -> Result<String, Error> {
-    let output = Command::new("nft")
-        .args(arguments)
-        .stdin(Stdio::null())
-        .current_dir("/")
-        .output()
-        .map_err(not_installed)?;
+    let output = run(arguments)?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         let why = said.lines().next().unwrap_or_default().trim();

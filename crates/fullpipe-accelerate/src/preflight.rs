@@ -18,8 +18,8 @@ use rustix::system::uname;
 
 use crate::config::{ClientAddress, Settings, Upstream};
 use crate::routes::{WayOut, way_out};
-use crate::steering::{Phase, Steering};
-use crate::{firewall, forwarding, nft, ports, status};
+use crate::steering::{self, Phase, Steering};
+use crate::{firewall, forwarding, nft, ports, status, users};
 
 /// First kernel version with tables that belong to a process (`flags owner`).
 const OWNED_TABLES: KernelVersion = KernelVersion::new(5, 12);
@@ -163,14 +163,8 @@ pub fn examine(settings: &Settings, permissions: Permissions) -> Result<Report, 
                     .notes
                     .extend(why.map(|why| format!("{why}, so the kernel routes the worker's packets")));
             }
-            for (_, device) in &way.incoming {
-                if merges_in_hardware(device)? == Some(true) {
-                    report.objections.push(Objection::new(
-                        format!("{device} merges received packets (large-receive-offload)"),
-                        format!("run ethtool -K {device} lro off"),
-                    ));
-                }
-            }
+            let devices = way.incoming.iter().map(|(_, device)| device.as_str());
+            report.objections.extend(merging(devices, merges_in_hardware)?);
             report.plan = Some(Plan { steering, way });
         }
         Err(no_way) => {
@@ -183,11 +177,31 @@ pub fn examine(settings: &Settings, permissions: Permissions) -> Result<Report, 
     }
     kernel(&mut report);
     device(&mut report);
+    worker(&mut report, settings.user.as_deref());
     listener(&mut report, settings.listen, permissions)?;
     running(&mut report, settings.listen);
-    rules(&mut report, settings.listen, permissions)?;
+    rules(&mut report, settings, permissions)?;
     server(&mut report, settings);
     Ok(report)
+}
+
+/// Returns an objection for each device that merges received packets, according to `merges`. Merged packets cannot be
+/// forwarded, because they no longer contain the headers of the single segments.
+fn merging<'d>(
+    devices: impl Iterator<Item = &'d str>,
+    merges: impl Fn(&str) -> Result<Option<bool>, Error>,
+) -> Result<Vec<Objection>, Error> {
+    let mut found = Vec::new();
+    for device in devices {
+        // A driver that does not know the setting does not merge packets.
+        if merges(device)? == Some(true) {
+            found.push(Objection::new(
+                format!("{device} merges received packets (large-receive-offload)"),
+                format!("run ethtool -K {device} lro off"),
+            ));
+        }
+    }
+    Ok(found)
 }
 
 /// Derives the steering from the settings and the path to the clients.
@@ -284,6 +298,13 @@ fn device(report: &mut Report) {
     }
 }
 
+/// Adds an objection if the worker has no user.
+fn worker(report: &mut Report, user: Option<&str>) {
+    if let Err(Error { message, hint, .. }) = users::user(user) {
+        report.objections.push(Objection::new(message, hint));
+    }
+}
+
 /// Adds an objection if the kernel has no listener on the port, unless `permissions` allows this: without a
 /// listener, no client could connect while the worker is restarted.
 fn listener(report: &mut Report, listen: SocketAddr, permissions: Permissions) -> Result<(), Error> {
@@ -314,7 +335,8 @@ fn running(report: &mut Report, listen: SocketAddr) {
     }
 }
 
-fn rules(report: &mut Report, listen: SocketAddr, permissions: Permissions) -> Result<(), Error> {
+fn rules(report: &mut Report, settings: &Settings, permissions: Permissions) -> Result<(), Error> {
+    let listen = settings.listen;
     let ruleset = match nft::query(&["-j", "list", "ruleset"]) {
         Ok(ruleset) => ruleset,
         Err(error) if error.kind == Kind::Rights => {
@@ -326,6 +348,14 @@ fn rules(report: &mut Report, listen: SocketAddr, permissions: Permissions) -> R
             return Ok(());
         }
     };
+    if let Some(matching) = &settings.matching
+        && let Some(why) = nft::objection(&steering::rule_with(listen, matching))?
+    {
+        report.objections.push(Objection::new(
+            format!("nft refuses the expression of --match: {why}"),
+            "write an nftables expression, for example 'ip saddr 198.51.100.0/24'",
+        ));
+    }
     if let Some(tables) = legacy_tables(listen) {
         let objection = format!("fullpipe cannot read the rules of iptables-legacy (tables {tables})");
         if permissions.ignore_firewall {
@@ -460,6 +490,30 @@ mod tests {
         assert!(text.contains("no server listens on 192.0.2.77:9"), "{text}");
         assert_eq!(report.commands(), "");
         assert!(report.into_plan().is_err());
+    }
+
+    /// Merged packets are an objection. A driver that does not know the setting merges none.
+    #[test]
+    fn a_device_that_merges_packets_is_an_objection() {
+        let merges = |device: &str| {
+            Ok(match device {
+                "eth0" => Some(true),
+                "eth1" => Some(false),
+                _ => None,
+            })
+        };
+        let found = merging(["eth0", "eth1", "eth2"].into_iter(), merges).expect("readable");
+        let [Objection { what, hint }] = &found[..] else { panic!("{found:?}") };
+        assert_eq!(what, "eth0 merges received packets (large-receive-offload)");
+        assert_eq!(hint, "run ethtool -K eth0 lro off");
+    }
+
+    #[test]
+    fn a_missing_user_is_an_objection() {
+        let user = Some("no-such-user".to_owned());
+        let settings = Settings { user, ..settings("192.0.2.77:9") };
+        let text = examine(&settings, Permissions::default()).expect("readable facts").to_string();
+        assert!(text.contains("there is no user no-such-user; create this user"), "{text}");
     }
 
     #[test]

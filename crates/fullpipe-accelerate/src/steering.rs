@@ -333,6 +333,20 @@ enum Family {
     V6,
 }
 
+/// Returns a transaction that nft accepts if and only if the user's expression can be part of a rule for packets to
+/// `listen`.
+pub(crate) fn rule_with(listen: SocketAddr, matching: &str) -> String {
+    const TABLE: &str = "netdev fullpipe_check";
+    let ip = if listen.is_ipv4() { "ip" } else { "ip6" };
+    let to_us = format!("{ip} daddr {} tcp dport {}", listen.ip(), listen.port());
+    [
+        format!("add table {TABLE}"),
+        format!("add chain {TABLE} steer"),
+        format!("add rule {TABLE} steer {to_us} {matching} accept"),
+    ]
+    .join(SEPARATOR)
+}
+
 /// Checks that an nftables expression of the user cannot change the rest of its rule.
 ///
 /// # Errors

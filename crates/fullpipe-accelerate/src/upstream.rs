@@ -31,12 +31,23 @@ impl Sources {
     }
 }
 
+/// Progress of a connection attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Connecting {
+    /// The accept queue of the server's Unix socket is full. The kernel does not wait for room, so the attempt must be
+    /// repeated.
+    Waits,
+    /// The outcome is still unknown.
+    Begun,
+    /// The server has accepted the connection, or the attempt has failed.
+    Ended,
+}
+
 /// A connection to the server.
 #[derive(Debug)]
 pub(crate) struct Server {
     socket: Socket,
-    /// Whether the outcome of the connection attempt is still unknown.
-    connecting: bool,
+    connecting: Connecting,
     /// Whether anything has been written, and whether the kernel sends small writes at once (`TCP_NODELAY`).
     written: bool,
     nodelay: bool,
@@ -57,9 +68,9 @@ impl Server {
         sources: &mut Sources,
         client: Option<SocketAddr>,
     ) -> io::Result<Self> {
-        let (domain, address) = match upstream {
-            Upstream::Tcp(address) => (Domain::for_address(*address), SockAddr::from(*address)),
-            Upstream::Unix(path) => (Domain::UNIX, SockAddr::unix(path)?),
+        let domain = match upstream {
+            Upstream::Tcp(address) => Domain::for_address(*address),
+            Upstream::Unix(_) => Domain::UNIX,
         };
         let socket = Socket::new(domain, Type::STREAM.nonblocking(), None)?;
         if let Upstream::Tcp(address) = upstream {
@@ -76,20 +87,40 @@ impl Server {
                 }
             }
         }
-        let connecting = match socket.connect(&address) {
-            Ok(()) => false,
-            // Over loopback, the handshake has already completed, although the call does not report it.
-            Err(error) if error.raw_os_error() == Some(Errno::INPROGRESS.raw_os_error()) => true,
-            Err(error) => return Err(error),
-        };
         // A read of a Unix socket can return fewer bytes than requested because a message has ended, although
         // more data is available.
         let ends = matches!(upstream, Upstream::Unix(_));
         let readiness = Readiness { ends, ..Readiness::default() };
         // Unix sockets do not delay data as Nagle's algorithm does, so there is nothing to disable.
         let nodelay = matches!(upstream, Upstream::Unix(_));
-        let (written, ends) = (false, false);
-        Ok(Self { socket, connecting, written, nodelay, ends, readiness, failure: None })
+        let (written, ends, connecting) = (false, false, Connecting::Waits);
+        let mut server = Self { socket, connecting, written, nodelay, ends, readiness, failure: None };
+        server.connect(upstream)?;
+        Ok(server)
+    }
+
+    /// Starts the connection attempt, or repeats it after the accept queue of a Unix socket was full.
+    pub(crate) fn connect(&mut self, upstream: &Upstream) -> io::Result<()> {
+        let address = match upstream {
+            Upstream::Tcp(address) => SockAddr::from(*address),
+            Upstream::Unix(path) => SockAddr::unix(path)?,
+        };
+        let is = |error: &io::Error, errno: Errno| error.raw_os_error() == Some(errno.raw_os_error());
+        self.connecting = match self.socket.connect(&address) {
+            Ok(()) => Connecting::Ended,
+            // Over loopback, the handshake has already completed, although the call does not report it.
+            Err(error) if is(&error, Errno::INPROGRESS) => Connecting::Begun,
+            Err(error) if is(&error, Errno::AGAIN) && matches!(upstream, Upstream::Unix(_)) => {
+                Connecting::Waits
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(())
+    }
+
+    /// Returns whether the accept queue of the server had no room, so that [`Self::connect`] must be called again.
+    pub(crate) fn waits(&self) -> bool {
+        self.connecting == Connecting::Waits
     }
 
     /// Records what epoll has reported about the socket.
@@ -101,7 +132,7 @@ impl Server {
     /// Returns whether the outcome of the connection attempt is still unknown. The first write or an epoll
     /// event reveals it.
     pub(crate) fn is_connecting(&self) -> bool {
-        self.connecting
+        self.connecting != Connecting::Ended
     }
 
     /// Returns the result of the connection attempt, if a failed write has revealed it.
@@ -111,8 +142,10 @@ impl Server {
 
     /// Asks the kernel whether the server has accepted the connection.
     pub(crate) fn has_connected(&mut self) -> bool {
-        self.connecting = self.connecting && self.socket.peer_addr().is_err();
-        !self.connecting
+        if self.is_connecting() && self.socket.peer_addr().is_ok() {
+            self.connecting = Connecting::Ended;
+        }
+        !self.is_connecting()
     }
 
     /// Ends the direction to the server, if [`End::shutdown`] was called.
@@ -128,12 +161,12 @@ impl Server {
         match self.socket.take_error()? {
             // The server has accepted the connection, and has reset it since.
             Some(error) if error.kind() == io::ErrorKind::ConnectionReset => {
-                (self.connecting, self.failure) = (false, Some(Attempt::Accepted));
+                (self.connecting, self.failure) = (Connecting::Ended, Some(Attempt::Accepted));
                 Ok(())
             }
             Some(error) => Err(error),
             None => {
-                self.connecting = false;
+                self.connecting = Connecting::Ended;
                 Ok(())
             }
         }
@@ -175,9 +208,7 @@ pub(crate) fn is_temporary(error: &io::Error) -> bool {
 
 /// Returns the result of a connection attempt that failed with `error`.
 pub(crate) fn attempt(error: &io::Error) -> Attempt {
-    const UNDECIDED: [Errno; 9] = [
-        // A Unix socket whose accept queue is full.
-        Errno::AGAIN,
+    const UNDECIDED: [Errno; 8] = [
         // The server has not answered any SYN.
         Errno::TIMEDOUT,
         // This process or this host lacks descriptors, memory or ports.
@@ -195,7 +226,7 @@ pub(crate) fn attempt(error: &io::Error) -> Attempt {
 
 impl End for Server {
     fn read(&mut self, room: &mut [u8]) -> Input {
-        if self.connecting || !self.readiness.readable {
+        if self.is_connecting() || !self.readiness.readable {
             return Input::Wait;
         }
         match (&self.socket).read(room) {
@@ -214,6 +245,9 @@ impl End for Server {
     }
 
     fn write(&mut self, bytes: &[u8]) -> Output {
+        if self.waits() {
+            return Output::Accepted(0);
+        }
         if self.written && !self.nodelay {
             // Nagle's algorithm never delays the first write, and many connections have only one write, so the
             // option is set only before the second one.
@@ -222,14 +256,16 @@ impl End for Server {
         }
         match (&self.socket).write(bytes) {
             Ok(len) => {
-                (self.connecting, self.written) = (false, true);
+                (self.connecting, self.written) = (Connecting::Ended, true);
                 Output::Accepted(len)
             }
             // While the connection is being established, the error is also EAGAIN.
             Err(error) if is_temporary(&error) => Output::Accepted(0),
             Err(error) => {
                 // Only a connection that the server has accepted can be reset.
-                self.connecting &= error.kind() != io::ErrorKind::ConnectionReset;
+                if error.kind() == io::ErrorKind::ConnectionReset {
+                    self.connecting = Connecting::Ended;
+                }
                 self.failure = Some(attempt(&error));
                 Output::Reset
             }
@@ -248,7 +284,8 @@ mod tests {
 
     use super::*;
 
-    /// Only a refusal shows that the server does not run. A server with a full accept queue runs.
+    /// Only a refusal shows that the server does not run. If the accept queue of a Unix socket is full, the attempt waits,
+    /// and succeeds when it is repeated after the server has accepted a connection.
     #[test]
     fn a_failed_attempt_is_a_refusal_or_no_answer() {
         let dir = tempfile::tempdir().expect("a folder");
@@ -261,14 +298,23 @@ mod tests {
         assert_eq!(failed(open()), Attempt::Refused, "nothing listens");
         listener.listen(0).expect("a listener");
         let mut queued = Vec::new();
-        let full = loop {
-            match open() {
-                Ok(server) => queued.push(server),
-                Err(error) => break error,
+        let mut waiting = loop {
+            let server = open().expect("it listens");
+            if server.waits() {
+                break server;
             }
+            queued.push(server);
             assert!(queued.len() < 10, "the queue has room for one connection");
         };
-        assert_eq!(attempt(&full), Attempt::NoAnswer);
+        assert!(waiting.is_connecting() && !waiting.has_connected());
+        assert_eq!(waiting.write(b"early"), Output::Accepted(0));
+        let upstream = Upstream::Unix(path.clone());
+        waiting.connect(&upstream).expect("it listens");
+        assert!(waiting.waits());
+        let _accepted = listener.accept().expect("a connection");
+        waiting.connect(&upstream).expect("it listens");
+        assert!(!waiting.is_connecting());
+        assert_eq!(waiting.write(b"early"), Output::Accepted(5));
     }
 
     /// Returns a server that listens on a loopback address.

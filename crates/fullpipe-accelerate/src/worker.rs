@@ -56,6 +56,10 @@ const SMALL_READ: usize = 4 << 10;
 const SMALL: u64 = 16 << 10;
 /// Maximum time for delivering the bytes that the server sent before a reset.
 const LAST_BYTES: Duration = Duration::from_secs(5);
+/// Interval between two attempts to connect to a Unix socket whose accept queue is full, and the time after which the
+/// client is reset.
+const RETRY: Duration = Duration::from_millis(10);
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// Time for sending the resets of all connections before the worker ends.
 const FAREWELL: Duration = Duration::from_millis(100);
 /// Time within which the table disappears after the keeper has died. The answers to probes then reach the
@@ -175,6 +179,9 @@ struct Worker {
     serving: Vec<u64>,
     /// Connections whose server has sent a reset.
     resetting: BTreeSet<u64>,
+    /// Connections that wait for room in the accept queue of the server, and the time of the next attempt.
+    waiting: VecDeque<u64>,
+    next_attempt: Instant,
     sources: Sources,
     health: Health,
     probe: Option<Probe>,
@@ -215,6 +222,8 @@ impl Worker {
             again: Vec::new(),
             serving: Vec::new(),
             resetting: BTreeSet::new(),
+            waiting: VecDeque::new(),
+            next_attempt: Instant::ZERO,
             sources: Sources::default(),
             health: Health::default(),
             probe: None,
@@ -265,6 +274,9 @@ impl Worker {
             }
             let number = self.next_number;
             self.next_number += 1;
+            if server.waits() {
+                self.waiting.push_back(number);
+            }
             let relayed = Relayed {
                 id,
                 begun: now,
@@ -282,6 +294,34 @@ impl Worker {
             self.numbers.insert(id, number);
             self.go_on(number);
         }
+    }
+
+    /// Repeats the attempts to connect to a server whose accept queue was full, in the order of the clients. Returns the
+    /// time of the next attempt.
+    fn connect_waiting(&mut self, now: Instant, stack: &mut Stack) -> Instant {
+        while let Some(number) = self.waiting.front().copied() {
+            if now < self.next_attempt {
+                return self.next_attempt;
+            }
+            if let Some(relayed) = self.relayed.get_mut(&number) {
+                let result = relayed.server.connect(&self.settings.upstream);
+                let late = now >= relayed.begun + LONGEST_WAIT;
+                match result {
+                    Ok(()) if relayed.server.waits() && !late => {
+                        self.next_attempt = now + RETRY;
+                        return self.next_attempt;
+                    }
+                    Ok(()) if relayed.server.waits() => self.give_up(now, stack, number, Attempt::NoAnswer),
+                    Ok(()) => {
+                        self.health.succeeded(now);
+                        self.go_on(number);
+                    }
+                    Err(error) => self.give_up(now, stack, number, upstream::attempt(&error)),
+                }
+            }
+            self.waiting.pop_front();
+        }
+        Instant::FAR_FUTURE
     }
 
     /// Records that a connection to the server, begun at `begun`, has failed.
@@ -367,6 +407,10 @@ impl Worker {
         number: u64,
     ) -> Result<(), Error> {
         let Some(relayed) = self.relayed.get_mut(&number) else { return Ok(()) };
+        // Unix sockets that are not connected report events all the time.
+        if relayed.server.waits() {
+            return Ok(());
+        }
         let connecting = relayed.server.is_connecting();
         // If the direction to the server were shut down while the connection is being established, the kernel would
         // abort the attempt.
@@ -567,6 +611,7 @@ impl Worker {
             self.health.probe_started(now);
             match Server::open(&self.settings.upstream, &mut self.sources, None) {
                 Err(error) => self.probe_failed(now, stack, upstream::attempt(&error)),
+                Ok(server) if server.waits() => self.probe_failed(now, stack, Attempt::NoAnswer),
                 Ok(server) if server.is_connecting() => {
                     sockets.change(server.as_fd(), PROBE, WaitCondition::Nothing, WaitCondition::Room)?;
                     self.probe = Some(Probe { server });
@@ -615,6 +660,7 @@ impl Service for Worker {
         }
         self.ready(now, stack, sockets)?;
         self.accept(now, stack);
+        let attempt = self.connect_waiting(now, stack);
         self.events(now, stack);
         while let Some(message) = stack.poll_unclaimed() {
             // A packet to one of the host's own addresses passes the loopback device and reaches the kernel.
@@ -646,6 +692,6 @@ impl Service for Worker {
         if !self.again.is_empty() {
             return Ok(now);
         }
-        Ok(self.next_beat.min(resets).min(self.health.next(now)))
+        Ok(self.next_beat.min(resets).min(attempt).min(self.health.next(now)))
     }
 }

@@ -92,6 +92,31 @@ fn a_blocked_client_is_an_objection() {
     assert!(!found[0].is_final());
 }
 
+/// A chain that runs at the device after the steering does not see steered packets. Chains that run before it, and chains
+/// of other devices, are not affected.
+#[test]
+fn an_ingress_chain_after_the_steering_is_an_objection() {
+    let found = |family: &str, dev: Value, prio: i64, policy: &str| {
+        let chain = json!({"chain": {"family": family, "table": "t", "name": "c", "handle": 1, "type": "filter",
+            "hook": "ingress", "dev": dev, "prio": prio, "policy": policy}});
+        let mut drop = rule("t", "c", json!([saddr("198.51.100.7"), {"drop": null}]));
+        drop["rule"]["family"] = json!(family);
+        judged(443, vec![chain, drop])
+    };
+    for (family, dev) in
+        [("netdev", json!("eth0")), ("inet", json!("eth0")), ("netdev", json!(["x", "eth0"]))]
+    {
+        let objections = found(family, dev.clone(), 10, "accept");
+        assert!(
+            matches!(&objections[..], [Objection::Drops(rule)] if rule.contains("198.51.100.7")),
+            "{objections:?}"
+        );
+        assert_eq!(found(family, dev.clone(), 10, "drop").len(), 2);
+        assert_eq!(found(family, dev, -10, "drop"), []);
+    }
+    assert_eq!(found("netdev", json!("eth9"), 10, "drop"), []);
+}
+
 /// A rule that accepts the port only from some clients does not decide about the others.
 #[test]
 fn a_port_for_some_clients_is_an_objection() {

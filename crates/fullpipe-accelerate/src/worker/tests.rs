@@ -395,6 +395,35 @@ fn a_server_that_is_busy_drops_syns() {
     server.join().expect("no panic");
 }
 
+/// While the accept queue of a Unix socket is full, a client waits, as a client of a TCP socket does.
+#[test]
+fn a_client_waits_for_room_at_a_unix_socket() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("server");
+    let listener = Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None).expect("a socket");
+    listener.bind(&socket2::SockAddr::unix(&path).expect("a path")).expect("a free path");
+    // The queue has room for one connection. The worker's first probe fills it.
+    listener.listen(0).expect("a listener");
+    thread::spawn(move || {
+        let clock = Clock::starting_in(Duration::ZERO);
+        clock.sleep_until(clock.now() + Duration::from_millis(300));
+        loop {
+            let (mut stream, _) = listener.accept().expect("a connection");
+            let mut upload = Vec::new();
+            if stream.read_to_end(&mut upload).is_ok() && !upload.is_empty() {
+                stream.write_all(&upload).expect("the client reads");
+            }
+        }
+    });
+    let unix = WorkerSettings {
+        upstream: Upstream::Unix(path),
+        ..settings(SocketAddr::from(([127, 0, 0, 1], 1)), ClientAddress::Hidden)
+    };
+    let visitor = visit(unix, bytes(10));
+    assert!(visitor.ended && !visitor.reset, "{:?}", (visitor.ended, visitor.reset));
+    assert_eq!(visitor.received, bytes(10));
+}
+
 /// Returns the memory use of this process in bytes.
 fn resident() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").expect("a process");
