@@ -54,8 +54,8 @@ pub trait Capture {
     fn packet(&mut self, packet: &CapturedPacket<'_>);
 }
 
-/// Observer of the segments that the hosts send and receive. The observer is a type parameter of the event
-/// loop, so that a run without an observer has no additional cost.
+/// Observer of the segments that the hosts send and receive. The event loop is compiled once with an observer
+/// and once without, so that a run without an observer has no additional cost.
 pub trait Tap {
     /// Called when the sending host has sent a wire segment of `flow`, including segments that the path
     /// dropped on entry.

@@ -79,7 +79,7 @@ pub struct EmuRun {
 /// # Errors
 /// Returns an error if the process lacks the privileges, if the kernel does not support a setting of the
 /// scenario, or if a system call fails.
-pub fn run(scenario: &Scenario, options: Options, sink: &mut impl Sink) -> Result<EmuRun, Error> {
+pub fn run(scenario: &Scenario, options: Options, sink: &mut dyn Sink) -> Result<EmuRun, Error> {
     let mut hosts = hosts(scenario, options.datapath)?;
     make(&mut hosts, scenario, Ending::AfterDuration, options, sink, None)
 }
@@ -104,7 +104,7 @@ pub fn hosts(scenario: &Scenario, datapath: Datapath) -> Result<Hosts, Error> {
 /// # Errors
 /// Returns the same errors as [`run`], and an error if the flows require TCP stacks other than those of
 /// `hosts`.
-pub fn run_between(hosts: &mut Hosts, scenario: &Scenario, sink: &mut impl Sink) -> Result<EmuRun, Error> {
+pub fn run_between(hosts: &mut Hosts, scenario: &Scenario, sink: &mut dyn Sink) -> Result<EmuRun, Error> {
     if settings::ends(scenario)? != hosts.ends() {
         return Err(Error::settings(
             "the flows of a run require TCP stacks that the hosts do not have",
@@ -125,7 +125,7 @@ pub fn run_between(hosts: &mut Hosts, scenario: &Scenario, sink: &mut impl Sink)
 pub fn run_captured(
     scenario: &Scenario,
     options: Options,
-    sink: &mut impl Sink,
+    sink: &mut dyn Sink,
     capture: &mut (impl Capture + Send),
 ) -> Result<EmuRun, Error> {
     let (note, noted) = sync_channel::<PacketNote>(WAITING);
@@ -142,7 +142,7 @@ fn make(
     scenario: &Scenario,
     ending: Ending,
     options: Options,
-    sink: &mut impl Sink,
+    sink: &mut dyn Sink,
     noted: Option<SyncSender<PacketNote>>,
 ) -> Result<EmuRun, Error> {
     let flows = scenario.flows.len();

@@ -41,7 +41,7 @@ pub(crate) fn outcome(
     ends: &[FlowEnd],
     samples: &[PathSample],
     totals: Totals,
-    sink: &mut impl Sink,
+    sink: &mut dyn Sink,
 ) -> Outcome {
     let mut digest = Digest::default();
     let moments = rows.chunk_by_mut(|a, b| a.flow < b.flow);

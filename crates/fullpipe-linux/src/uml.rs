@@ -105,7 +105,7 @@ pub fn run(
     kernel: &Kernel,
     scenario: &Scenario,
     options: &Options,
-    sink: &mut impl Sink,
+    sink: &mut dyn Sink,
 ) -> Result<UmlRun, Error> {
     captured(kernel, scenario, options, sink, None::<&mut Discarded>)
 }
@@ -118,7 +118,7 @@ pub fn run_captured(
     kernel: &Kernel,
     scenario: &Scenario,
     options: &Options,
-    sink: &mut impl Sink,
+    sink: &mut dyn Sink,
     capture: &mut impl Capture,
 ) -> Result<UmlRun, Error> {
     captured(kernel, scenario, options, sink, Some(capture))
@@ -135,7 +135,7 @@ fn captured(
     kernel: &Kernel,
     scenario: &Scenario,
     options: &Options,
-    sink: &mut impl Sink,
+    sink: &mut dyn Sink,
     capture: Option<&mut impl Capture>,
 ) -> Result<UmlRun, Error> {
     let limit = options.limit.unwrap_or_else(|| LIMIT + scenario.duration.mul_div(LIMIT_PER_SECOND, 1));

@@ -73,7 +73,7 @@ pub(crate) fn one(
     point: &Point,
     seed: u64,
     datapath: Datapath,
-    sink: &mut impl Sink,
+    sink: &mut dyn Sink,
     capture: Option<&mut PcapNg>,
 ) -> Result<TimedOutcome, Error> {
     let scenario = Scenario { seed, ..point.scenario.clone() };

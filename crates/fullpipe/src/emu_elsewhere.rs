@@ -30,7 +30,7 @@ pub(crate) fn one(
     _: &Point,
     _: u64,
     _: Datapath,
-    _: &mut impl Sink,
+    _: &mut dyn Sink,
     _: Option<&mut PcapNg>,
 ) -> Result<TimedOutcome, Error> {
     Err(no_linux())

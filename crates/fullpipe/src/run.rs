@@ -490,19 +490,19 @@ fn simulated(scenario: &Scenario, traced: bool, observer: &impl Observer) -> (Ti
 }
 
 /// Simulates a run, and passes its trace rows to `rows`.
-pub(crate) fn timed(scenario: &Scenario, rows: &mut impl Sink, observer: &impl Observer) -> TimedOutcome {
+pub(crate) fn timed(scenario: &Scenario, rows: &mut dyn Sink, observer: &impl Observer) -> TimedOutcome {
     let start = now();
     let outcome = sim::run_traced(scenario, &mut Attended { rows, observer });
     TimedOutcome { outcome, wall_s: start.elapsed().as_secs_f64(), validity: None }
 }
 
 /// Trace sink of a run that the observer may abandon.
-pub(crate) struct Attended<'a, S, O> {
-    pub(crate) rows: &'a mut S,
+pub(crate) struct Attended<'a, O> {
+    pub(crate) rows: &'a mut dyn Sink,
     pub(crate) observer: &'a O,
 }
 
-impl<S: Sink, O: Observer> Sink for Attended<'_, S, O> {
+impl<O: Observer> Sink for Attended<'_, O> {
     fn row(&mut self, row: &Row) {
         self.rows.row(row);
     }
@@ -520,7 +520,7 @@ pub fn emulate(
     point: &Point,
     seed: u64,
     datapath: Datapath,
-    sink: &mut impl Sink,
+    sink: &mut dyn Sink,
 ) -> Result<TimedOutcome, Error> {
     emu::one(point, seed, datapath, sink, None)
 }

@@ -86,7 +86,7 @@ fn one(
     guest: &Guest,
     scenario: &Scenario,
     options: &Options,
-    sink: &mut impl Sink,
+    sink: &mut dyn Sink,
     capture: Option<&mut PcapNg>,
 ) -> Result<uml::UmlRun, Error> {
     Ok(match capture {

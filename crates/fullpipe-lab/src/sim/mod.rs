@@ -59,13 +59,16 @@ impl Sink for UntracedWhile<'_> {
 }
 
 /// Runs a scenario to its end, and passes every trace row to `sink`.
-pub fn run_traced(scenario: &Scenario, sink: &mut impl Sink) -> Outcome {
-    run_tapped(scenario, sink, &mut NoTap)
+///
+/// The sink is a trait object: a type parameter would compile the event loop once more in each crate that
+/// runs a scenario, with the optimisation of that crate. The loop calls the sink only once per row.
+pub fn run_traced(scenario: &Scenario, sink: &mut dyn Sink) -> Outcome {
+    World::new(scenario).run(sink, &mut NoTap)
 }
 
 /// Runs a scenario to its end, passes every trace row to `sink`, and passes the segments at both ends of the
 /// path to `tap`.
-pub fn run_tapped(scenario: &Scenario, sink: &mut impl Sink, tap: &mut impl Tap) -> Outcome {
+pub fn run_tapped(scenario: &Scenario, sink: &mut dyn Sink, tap: &mut dyn Tap) -> Outcome {
     World::new(scenario).run(sink, tap)
 }
 
@@ -149,7 +152,7 @@ impl<'s> World<'s> {
         }
     }
 
-    fn run(mut self, sink: &mut impl Sink, tap: &mut impl Tap) -> Outcome {
+    fn run(mut self, sink: &mut dyn Sink, tap: &mut (impl Tap + ?Sized)) -> Outcome {
         let mut next_row = Instant::ZERO + self.scenario.sample_every;
         let mut iteration: u32 = 0;
         if let Some(grants) = sink.grants(self.now) {
@@ -192,7 +195,7 @@ impl<'s> World<'s> {
 
     /// Delivers the packets that leave the data direction now to their receivers.
     #[inline(always)] // runs once per packet; `release` does not optimise across crates by itself
-    fn receivers_take(&mut self, tap: &mut impl Tap) {
+    fn receivers_take(&mut self, tap: &mut (impl Tap + ?Sized)) {
         let now = self.now;
         while let Some(number) = self.forward.pop_with(now, |packet, segment| {
             segment.ecn = packet.ecn;
@@ -207,7 +210,7 @@ impl<'s> World<'s> {
 
     /// Delivers the packets that leave the ACK direction now to their senders.
     #[inline(always)] // runs once per packet, like `receivers_take`
-    fn senders_take(&mut self, tap: &mut impl Tap) {
+    fn senders_take(&mut self, tap: &mut (impl Tap + ?Sized)) {
         let now = self.now;
         while let Some(number) = self.backward.pop_with(now, |packet, segment| {
             segment.ecn = packet.ecn;
@@ -227,7 +230,7 @@ impl<'s> World<'s> {
     /// wakes the writer (Linux: `tcp_data_snd_check`), so this function is called after
     /// [`Self::sender_sends`].
     #[inline]
-    fn sender_writes(&mut self, number: usize, tap: &mut impl Tap) {
+    fn sender_writes(&mut self, number: usize, tap: &mut (impl Tap + ?Sized)) {
         let pair = self.pairs[number];
         if let Some(host) = self.memories.get_mut(pair) {
             let of_host = |flow: &usize| self.pairs[*flow] == pair;
@@ -244,7 +247,7 @@ impl<'s> World<'s> {
         }
     }
 
-    fn fire_timer(&mut self, which: usize, tap: &mut impl Tap) {
+    fn fire_timer(&mut self, which: usize, tap: &mut (impl Tap + ?Sized)) {
         let number = which / 2;
         let flow = &mut self.flows[number];
         if which == sender_timer(number) {
@@ -258,7 +261,7 @@ impl<'s> World<'s> {
     }
 
     /// Sends all pending segments of a flow's sender into the path, and sets the sender's next timer.
-    fn sender_sends(&mut self, number: usize, tap: &mut impl Tap) {
+    fn sender_sends(&mut self, number: usize, tap: &mut (impl Tap + ?Sized)) {
         let Self { now, flows, forward, timers, .. } = self;
         let flow = &mut flows[number];
         send(&mut flow.sender, forward, *now, number as u32, |segment, verdict| {
@@ -268,7 +271,7 @@ impl<'s> World<'s> {
     }
 
     /// Sends all pending segments of a flow's receiver into the path, and sets the receiver's next timer.
-    fn receiver_sends(&mut self, number: usize, tap: &mut impl Tap) {
+    fn receiver_sends(&mut self, number: usize, tap: &mut (impl Tap + ?Sized)) {
         let Self { now, flows, backward, timers, .. } = self;
         let flow = &mut flows[number];
         if !flow.receiver.is_quiet() {
@@ -279,7 +282,7 @@ impl<'s> World<'s> {
         timers.set(receiver_timer(number), flow.receiver_timer());
     }
 
-    fn sample(&mut self, sink: &mut impl Sink) {
+    fn sample(&mut self, sink: &mut dyn Sink) {
         for (number, flow) in self.flows.iter_mut().enumerate() {
             let path = PathState::of(&mut self.forward, self.now, number as u32);
             let row = flow.row(self.now, number as u32, path, self.room.take());

@@ -13,8 +13,8 @@
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
 use super::World;
-use super::{receiver_timer, run_tapped, sender_timer};
-use crate::capture::{NoTap, Tap};
+use super::{receiver_timer, run_traced, sender_timer};
+use crate::capture::Tap;
 use crate::outcome::Outcome;
 use crate::scenario::Scenario;
 use crate::trace::{Row, Sink};
@@ -50,7 +50,7 @@ pub fn run_team(scenario: &Scenario, rates: TeamRates, team: &mut dyn Team) -> O
     }
     let mut program =
         Program { team, rates, flows: scenario.flows.len(), rows: Vec::new(), last: Instant::ZERO };
-    run_tapped(&scenario, &mut program, &mut NoTap)
+    run_traced(&scenario, &mut program)
 }
 
 /// A sink that passes the trace rows to the program and requests its decision.
@@ -88,7 +88,7 @@ impl Sink for Program<'_> {
 
 impl World<'_> {
     /// Keeps all flows closed until the program opens them, and makes the first grants.
-    pub(super) fn begin_team(&mut self, grants: Grants, tap: &mut impl Tap) {
+    pub(super) fn begin_team(&mut self, grants: Grants, tap: &mut (impl Tap + ?Sized)) {
         for (number, flow) in self.flows.iter_mut().enumerate() {
             flow.wait_for_team();
             self.timers.set(sender_timer(number), Instant::FAR_FUTURE);
@@ -97,7 +97,7 @@ impl World<'_> {
     }
 
     /// Lets the applications of the flows write and read the granted amounts.
-    pub(super) fn grant(&mut self, grants: Grants, tap: &mut impl Tap) {
+    pub(super) fn grant(&mut self, grants: Grants, tap: &mut (impl Tap + ?Sized)) {
         let Grants { sending, writes, reads } = grants;
         // Bytes that a flow could not write are granted again, to flows that may be able to write them.
         let left: u64 = self.flows.iter_mut().map(|flow| flow.revoke()).fold(0, u64::saturating_add);

@@ -253,8 +253,7 @@ impl Row {
     }
 }
 
-/// Consumer of trace rows. The sink is a type parameter of the event loop, so that a run without a trace has
-/// no additional cost.
+/// Consumer of trace rows.
 pub trait Sink {
     /// Consumes the next trace row. Rows arrive ordered by time, then by flow.
     fn row(&mut self, row: &Row);
