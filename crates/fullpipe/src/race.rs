@@ -97,7 +97,7 @@ pub fn race(plan: &RacePlan, out: Option<&Path>, observer: &impl Observer) -> Re
         let cost = |missing: &MissingPairs| {
             plan.pair_cost(&plan.cells()[missing.cell]).packets() * missing.seeds.len() as f64
         };
-        let size = Size { cells, runs, unit: "pairs", stored: runs - to_make };
+        let size = Size { cells, runs, unit: "pair", stored: runs - to_make };
         announce(observer, size, RunCost::sum(missing.iter().map(cost)));
         let mut made = Vec::new();
         for MissingPairs { cell: number, seeds } in missing {
@@ -272,8 +272,8 @@ mod tests {
             store.add(&plan.run_pair_in(SIM, cell, &scenario, made).expect("a pair"));
         }
         let rest = times(&dir);
-        assert!(whole.starts_with("1 cells, 500 pairs; takes about "), "{whole}");
-        assert!(rest.starts_with("1 cells, 500 pairs, 499 of which are stored; takes about "), "{rest}");
+        assert!(whole.starts_with("1 cell, 500 pairs; takes about "), "{whole}");
+        assert!(rest.starts_with("1 cell, 500 pairs, 499 of which are stored; takes about "), "{rest}");
         assert!(seconds(&rest) < seconds(&whole) / 10.0, "{rest}; {whole}");
 
         let experiment = Experiment::from_toml(text).expect("valid");
@@ -286,7 +286,7 @@ mod tests {
         let runs = HarmRuns { alone: None, arms: vec![run; 2] };
         plan.seeds()[1..].iter().for_each(|&seed| store.add(&plan.stored(cell, seed, &runs)));
         let rest = times(&dir);
-        assert!(rest.starts_with("1 cells, 500 seeds, 499 of which are stored; takes about "), "{rest}");
+        assert!(rest.starts_with("1 cell, 500 seeds, 499 of which are stored; takes about "), "{rest}");
         assert!(seconds(&rest) < seconds(&whole) / 10.0, "{rest}; {whole}");
         std::fs::remove_dir_all(&dir).expect("a folder");
     }

@@ -68,7 +68,7 @@ pub fn harm(plan: &HarmPlan, out: Option<&Path>, observer: &impl Observer) -> Re
     let cost =
         |(cell, missing): (&HarmCell, &Vec<u64>)| plan.seed_cost(cell).packets() * missing.len() as f64;
     let cost = RunCost::sum(plan.cells().iter().zip(&missing).map(cost));
-    announce(observer, Size { cells, runs, unit: "seeds", stored }, cost);
+    announce(observer, Size { cells, runs, unit: "seed", stored }, cost);
     let relay = Relay::new(observer, store.as_ref(), stored, runs);
     for ((cell, missing), made) in plan.cells().iter().zip(&missing).zip(&mut made) {
         let runner = |scenario: &Scenario| plan.stored(cell, scenario.seed, &plan.run(cell, scenario));
