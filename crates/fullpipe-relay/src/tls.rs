@@ -230,6 +230,13 @@ pub(crate) fn handshake_error(
             "check the port: fullpipe relay serve listens on 9581 by default",
         )
         .refusal(),
+        // A server without raw public keys may refuse them, or ignore that the client requires them.
+        Some(
+            rustls::Error::PeerIncompatible(_)
+            | rustls::Error::AlertReceived(
+                AlertDescription::HandshakeFailure | AlertDescription::ProtocolVersion,
+            ),
+        ) => Error::network(format!("{relay} speaks TLS, but is not a relay of fullpipe"), LISTENS).refusal(),
         _ if error.kind() == io::ErrorKind::UnexpectedEof => {
             Error::network(format!("{relay} closed the connection during the handshake"), LISTENS)
         }

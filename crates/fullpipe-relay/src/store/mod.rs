@@ -357,15 +357,15 @@ impl<D: Disk, J: Journal> Store<D, J> {
     /// Creates a folder and its missing parent folders, unless it exists.
     pub(crate) fn create(&self, target: &RelativePath, permission: Option<Permission>) -> Result<(), Error> {
         let parent = self.durable_folder(target.folder());
-        let created =
-            parent.and_then(|()| self.create_folder(target.as_path(), permission)).and_then(|()| match self
-                .disk
-                .is_folder(target.as_path())?
-            {
-                true => Ok(()),
-                false => Err(io::Error::other("the target exists and is a file")),
-            });
-        created.map_err(|error| Error::system(format_args!("create the folder {target}"), &error))
+        let created = parent.and_then(|()| self.create_folder(target.as_path(), permission));
+        match created.and_then(|()| self.disk.is_folder(target.as_path())) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Error::runtime(
+                format!("cannot create the folder {target}: a file has this name"),
+                "remove the file, or choose another target",
+            )),
+            Err(error) => Err(Error::system(format_args!("create the folder {target}"), &error)),
+        }
     }
 
     /// Creates a folder and makes its name durable, unless the name is known to survive a crash.

@@ -51,6 +51,15 @@ fn targets_outside_the_root_are_refused() {
     fs::create_dir(fixture.placed("folder")).expect("a folder");
     let error = fixture.copy(&source, "folder").expect_err("a folder has the name");
     assert!(error.message.contains("is not a regular file"), "{error}");
+    fixture.source("dir/inner/a", 5);
+    fs::write(fixture.placed("file"), "").expect("written");
+    fs::create_dir(fixture.placed("dir")).expect("a folder");
+    fs::write(fixture.placed("dir/inner"), "").expect("written");
+    for target in ["file", "dir"] {
+        let error =
+            fixture.copy(&fixture.folder.path().join("out/dir"), target).expect_err("a file has the name");
+        assert!(error.message.ends_with("a file has this name") && !error.hint.is_empty(), "{error}");
+    }
 }
 
 /// A peer that does not speak TLS, or sends nothing, loses its own connection but does not disturb others.

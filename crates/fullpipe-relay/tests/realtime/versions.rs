@@ -25,7 +25,7 @@ use rustls::pki_types::{
 };
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{AlwaysResolvesServerRawPublicKeys, ServerConnection};
-use rustls::sign::CertifiedKey;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::version::TLS13;
 use rustls::{
     ClientConfig, ConnectionCommon, DigitallySignedStruct, DistinguishedName, ServerConfig, SideData,
@@ -292,6 +292,36 @@ fn a_client_names_the_version_of_its_relay() {
     assert!(!fixture.fetched("b").exists());
 }
 
+/// A TLS server with a certificate, as on the port of a web server, is not a relay.
+#[test]
+fn a_tls_server_that_is_not_a_relay_is_named() {
+    let fixture = Fixture::new();
+    let key = key(&fixture.folder.path().join("relay.key"));
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13]);
+    let resolver = SingleCertAndKey::from(CertifiedKey::clone(&key));
+    let config = builder.expect("TLS 1.3").with_no_client_auth().with_cert_resolver(Arc::new(resolver));
+    let config = Arc::new(config);
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let (accepted, all) = mpsc::channel();
+    thread::spawn(move || {
+        for tcp in listener.incoming().map_while(Result::ok) {
+            // The test may have ended.
+            let _ = accepted.send(());
+            let tls = ServerConnection::new(Arc::clone(&config)).expect("a configuration");
+            let _ = Connection::new(tls, tcp).0.read(&mut [0]);
+        }
+    });
+    let options = CopyOptions {
+        connections: Connections::new(1, 1).expect("a range"),
+        ..fixture.options(&fixture.source("a", 5), "a", address)
+    };
+    let error = copy(&options, None, &()).expect_err("no relay");
+    assert!(error.message.ends_with("speaks TLS, but is not a relay of fullpipe"), "{error}");
+    assert_eq!((error.kind, error.hint.is_empty(), all.try_iter().count()), (Kind::Network, false, 1));
+}
+
 /// The same for a client of another version. A client that also speaks the present version is served.
 #[test]
 fn a_relay_names_the_version_of_its_client() {
@@ -376,13 +406,13 @@ fn each_end_knows_the_buffers_of_the_other() {
     assert_eq!((probed.buffers, probed.cc), (Buffers { send: None, ..own }, None));
 }
 
-/// With a receive buffer of 4 KiB, even 16 connections do not fill a link of 100 Gbit/s, over which one connection with
-/// this host's buffers would reach more than that.
+/// With a receive buffer of one byte, even 16 connections do not fill a link of 100 Mbit/s, at any RTT. With the send
+/// buffer alone, one connection fills it at an RTT of up to 0.3 s.
 #[test]
 fn the_receive_buffer_of_the_other_host_counts_for_the_first_number_of_connections() {
     let fixture = Fixture::new();
     let source = fixture.source("large", 2 << 20);
-    let limits = SocketLimits { rcvbuf_bytes: Some(4096), ..SocketLimits::default() };
+    let limits = SocketLimits { rcvbuf_bytes: Some(1), ..SocketLimits::default() };
     for (limits, expected) in [(Some(limits), 16), (None, 1)] {
         let (opened, all) = mpsc::channel();
         let opened = Mutex::new(opened);
@@ -394,7 +424,7 @@ fn the_receive_buffer_of_the_other_host_counts_for_the_first_number_of_connectio
         });
         let options = CopyOptions {
             connections: Connections::AUTO,
-            link: Some(Rate::from_bps(100_000_000_000)),
+            link: Some(Rate::from_bps(100_000_000)),
             ..fixture.options(&source, "large", address)
         };
         // The relay does not request the file, so the copy waits until the end of the test.
