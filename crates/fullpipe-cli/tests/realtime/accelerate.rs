@@ -13,6 +13,7 @@ mod endurance;
 mod failures;
 mod flood;
 mod forged;
+mod host;
 mod path_mtu;
 mod peers;
 mod refusals;
@@ -20,6 +21,7 @@ mod rules;
 mod scene;
 mod speed;
 mod tools;
+mod unix_socket;
 mod usage;
 
 use std::fs;
