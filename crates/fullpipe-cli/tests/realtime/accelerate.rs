@@ -23,6 +23,7 @@ mod speed;
 mod tools;
 mod unix_socket;
 mod usage;
+mod work;
 
 use std::fs;
 use std::path::{Path, PathBuf};
