@@ -178,8 +178,9 @@ impl<'a> Judge<'a> {
     fn runs_after_steering(&self, chain: &Value) -> bool {
         let Direction::In(devices) = self.direction else { return false };
         let of_client = |device: &Value| devices.iter().any(|own| device.as_str() == Some(own.as_str()));
-        // A chain of several devices has a list of them.
-        let device = chain.get("dev").is_some_and(|dev| match dev {
+        // A chain of several devices has a list of them. nft 1.0.6 does not print the devices, so the chain may be that of a
+        // client's device.
+        let device = chain.get("dev").is_none_or(|dev| match dev {
             Value::Array(list) => list.iter().any(of_client),
             one => of_client(one),
         });

@@ -97,15 +97,19 @@ fn a_blocked_client_is_an_objection() {
 #[test]
 fn an_ingress_chain_after_the_steering_is_an_objection() {
     let found = |family: &str, dev: Value, prio: i64, policy: &str| {
-        let chain = json!({"chain": {"family": family, "table": "t", "name": "c", "handle": 1, "type": "filter",
-            "hook": "ingress", "dev": dev, "prio": prio, "policy": policy}});
+        let mut chain = json!({"chain": {"family": family, "table": "t", "name": "c", "handle": 1, "type": "filter",
+            "hook": "ingress", "dev": dev.clone(), "prio": prio, "policy": policy}});
+        if dev.is_null() {
+            chain["chain"].as_object_mut().expect("a chain").remove("dev");
+        }
         let mut drop = rule("t", "c", json!([saddr("198.51.100.7"), {"drop": null}]));
         drop["rule"]["family"] = json!(family);
         judged(443, vec![chain, drop])
     };
-    for (family, dev) in
-        [("netdev", json!("eth0")), ("inet", json!("eth0")), ("netdev", json!(["x", "eth0"]))]
-    {
+    // nft 1.0.6 does not print the devices of a chain.
+    let unknown = ("netdev", Value::Null);
+    let named = [("netdev", json!("eth0")), ("inet", json!("eth0")), ("netdev", json!(["x", "eth0"]))];
+    for (family, dev) in named.into_iter().chain([unknown]) {
         let objections = found(family, dev.clone(), 10, "accept");
         assert!(
             matches!(&objections[..], [Objection::Drops(rule)] if rule.contains("198.51.100.7")),

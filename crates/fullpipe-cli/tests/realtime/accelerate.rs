@@ -13,6 +13,7 @@ mod endurance;
 mod failures;
 mod flood;
 mod forged;
+mod host;
 mod path_mtu;
 mod peers;
 mod refusals;
@@ -20,7 +21,9 @@ mod rules;
 mod scene;
 mod speed;
 mod tools;
+mod unix_socket;
 mod usage;
+mod work;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -275,7 +278,7 @@ fn a_check_names_the_objections() {
     assert_eq!(code, Some(5), "{text}");
     assert!(text.contains("no server listens on 203.0.113.5:81"), "{text}");
     // The changes are a policy rule, which makes the kernel forward packets; a firewall that forbids
-    // forwarding; and a rule that drops packets of some clients.
+    // forwarding; and rules that drop packets of some clients, at the hook `input` and at the device.
     for (change, expected_code, expected) in [
         (
             "ip rule add from 203.0.113.99 lookup main pref 100",
@@ -293,6 +296,12 @@ fn a_check_names_the_objections() {
             5,
             "new connections would bypass this firewall rule, which drops their packets",
         ),
+        (
+            "nft add table netdev d; add chain netdev d c { type filter hook ingress device eth0 priority 10; }; \
+             add rule netdev d c ip saddr 198.51.100.9 drop",
+            5,
+            "which drops their packets: netdev d c handle",
+        ),
     ] {
         let (program, arguments) = change.split_once(' ').expect("a command");
         let words: Vec<&str> =
@@ -309,7 +318,12 @@ fn a_check_names_the_objections() {
     let text = String::from_utf8(said.stdout).expect("UTF-8");
     assert!(text.contains("TUN device fp0"), "{text}{}", String::from_utf8_lossy(&said.stderr));
     assert!(text.contains("Not examined, because this requires root:"), "{text}");
-    for undo in ["nft delete table ip f", "nft delete table ip g", "ip rule delete pref 100"] {
+    for undo in [
+        "nft delete table netdev d",
+        "nft delete table ip f",
+        "nft delete table ip g",
+        "ip rule delete pref 100",
+    ] {
         let words: Vec<&str> = undo.split(' ').collect();
         assert!(inside(&scene.server, words[0], &words[1..]).status.success(), "{undo}");
     }

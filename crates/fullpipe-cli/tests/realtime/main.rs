@@ -1,6 +1,8 @@
 //! Tests of the `fullpipe` command in real time: sockets, namespaces, signals, terminals.
 #![cfg(target_os = "linux")]
 
+#[path = "../../../fullpipe-lab/tests/it/counting.rs"]
+mod counting;
 #[path = "../process/mod.rs"]
 mod process;
 

@@ -1,5 +1,6 @@
 //! Tests of the lab through its public interface: throughput models of simple paths, and determinism.
 
+mod counting;
 mod determinism;
 mod laws;
 mod laws_changes;
@@ -11,5 +12,6 @@ mod recovery;
 mod reference;
 mod request;
 mod rig;
+mod stack_work;
 mod work;
 mod workload;

@@ -3,50 +3,15 @@
 //! Run times vary between machines and over time, but these counts do not, so they show regressions that a
 //! measured time would hide. The scenarios are shortened versions of those in `BENCHMARKS.md`.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use crate::counting::count_in;
 use crate::rig::ms;
 use fullpipe_lab::experiment::Experiment;
 use fullpipe_lab::outcome::Outcome;
 use fullpipe_lab::scenario::Scenario;
 use fullpipe_lab::sim;
 use fullpipe_units::Duration;
-
-/// An allocator that counts the allocations of each thread separately, because tests run in parallel.
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-fn count() {
-    // When a thread ends, its counter is already destroyed; the allocations after that need not be counted.
-    let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-}
-
-// SAFETY: every call is passed unchanged to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: the caller's guarantee is passed on to the system's allocator.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: the caller's guarantee is passed on to the system's allocator.
-        unsafe { System.dealloc(block, layout) }
-    }
-
-    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
-        // SAFETY: the caller's guarantee is passed on to the system's allocator.
-        unsafe { System.realloc(block, layout, size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 const LOSSLESS: &str = include_str!("../../../../experiments/bench-lossless.toml");
 const LOSSY: &str = include_str!("../../../../experiments/bench-lossy.toml");
@@ -113,10 +78,12 @@ fn loss_adds_few_events() {
 #[test]
 fn no_allocation_per_packet() {
     const PEAKS: u64 = 4;
+    static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+    count_in(&ALLOCATIONS);
     let allocations = |scenario: &Scenario| {
-        let before = ALLOCATIONS.get();
+        let before = ALLOCATIONS.load(Relaxed);
         let outcome = sim::run(scenario);
-        (ALLOCATIONS.get() - before, outcome.path.delivered)
+        (ALLOCATIONS.load(Relaxed) - before, outcome.path.delivered)
     };
     let surge = LOSSY.replace("\"bbr1\"", "\"surge\"");
     for (name, file, number, seconds) in [

@@ -2,7 +2,7 @@
 //! duplication.
 
 use std::env;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
@@ -13,23 +13,25 @@ use fullpipe::linux::namespace::Namespace;
 use fullpipe::linux::wan::{End, RECEIVER, SENDER, Wan, WanConfig};
 use fullpipe::units;
 
-use super::peers::{self, Server};
+use super::host::Host;
+use super::peers;
 use super::scene::{Running, Scene, can_run, now, start};
 use super::usage::{cpu, load};
 
-const PORT: u16 = 9_000;
-const UPSTREAM: &str = "127.0.0.1:9001";
-
-/// A scene whose two hosts are at the ends of an emulated path.
-pub(super) struct FarScene {
-    pub(super) scene: Scene,
+/// A host and a client at the ends of an emulated path.
+pub(super) struct FarHost {
+    pub(super) host: Host,
     _sleeper: Running,
     _wan: Wan,
 }
 
-impl FarScene {
-    /// Builds the path of an experiment from its section `[path]`. Its data direction leads to the client.
-    pub(super) fn new(name: &str, path: &str) -> Self {
+impl FarHost {
+    /// Builds the path of an experiment from its section `[path]`. Its data direction leads to the client. Returns
+    /// `None` if this process cannot run the service, so that the test is skipped.
+    pub(super) fn new(name: &str, path: &str) -> Option<Self> {
+        if !can_run() {
+            return None;
+        }
         let text = format!("name = \"path\"\nduration = \"1s\"\n[path]\n{path}\n[[flow]]\ncc = \"bbr1\"\n");
         let experiment = Experiment::from_toml(&text).expect("a path");
         let config = WanConfig {
@@ -47,7 +49,7 @@ impl FarScene {
         let other = Running(start(&wan.receiver, Command::new("sleep").arg("3600")));
         let addresses = [IpAddr::from(SENDER), IpAddr::from(RECEIVER)];
         let scene = Scene::between(name, namespace_of(&other), server, addresses);
-        Self { scene, _sleeper: sleeper, _wan: wan }
+        Some(Self { host: Host::of(scene), _sleeper: sleeper, _wan: wan })
     }
 }
 
@@ -62,13 +64,11 @@ fn transfer(name: &str, rate: &str, len: u64, connections: u64) {
     let path = format!(
         "rate = \"{rate}\"\nrtt = \"20ms\"\nqueue = \"2bdp\"\n{impairments}\n[path.backward]\n{impairments}"
     );
-    let far = FarScene::new(name, &path);
-    let scene = &far.scene;
-    let listen = SocketAddr::new(scene.address(), PORT);
-    let _servers = [Server::new(&scene.server, &listen.to_string()), Server::new(&scene.server, UPSTREAM)];
-    let service = scene.accelerate(PORT, UPSTREAM, "hidden");
+    let Some(far) = FarHost::new(name, &path) else { return };
+    let service = far.host.accelerate();
+    let Host { scene, listen, .. } = &far.host;
     let each = len / connections;
-    let connect = || peers::connect(&scene.client, listen, Duration::from_secs(60)).expect("a connection");
+    let connect = || peers::connect(&scene.client, *listen, Duration::from_secs(60)).expect("a connection");
     let (begun, busy) = (now(), cpu(service.worker));
     thread::scope(|scope| {
         for number in 0..connections {
@@ -95,9 +95,7 @@ fn transfer(name: &str, rate: &str, len: u64, connections: u64) {
 /// Every byte arrives over a path that loses, duplicates and reorders packets in both directions.
 #[test]
 fn every_byte_arrives_over_a_bad_path() {
-    if can_run() {
-        transfer("accelerate-bad-path", "100mbit", 4_000_000, 2);
-    }
+    transfer("accelerate-bad-path", "100mbit", 4_000_000, 2);
 }
 
 /// Transfers 10 GB over the bad path; `FULLPIPE_GIGABYTES` sets another amount.
@@ -105,7 +103,5 @@ fn every_byte_arrives_over_a_bad_path() {
 #[ignore = "a long test: cargo test --release -p fullpipe-cli --test realtime ten_gigabytes -- --ignored --nocapture"]
 fn ten_gigabytes_arrive_over_a_bad_path() {
     let gigabytes = env::var("FULLPIPE_GIGABYTES").map_or(10, |text| text.parse().expect("a number"));
-    if can_run() {
-        transfer("accelerate-ten-gigabytes", "1gbit", gigabytes * 1_000_000_000, 4);
-    }
+    transfer("accelerate-ten-gigabytes", "1gbit", gigabytes * 1_000_000_000, 4);
 }

@@ -2,34 +2,31 @@
 //! BENCHMARKS.md contains the results.
 
 use std::io::{Read, Write};
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
-use super::bad_path::FarScene;
-use super::peers::{self, Server};
-use super::scene::{Scene, can_run, inside, now, sleep};
+use super::bad_path::FarHost;
+use super::host::Host;
+use super::peers;
+use super::scene::{inside, now, sleep};
 use super::usage::{cpu, cpu_of_host, load};
 
-const PORT: u16 = 9_000;
-const UPSTREAM: &str = "127.0.0.1:9001";
 const SEGMENT: f64 = 1_448.0;
 
 /// Downloads over `connections` connections for a time of `lasting`, after the warm-up `warm_up`. Returns the
 /// rate in bit/s, and the values that `measure` returned at the start and at the end.
 fn downloads<T>(
-    scene: &Scene,
+    host: &Host,
     connections: usize,
     [warm_up, lasting]: [Duration; 2],
     measure: impl Fn() -> T,
 ) -> (f64, [T; 2]) {
-    let listen = SocketAddr::new(scene.address(), PORT);
     let (received, stop) = (AtomicU64::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
         for _ in 0..connections {
-            let mut stream =
-                peers::connect(&scene.client, listen, Duration::from_secs(10)).expect("a connection");
+            let mut stream = peers::connect(&host.scene.client, host.listen, Duration::from_secs(10))
+                .expect("a connection");
             stream.write_all(b"d").expect("room");
             let (received, stop) = (&received, &stop);
             scope.spawn(move || {
@@ -48,32 +45,24 @@ fn downloads<T>(
     })
 }
 
-fn servers(scene: &Scene) -> [Server; 2] {
-    let listen = SocketAddr::new(scene.address(), PORT);
-    [Server::new(&scene.server, &listen.to_string()), Server::new(&scene.server, UPSTREAM)]
-}
-
 /// 50 connections with CUBIC use a device whose shaper limits it to 1 Gbit/s, and lose less than 0.1 % of their packets
 /// in its queue, whether the speed is configured or read from the shaper.
 #[test]
 #[ignore = "a measurement: cargo test --release -p fullpipe-cli --test realtime fifty_cubic -- --ignored --nocapture"]
 fn fifty_cubic_connections_lose_little() {
-    if !can_run() {
-        return;
-    }
-    let scene = Scene::new("accelerate-tbf", false);
-    let _servers = servers(&scene);
+    let Some(host) = Host::new("accelerate-tbf", false) else { return };
     let tbf = "qdisc add dev eth0 root tbf rate 1gbit burst 128kb limit 1mb";
-    assert!(inside(&scene.server, "tc", &tbf.split(' ').collect::<Vec<_>>()).status.success());
+    assert!(inside(&host.scene.server, "tc", &tbf.split(' ').collect::<Vec<_>>()).status.success());
     for speed in ["speed = \"1gbit\"", ""] {
-        let service =
-            scene.accelerate_with(speed, PORT, UPSTREAM, "client_address = \"hidden\"\ncc = \"cubic\"");
+        let service = host.accelerate_with(speed, "cc = \"cubic\"");
         let drops = || {
             sleep(Duration::from_millis(1_100));
-            scene.status(&service.keeper).expect("a service")["drops"]["queues"].as_u64().expect("a number")
+            host.scene.status(&service.keeper).expect("a service")["drops"]["queues"]
+                .as_u64()
+                .expect("a number")
         };
         let lasting = [Duration::from_secs(2), Duration::from_secs(8)];
-        let (rate, [first, last]) = downloads(&scene, 50, lasting, drops);
+        let (rate, [first, last]) = downloads(&host, 50, lasting, drops);
         // The status is up to a second old, so it is read at both ends of a period of 9.1 s.
         let packets = rate * 9.1 / 8.0 / SEGMENT;
         let share = (last - first) as f64 / packets;
@@ -93,17 +82,12 @@ fn fifty_cubic_connections_lose_little() {
 #[test]
 #[ignore = "a measurement: cargo test --release -p fullpipe-cli --test realtime two_hundred_paced -- --ignored --nocapture"]
 fn two_hundred_paced_connections() {
-    if !can_run() {
-        return;
-    }
     let path = "rate = \"1gbit\"\nrtt = \"50ms\"\nqueue = \"1bdp\"";
-    let far = FarScene::new("accelerate-paced", path);
-    let scene = &far.scene;
-    let _servers = servers(scene);
-    let service = scene.accelerate(PORT, UPSTREAM, "hidden");
+    let Some(far) = FarHost::new("accelerate-paced", path) else { return };
+    let service = far.host.accelerate();
     let measure = || (cpu(service.worker), cpu_of_host());
     let lasting = [Duration::from_secs(6), Duration::from_secs(10)];
-    let (rate, [first, last]) = downloads(scene, 200, lasting, measure);
+    let (rate, [first, last]) = downloads(&far.host, 200, lasting, measure);
     let [worker, host] = [last.0 - first.0, last.1 - first.1].map(|seconds| seconds / 10.0);
     let per_gigabit = worker / (rate * 1e-9);
     println!(
@@ -117,16 +101,15 @@ fn two_hundred_paced_connections() {
 
 /// Opens short connections on `threads` threads, one after the other on each thread: connect, request,
 /// response, end.
-fn short(scene: &Scene, threads: usize) {
-    let _servers = servers(scene);
-    let listen = SocketAddr::new(scene.address(), PORT);
-    let service = scene.accelerate(PORT, UPSTREAM, "hidden");
+fn short(host: &Host, threads: usize) {
+    let service = host.accelerate();
+    let Host { scene, listen, .. } = host;
     let (count, begun, busy) = (AtomicU64::new(0), now(), cpu(service.worker));
     thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
                 while begun.elapsed() < Duration::from_secs(6) {
-                    let stream = peers::connect(&scene.client, listen, Duration::from_secs(5));
+                    let stream = peers::connect(&scene.client, *listen, Duration::from_secs(5));
                     peers::download(stream.expect("a connection"), 1_000, Duration::ZERO).expect("an answer");
                     count.fetch_add(1, Relaxed);
                 }
@@ -156,8 +139,8 @@ fn short(scene: &Scene, threads: usize) {
 #[test]
 #[ignore = "a measurement: cargo test --release -p fullpipe-cli --test realtime short_connections -- --ignored --nocapture"]
 fn short_connections() {
-    if can_run() {
-        short(&Scene::new("accelerate-short", false), 4);
+    if let Some(host) = Host::new("accelerate-short", false) {
+        short(&host, 4);
     }
 }
 
@@ -166,8 +149,8 @@ fn short_connections() {
 #[test]
 #[ignore = "a measurement: cargo test --release -p fullpipe-cli --test realtime short_connections -- --ignored --nocapture"]
 fn short_connections_over_a_path() {
-    if can_run() {
-        let path = "rate = \"1gbit\"\nrtt = \"2ms\"\nqueue = \"10bdp\"";
-        short(&FarScene::new("accelerate-short-path", path).scene, 32);
+    let path = "rate = \"1gbit\"\nrtt = \"2ms\"\nqueue = \"10bdp\"";
+    if let Some(far) = FarHost::new("accelerate-short-path", path) {
+        short(&far.host, 32);
     }
 }

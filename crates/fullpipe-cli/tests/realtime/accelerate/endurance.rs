@@ -3,19 +3,18 @@
 
 use std::env;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
 use fullpipe::units::draw;
 
+use super::host::{Host, UPSTREAM};
 use super::peers::{self, Server};
-use super::scene::{Scene, can_run, now, sleep, wait_for};
+use super::scene::{now, sleep, wait_for};
 use super::usage::{cpu, load, resident};
 
-const PORT: u16 = 9_000;
-const UPSTREAM: &str = "127.0.0.1:9001";
 /// Maximum growth of the memory of both processes after the first quarter of the test.
 const FLAT: u64 = 16 << 20;
 /// Time for which a killed server is down.
@@ -73,15 +72,10 @@ fn visit(chance: u64, connect: impl Fn() -> io::Result<TcpStream>) -> io::Result
 }
 
 fn endure(name: &str, size: &Size) {
-    if !can_run() {
-        return;
-    }
-    let scene = Scene::new(name, false);
-    let listen = SocketAddr::new(scene.address(), PORT);
-    let _fallback = Server::new(&scene.server, &listen.to_string());
-    let mut server = Server::new(&scene.server, UPSTREAM);
+    let Some(host) = Host::new(name, false) else { return };
+    let service = host.accelerate();
+    let Host { scene, listen, mut server, fallback: _fallback } = host;
     let seen = server.seen.clone();
-    let service = scene.accelerate(PORT, UPSTREAM, "hidden");
     let processes = [service.keeper.0.id().into(), service.worker];
     let memory = || processes.map(resident).iter().sum::<u64>();
     let tally = Tally::default();

@@ -11,12 +11,11 @@ use std::time::Duration;
 use rustix::net::sockopt::set_socket_linger;
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::host::{Host, PORT, UPSTREAM};
 use super::path_mtu::behind_router;
 use super::peers::{self, Server};
-use super::scene::{Scene, Service, can_run, inside, ip, now, signal, sleep, wait_for};
+use super::scene::{Scene, can_run, inside, ip, now, signal, sleep, wait_for};
 
-const PORT: u16 = 9_000;
-const UPSTREAM: &str = "127.0.0.1:9001";
 /// Numbers of connections during a failure.
 #[derive(Clone, Copy)]
 struct LoadSize {
@@ -35,47 +34,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Maximum time until a client learns that its connection is lost.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
-/// A host whose server listens on both the public and the loopback address.
-struct Host {
-    scene: Scene,
-    listen: SocketAddr,
-    server: Server,
-    fallback: Server,
-}
-
 impl Host {
-    fn new(name: &str) -> Self {
-        let scene = Scene::new(name, false);
-        let listen = SocketAddr::new(scene.address(), PORT);
-        let fallback = Server::new(&scene.server, &listen.to_string());
-        let server = Server::new(&scene.server, UPSTREAM);
-        Self { scene, listen, server, fallback }
-    }
-
-    fn accelerate(&self) -> Service {
-        self.scene.accelerate(PORT, UPSTREAM, "hidden")
-    }
-
-    /// Starts the service with additional settings: `top` above the section `[[listen]]`, and `section` in
-    /// it.
-    fn accelerate_with(&self, top: &str, section: &str) -> Service {
-        let section = format!("client_address = \"hidden\"\n{section}");
-        self.scene.accelerate_with(top, PORT, UPSTREAM, &section)
-    }
-
-    /// Returns whether the service handles a new connection. The connection must succeed with its first SYN.
-    fn is_ours(&self) -> bool {
-        match peers::way(&self.scene.client, self.listen) {
-            seen if seen == self.scene.client_address().to_string() => false,
-            seen if seen.starts_with("127.") => true,
-            seen => panic!("{seen}"),
-        }
-    }
-
-    fn echo(&self) -> TcpStream {
-        peers::echo(&self.scene.client, self.listen)
-    }
-
     /// Opens `count` connections, all of which the service must handle. On a busy machine, the worker may be
     /// silent for a second, in which case the kernel handles new connections.
     fn connections(&self, count: usize) -> Vec<TcpStream> {
@@ -165,21 +124,23 @@ impl Load {
 /// the next start.
 #[test]
 fn killed_processes_cost_only_their_connections() {
-    kill_during("accelerate-killed", LoadSize { idle: 20, downloads: 5, uploads: 5 });
+    kill_during("accelerate-killed", false, LoadSize { idle: 20, downloads: 5, uploads: 5 });
+}
+
+#[test]
+fn killed_processes_cost_only_their_connections_over_ipv6() {
+    kill_during("accelerate-killed-6", true, LoadSize { idle: 5, downloads: 2, uploads: 2 });
 }
 
 /// Kills the same processes while a busy server has many connections.
 #[test]
 #[ignore = "a long test: cargo test --release -p fullpipe-cli --test realtime kills_during_many -- --ignored --nocapture"]
 fn kills_during_many_transfers() {
-    kill_during("accelerate-killed-many", LoadSize { idle: 20, downloads: 100, uploads: 20 });
+    kill_during("accelerate-killed-many", false, LoadSize { idle: 20, downloads: 100, uploads: 20 });
 }
 
-fn kill_during(name: &str, size: LoadSize) {
-    if !can_run() {
-        return;
-    }
-    let host = Host::new(name);
+fn kill_during(name: &str, v6: bool, size: LoadSize) {
+    let Some(host) = Host::new(name, v6) else { return };
     let before = host.scene.settings();
     let mut service = host.accelerate();
     let mut uploads = 0;
@@ -234,10 +195,7 @@ fn kill_during(name: &str, size: LoadSize) {
 /// every byte of its download arrives.
 #[test]
 fn a_connection_begun_before_a_restart_stays_with_the_kernel() {
-    if !can_run() {
-        return;
-    }
-    let host = Host::new("accelerate-between");
+    let Some(host) = Host::new("accelerate-between", false) else { return };
     let mut service = host.accelerate();
     let kernels = || host.fallback.seen.accepted.load(Relaxed);
     let mut stream = wait_for("a connection of the kernel", || {
@@ -263,10 +221,7 @@ fn a_connection_begun_before_a_restart_stays_with_the_kernel() {
 /// connections.
 #[test]
 fn a_stopped_worker_keeps_its_connections() {
-    if !can_run() {
-        return;
-    }
-    let host = Host::new("accelerate-stopped");
+    let Some(host) = Host::new("accelerate-stopped", false) else { return };
     let service = host.accelerate();
     let mut ours = host.echo();
     let begun = now();
@@ -298,10 +253,7 @@ fn a_stopped_worker_keeps_its_connections() {
 /// complete to the server.
 #[test]
 fn a_worker_that_stays_silent_is_replaced() {
-    if !can_run() {
-        return;
-    }
-    let host = Host::new("accelerate-silent");
+    let Some(host) = Host::new("accelerate-silent", false) else { return };
     let mut service = host.accelerate();
     let load = host.load(LoadSize { idle: 5, downloads: 0, uploads: 2 });
     signal("-STOP", &[service.worker]);
@@ -317,10 +269,7 @@ fn a_worker_that_stays_silent_is_replaced() {
 /// handles all connections, and the host is as it was before the start.
 #[test]
 fn a_worker_that_keeps_dying_ends_the_service() {
-    if !can_run() {
-        return;
-    }
-    let host = Host::new("accelerate-dying");
+    let Some(host) = Host::new("accelerate-dying", false) else { return };
     let before = host.scene.settings();
     let mut service = host.accelerate();
     // Otherwise, nft and its table would outlive the keeper.
@@ -340,6 +289,38 @@ fn a_worker_that_keeps_dying_ends_the_service() {
     let why = "the worker has ended 5 times within a minute";
     wait_for("a reason", || service.notes().iter().any(|line| line.contains(why)).then_some(()));
     wait_for("the host is as before", || (host.scene.settings() == before).then_some(()));
+}
+
+/// Two services of one host do not affect each other, even if one of them is killed and started again.
+#[test]
+fn two_services_are_independent() {
+    const OTHER: (u16, &str) = (9_002, "127.0.0.1:9003");
+    let Some(host) = Host::new("accelerate-two", false) else { return };
+    let scene = &host.scene;
+    let other = SocketAddr::new(scene.address(), OTHER.0);
+    let [fallback, _server] =
+        [&other.to_string()[..], OTHER.1].map(|address| Server::new(&scene.server, address));
+    let kernels = || [&host.fallback, &fallback].map(|server| server.seen.accepted.load(Relaxed));
+    let before = scene.settings();
+    let mut one = scene.accelerate(PORT, UPSTREAM, "transparent");
+    let mut two = scene.accelerate(OTHER.0, OTHER.1, "transparent");
+    let [mut first, mut second] = [host.listen, other].map(|listen| peers::echo(&scene.client, listen));
+    let both = [one.keeper.0.id().into(), one.worker];
+    signal("-STOP", &both);
+    signal("-KILL", &both);
+    let _ = one.keeper.0.wait();
+    assert_eq!(peers::exchange(&mut second).expect("the connection lives"), 7);
+    one = scene.accelerate(PORT, UPSTREAM, "transparent");
+    assert_eq!(first.read(&mut [0]).expect_err("a reset").kind(), ErrorKind::ConnectionReset);
+    let [mut first, _] = [host.listen, other].map(|listen| peers::echo(&scene.client, listen));
+    assert_eq!(peers::exchange(&mut second).expect("the connection lives"), 7);
+    assert_eq!(kernels(), [0, 0], "all connections were accelerated");
+    two.keeper.signal("-TERM");
+    assert!(two.keeper.0.wait().expect("it ends").success());
+    assert_eq!(peers::exchange(&mut first).expect("the connection lives"), 7);
+    one.keeper.signal("-TERM");
+    assert!(one.keeper.0.wait().expect("it ends").success());
+    assert_eq!(scene.settings(), before);
 }
 
 /// Returns the listener of a server that the test runs itself.
@@ -388,10 +369,7 @@ fn the_client_of_a_new_connection_is_reset() {
 /// second.
 #[test]
 fn a_server_may_end_and_return() {
-    if !can_run() {
-        return;
-    }
-    let mut host = Host::new("accelerate-server");
+    let Some(mut host) = Host::new("accelerate-server", false) else { return };
     let _service = host.accelerate();
     assert!(host.is_ours());
     let refused = |host: &Host| {
@@ -451,10 +429,7 @@ fn the_last_bytes_are_delivered_for_5s() {
 /// the gateway. No connection is lost in the process.
 #[test]
 fn the_steering_follows_the_host() {
-    if !can_run() {
-        return;
-    }
-    let host = Host::new("accelerate-host");
+    let Some(host) = Host::new("accelerate-host", false) else { return };
     let service = host.accelerate();
     let mut ours = host.echo();
     assert!(inside(&host.scene.server, "nft", &["flush ruleset"]).status.success());
@@ -484,10 +459,7 @@ fn the_steering_follows_the_host() {
 /// into which their SYNs were put.
 #[test]
 fn connections_beyond_the_rate_are_the_kernels() {
-    if !can_run() {
-        return;
-    }
-    let host = Host::new("accelerate-rate");
+    let Some(host) = Host::new("accelerate-rate", false) else { return };
     let service = host.accelerate_with("syn_rate = 5", "");
     let mut streams: Vec<TcpStream> = (0..30).map(|_| host.echo()).collect();
     let (ours, kernels) = wait_for("every connection is counted", || {
@@ -506,10 +478,7 @@ fn connections_beyond_the_rate_are_the_kernels() {
 /// worker, so the keeper resets them.
 #[test]
 fn a_firewall_that_drops_unknown_packets_keeps_no_reset_back() {
-    if !can_run() {
-        return;
-    }
-    let host = Host::new("accelerate-invalid");
+    let Some(host) = Host::new("accelerate-invalid", false) else { return };
     let rules = "add table ip f; add chain ip f i { type filter hook input priority 0; }; \
                  add rule ip f i ct state invalid drop";
     assert!(inside(&host.scene.server, "nft", &[rules]).status.success());
@@ -531,10 +500,7 @@ fn a_firewall_that_drops_unknown_packets_keeps_no_reset_back() {
 /// well: a probe has the numbers of its connection, so it passes the router.
 #[test]
 fn clients_behind_address_translation_are_reset() {
-    if !can_run() {
-        return;
-    }
-    let host = Host::new("accelerate-nat");
+    let Some(host) = Host::new("accelerate-nat", false) else { return };
     let (far, _sleeper) = behind_router(&host.scene, 1_500);
     let rules = "add table ip n; add chain ip n p { type nat hook postrouting priority 100; }; \
                  add rule ip n p oifname eth1 masquerade; \
@@ -560,12 +526,11 @@ fn clients_behind_address_translation_are_reset() {
 /// their previous values.
 #[test]
 fn policy_routing_is_followed() {
-    if !can_run() {
-        return;
-    }
     for v6 in [false, true] {
-        let scene = Scene::new(if v6 { "accelerate-routed-6" } else { "accelerate-routed-4" }, v6);
-        let (far, _sleeper) = behind_router(&scene, 1_500);
+        let name = if v6 { "accelerate-routed-6" } else { "accelerate-routed-4" };
+        let Some(host) = Host::new(name, v6) else { return };
+        let (scene, listen) = (&host.scene, host.listen);
+        let (far, _sleeper) = behind_router(scene, 1_500);
         let version = if v6 { "-6" } else { "-4" };
         let (gateway, address) = (scene.client_address(), scene.address());
         let network = if v6 { "2001:db8:1::/64" } else { "198.51.100.0/24" };
@@ -578,15 +543,12 @@ fn policy_routing_is_followed() {
             Ok(())
         };
         scene.server.run(strict).expect("a namespace");
-        let listen = SocketAddr::new(address, PORT);
-        let _servers =
-            [Server::new(&scene.server, &listen.to_string()), Server::new(&scene.server, UPSTREAM)];
         if v6 {
             route();
         }
         let before = scene.settings();
-        let mut service = scene.accelerate(PORT, UPSTREAM, "hidden");
-        let mut near = peers::echo(&scene.client, listen);
+        let mut service = host.accelerate();
+        let mut near = host.echo();
         if !v6 {
             route();
         }
@@ -611,10 +573,7 @@ fn policy_routing_is_followed() {
 /// service reads the speed from the shaper of the device, and follows a change of it.
 #[test]
 fn connections_stay_below_the_speed_of_the_device() {
-    if !can_run() {
-        return;
-    }
-    let host = Host::new("accelerate-speed-limit");
+    let Some(host) = Host::new("accelerate-speed-limit", false) else { return };
     let tc = |arguments: &str| {
         let done = inside(&host.scene.server, "tc", &arguments.split(' ').collect::<Vec<_>>());
         assert!(done.status.success(), "tc {arguments}");
@@ -648,10 +607,7 @@ fn connections_stay_below_the_speed_of_the_device() {
 /// At the maximum number of connections, the kernel handles new ones until others have ended.
 #[test]
 fn connections_beyond_the_limit_are_the_kernels() {
-    if !can_run() {
-        return;
-    }
-    let host = Host::new("accelerate-limit");
+    let Some(host) = Host::new("accelerate-limit", false) else { return };
     let service = host.accelerate_with("connections = 10", "");
     let mut streams: Vec<TcpStream> = (0..9).map(|_| host.echo()).collect();
     let phase = |phase: &str| {
@@ -673,10 +629,7 @@ fn connections_beyond_the_limit_are_the_kernels() {
 /// The total never exceeds the budget, and all memory is returned.
 #[test]
 fn the_memory_of_all_connections_is_limited() {
-    if !can_run() {
-        return;
-    }
-    let host = Host::new("accelerate-memory");
+    let Some(host) = Host::new("accelerate-memory", false) else { return };
     let service = host.accelerate_with("memory = \"4MiB\"", "");
     let held = || {
         let held = host.scene.status(&service.keeper)?["report"]["held"].as_u64()?;
@@ -712,10 +665,7 @@ fn the_memory_of_all_connections_is_limited() {
 /// they are added or removed while the service runs.
 #[test]
 fn ipsec_policies_apply_to_the_packets_of_the_service() {
-    if !can_run() {
-        return;
-    }
-    let host = Host::new("accelerate-ipsec");
+    let Some(host) = Host::new("accelerate-ipsec", false) else { return };
     let service = host.accelerate();
     let mut stream = host.echo();
     let policy = "xfrm policy add dir out src 203.0.113.5 dst 203.0.113.7 action block";

@@ -1,6 +1,6 @@
 //! Tests of SYN floods with forged source addresses.
 
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
@@ -9,18 +9,17 @@ use std::{env, io};
 use fullpipe::units::draw;
 
 use super::forged::{Forger, syn};
-use super::peers::{self, Server};
-use super::scene::{Scene, can_run, ip, now, sleep};
+use super::host::Host;
+use super::peers;
+use super::scene::{Scene, ip, now, sleep};
 use super::usage::{cpu, kernel_memory, load, resident};
 
-const PORT: u16 = 9_000;
-const UPSTREAM: &str = "127.0.0.1:9001";
 /// Maximum growth of the memory of both processes during a flood.
 const FLAT: u64 = 16 << 20;
 
 /// Sends SYNs with unused source addresses of 198.18.0.0/15 until `stop` is set. Returns their number.
-fn flood(to: SocketAddrV4, per_second: f64, stop: &AtomicBool) -> io::Result<u64> {
-    let forger = Forger::new()?;
+fn flood(to: SocketAddr, per_second: f64, stop: &AtomicBool) -> io::Result<u64> {
+    let forger = Forger::new(false)?;
     let begun = now();
     let mut sent = 0;
     while !stop.load(Relaxed) {
@@ -28,7 +27,7 @@ fn flood(to: SocketAddrV4, per_second: f64, stop: &AtomicBool) -> io::Result<u64
         while sent < due {
             let chance = draw(1, 0, sent);
             let host = Ipv4Addr::from_bits(Ipv4Addr::new(198, 18, 0, 0).to_bits() | (chance as u32 >> 15));
-            let from = SocketAddrV4::new(host, 1_024 + (chance >> 48) as u16 % 60_000);
+            let from = SocketAddr::from((host, 1_024 + (chance >> 48) as u16 % 60_000));
             forger.send(syn(from, to, chance as u32).as_bytes(), to)?;
             sent += 1;
         }
@@ -56,28 +55,20 @@ fn requests(scene: &Scene, to: SocketAddr, lasting: Duration) -> (f64, f64, u64)
 /// During a flood of twice `syn_rate`, the memory of the service does not grow, no connection of the flood
 /// reaches the server, and a client is served as fast as without the flood.
 fn survive(name: &str, syn_rate: u64, lasting: Duration) {
-    let scene = Scene::new(name, false);
+    let Some(host) = Host::new(name, false) else { return };
+    let (scene, listen) = (&host.scene, host.listen);
     // The client is the gateway to the forged addresses, so the kernel sends no neighbour requests for them.
     ip(&scene.server, &format!("route add default via {}", scene.client_address()));
-    let listen = SocketAddr::new(scene.address(), PORT);
-    let SocketAddr::V4(target) = listen else { unreachable!("an IPv4 address") };
-    let fallback = Server::new(&scene.server, &listen.to_string());
-    let server = Server::new(&scene.server, UPSTREAM);
-    let service = scene.accelerate_with(
-        &format!("syn_rate = {syn_rate}"),
-        PORT,
-        UPSTREAM,
-        "client_address = \"hidden\"",
-    );
+    let service = host.accelerate_with(&format!("syn_rate = {syn_rate}"), "");
     let processes = [service.keeper.0.id().into(), service.worker];
     let memory = || processes.map(resident).iter().sum::<u64>();
-    let (usual, _, mut clients) = requests(&scene, listen, lasting / 4);
+    let (usual, _, mut clients) = requests(scene, listen, lasting / 4);
     let (before, kernel_before) = (memory(), kernel_memory());
     let (most, most_kernel) = (AtomicU64::new(before), AtomicU64::new(kernel_before));
     let stop = AtomicBool::new(false);
     let (flooded, longest, sent, seconds, busy) = thread::scope(|scope| {
         let flooding = scope.spawn(|| {
-            scene.client.run(|| Ok(flood(target, 2.0 * syn_rate as f64, &stop).expect("it floods")))
+            scene.client.run(|| Ok(flood(listen, 2.0 * syn_rate as f64, &stop).expect("it floods")))
         });
         scope.spawn(|| {
             while !stop.load(Relaxed) {
@@ -87,7 +78,7 @@ fn survive(name: &str, syn_rate: u64, lasting: Duration) {
             }
         });
         let (begun, busy) = (now(), cpu(service.worker));
-        let (flooded, longest, served) = requests(&scene, listen, lasting);
+        let (flooded, longest, served) = requests(scene, listen, lasting);
         clients += served;
         stop.store(true, Relaxed);
         let sent = flooding.join().expect("no panic").expect("a namespace");
@@ -99,7 +90,7 @@ fn survive(name: &str, syn_rate: u64, lasting: Duration) {
     sleep(Duration::from_millis(1_100));
     let status = scene.status(&service.keeper).expect("a service");
     let report = &status["report"];
-    let [to_us, to_kernel] = [&server, &fallback].map(|server| server.seen.accepted.load(Relaxed));
+    let [to_us, to_kernel] = [&host.server, &host.fallback].map(|server| server.seen.accepted.load(Relaxed));
     println!(
         "{:.0} SYNs/s for {seconds:.1} s (syn_rate {syn_rate}); a request takes {:.2} ms, before {:.2} ms, at \
          most {:.0} ms; memory of both processes {:.1} MiB larger, of the kernel (with other programs) \
@@ -132,9 +123,7 @@ fn survive(name: &str, syn_rate: u64, lasting: Duration) {
 
 #[test]
 fn a_flood_of_syns_costs_little() {
-    if can_run() {
-        survive("accelerate-flood", 2_000, Duration::from_secs(1));
-    }
+    survive("accelerate-flood", 2_000, Duration::from_secs(1));
 }
 
 /// This flood uses the default `syn_rate`; `FULLPIPE_SYN_RATE` sets another one.
@@ -142,7 +131,5 @@ fn a_flood_of_syns_costs_little() {
 #[ignore = "a long test: cargo test --release -p fullpipe-cli --test realtime largest_flood -- --ignored --nocapture"]
 fn the_largest_flood_costs_little() {
     let syn_rate = env::var("FULLPIPE_SYN_RATE").map_or(50_000, |text| text.parse().expect("a number"));
-    if can_run() {
-        survive("accelerate-largest-flood", syn_rate, Duration::from_secs(10));
-    }
+    survive("accelerate-largest-flood", syn_rate, Duration::from_secs(10));
 }

@@ -1,16 +1,16 @@
 //! Tests with a client behind a router whose link has a smaller MTU than the devices of both ends.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::process::Command;
 use std::time::Duration;
 
 use fullpipe::linux::namespace::Namespace;
 
-use super::peers::{self, Server};
-use super::scene::{Running, Scene, can_run, inside, ip, now, start, wait_for};
+use super::host::Host;
+use super::peers;
+use super::scene::{Running, Scene, inside, ip, now, start, wait_for};
 
-const PORT: u16 = 9_000;
 /// Number of bytes to download, which need many segments.
 const BYTES: usize = 300_000;
 
@@ -57,21 +57,17 @@ fn download(stream: &mut TcpStream) {
 /// kernel handles the connection.
 #[test]
 fn path_mtu_messages_reach_their_connections() {
-    if !can_run() {
-        return;
-    }
     for v6 in [false, true] {
-        let scene = Scene::new(if v6 { "accelerate-mtu-6" } else { "accelerate-mtu-4" }, v6);
-        let (far, _sleeper) = behind_router(&scene, 1_300);
+        let name = if v6 { "accelerate-mtu-6" } else { "accelerate-mtu-4" };
+        let Some(host) = Host::new(name, v6) else { return };
+        let (scene, listen) = (&host.scene, host.listen);
+        let (far, _sleeper) = behind_router(scene, 1_300);
         let version = if v6 { "-6" } else { "-4" };
         ip(&scene.server, &format!("{version} route add default via {}", scene.client_address()));
-        let listen = SocketAddr::new(scene.address(), PORT);
-        let _servers =
-            [Server::new(&scene.server, &listen.to_string()), Server::new(&scene.server, "127.0.0.1:9001")];
         let longest = Duration::from_secs(10);
         // The first connection may fail, because the router must discover its neighbours.
         let mut early = wait_for("a connection", || peers::connect(&far, listen, longest).ok());
-        let service = scene.accelerate(PORT, "127.0.0.1:9001", "hidden");
+        let service = host.accelerate();
         let mut ours = peers::connect(&far, listen, longest).expect("a connection");
         download(&mut ours);
         wait_for("the message is counted", || {
@@ -86,14 +82,9 @@ fn path_mtu_messages_reach_their_connections() {
 /// connections fit into the new MTU.
 #[test]
 fn a_changed_mtu_of_the_device_is_followed() {
-    if !can_run() {
-        return;
-    }
-    let scene = Scene::new("accelerate-device-mtu", false);
-    let listen = SocketAddr::new(scene.address(), PORT);
-    let _servers =
-        [Server::new(&scene.server, &listen.to_string()), Server::new(&scene.server, "127.0.0.1:9001")];
-    let _service = scene.accelerate(PORT, "127.0.0.1:9001", "hidden");
+    let Some(host) = Host::new("accelerate-device-mtu", false) else { return };
+    let _service = host.accelerate();
+    let (scene, listen) = (&host.scene, host.listen);
     let connect = || {
         let stream = peers::connect(&scene.client, listen, Duration::from_secs(10)).expect("a connection");
         peers::converse(stream).expect("room")

@@ -2,15 +2,11 @@
 //! and changes nothing.
 
 use std::fs;
-use std::net::SocketAddr;
 use std::process::Command;
 
-use super::peers::{self, Server};
-use super::scene::{Scene, can_run, inside, ip};
+use super::host::{Host, UPSTREAM};
+use super::scene::{Scene, inside, ip};
 use crate::PROGRAM;
-
-const PORT: u16 = 9_000;
-const UPSTREAM: &str = "127.0.0.1:9001";
 
 fn listening_at(listen: &str, upstream: &str, mode: &str) -> Vec<String> {
     let words = ["accelerate", "--listen", listen, "--upstream", upstream, "--client-address", mode];
@@ -37,15 +33,11 @@ fn is_refused(scene: &Scene, wrapper: &[&str], arguments: &[String], code: i32, 
 /// Every objection to a start is printed as one line with a hint, and the host does not change.
 #[test]
 fn a_start_that_is_refused_changes_nothing() {
-    if !can_run() {
-        return;
-    }
-    let scene = Scene::new("accelerate-refused", false);
-    let listen = SocketAddr::new(scene.address(), PORT).to_string();
-    let _servers = [Server::new(&scene.server, &listen), Server::new(&scene.server, UPSTREAM)];
+    let Some(host) = Host::new("accelerate-refused", false) else { return };
+    let (scene, listen) = (&host.scene, host.listen.to_string());
     let usual = listening_at(&listen, UPSTREAM, "hidden");
     let refused = |wrapper: &[&str], arguments: &[String], code: i32, why: &str, hint: &str| {
-        is_refused(&scene, wrapper, arguments, code, why, hint);
+        is_refused(scene, wrapper, arguments, code, why, hint);
     };
     let elsewhere = listening_at("203.0.113.6:9000", UPSTREAM, "hidden");
     refused(&[], &elsewhere, 1, "203.0.113.6 is not an address of this host", "--check");
@@ -80,7 +72,10 @@ fn a_start_that_is_refused_changes_nothing() {
     assert!(inside(&scene.server, "nft", &[rules]).status.success());
     refused(&[], &usual, 1, "firewall", "--firewall ignore");
     assert!(inside(&scene.server, "nft", &["delete table ip f"]).status.success());
-    let _service = scene.accelerate(PORT, UPSTREAM, "hidden");
+    let mut matching = usual.clone();
+    matching.extend(["--match".to_owned(), "ct state new".to_owned()]);
+    refused(&[], &matching, 1, "nft refuses the expression of --match", "'ip saddr 198.51.100.0/24'");
+    let _service = host.accelerate();
     refused(&[], &usual, 1, "already accelerates", "status");
 }
 
@@ -88,29 +83,23 @@ fn a_start_that_is_refused_changes_nothing() {
 /// service does not start there.
 #[test]
 fn an_older_kernel_cannot_route_ipv6() {
-    if !can_run() {
-        return;
-    }
-    let scene = Scene::new("accelerate-refused-6", true);
-    let listen = SocketAddr::new(scene.address(), PORT).to_string();
-    let _servers = [Server::new(&scene.server, &listen), Server::new(&scene.server, UPSTREAM)];
+    let Some(host) = Host::new("accelerate-refused-6", true) else { return };
+    let (scene, listen) = (&host.scene, host.listen.to_string());
     ip(&scene.server, "-6 rule add from 2001:db8::99 lookup main pref 100");
     // The settings of such a kernel.
     let older = "mount -t tmpfs none /proc/sys/net/ipv6/conf && mkdir /proc/sys/net/ipv6/conf/all && \
                  echo 0 >/proc/sys/net/ipv6/conf/all/forwarding && exec \"$@\"";
     let wrapper = ["unshare", "-m", "sh", "-c", older, "sh"];
     let why = "cannot permit IPv6 forwarding for a single device";
-    is_refused(&scene, &wrapper, &listening_at(&listen, UPSTREAM, "hidden"), 1, why, "Linux 6.17 or later");
+    is_refused(scene, &wrapper, &listening_at(&listen, UPSTREAM, "hidden"), 1, why, "Linux 6.17 or later");
 }
 
 /// On a host with a VRF, an address outside it is accelerated, and the kernel routes the packets of the service. An
 /// address that belongs to the VRF is refused.
 #[test]
 fn an_address_in_a_vrf_is_refused() {
-    if !can_run() {
-        return;
-    }
-    let scene = Scene::new("accelerate-vrf", false);
+    let Some(host) = Host::new("accelerate-vrf", false) else { return };
+    let scene = &host.scene;
     if !inside(&scene.server, "ip", &["link", "add", "blue", "type", "vrf", "table", "10"]).status.success() {
         eprintln!("skipped: this kernel has no VRFs (CONFIG_NET_VRF)");
         return;
@@ -128,15 +117,12 @@ fn an_address_in_a_vrf_is_refused() {
         ip(&scene.server, command);
     }
     let before = scene.settings();
-    let listen = SocketAddr::new(scene.address(), PORT);
-    let _servers = [Server::new(&scene.server, &listen.to_string()), Server::new(&scene.server, UPSTREAM)];
     let inside_vrf = listening_at("198.51.100.5:9000", UPSTREAM, "hidden");
-    is_refused(&scene, &[], &inside_vrf, 1, "198.51.100.5 belongs to the VRF blue", "--check");
-    let mut service = scene.accelerate(PORT, UPSTREAM, "hidden");
+    is_refused(scene, &[], &inside_vrf, 1, "198.51.100.5 belongs to the VRF blue", "--check");
+    let mut service = host.accelerate();
     let why = "blue is a VRF, so the kernel routes the worker's packets";
     assert!(service.notes().iter().any(|line| line.contains(why)), "{:?}", service.notes());
-    let seen = peers::way(&scene.client, listen);
-    assert!(seen.starts_with("127."), "{seen}");
+    assert!(host.is_ours());
     service.keeper.signal("-TERM");
     assert!(service.keeper.0.wait().expect("it ends").success());
     assert_eq!(scene.settings(), before);
