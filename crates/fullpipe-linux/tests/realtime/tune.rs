@@ -34,7 +34,7 @@ const IN_NAMESPACE: &str = "FULLPIPE_TEST_IN_NAMESPACE";
 
 /// Creates a folder that imitates a host, or that contains the files of a network namespace.
 fn host(test: &str) -> PathBuf {
-    let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("tune-{test}"));
+    let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("linux-tune-{test}"));
     let _ = fs::remove_dir_all(&root);
     let sys = root.join("proc/sys/net/ipv4");
     fs::create_dir_all(&sys).unwrap();
