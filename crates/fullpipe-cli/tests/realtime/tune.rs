@@ -631,7 +631,7 @@ fn a_test_of_iperf3_is_an_input() {
     for flags in [&["-J", "-P", "2"][..], &["--json-stream"], &["-J", "--tcp-and-udp"]] {
         // With --tcp-and-udp, -b does not limit the TCP test. On a busy machine a flow catches up after a
         // pause, so the link has room for more than the mean rate.
-        let slow = ["-t", "2", "-b", "5M", "--fq-rate", "8M", "--link", "200mbit"];
+        let slow = ["-t", "2", "-b", "5M", "--fq-rate", "8M", "--link", "100mbit"];
         let client = ["iperf3", "-c", "127.0.0.1", "-p", &port];
         let (code, report, error) = fullpipe(&[&client[..], &slow, flags].concat());
         assert_eq!(code, 0, "{error}");
@@ -639,7 +639,7 @@ fn a_test_of_iperf3_is_an_input() {
         // The RTT of the loopback device is not plausible for a plan, so the test passes a different RTT.
         let arguments = ["tune", "--from", "-", "--rtt", "100ms", "--root", root, "--json"];
         let document = json(&done(fullpipe_reading(report.as_bytes(), &arguments)));
-        assert_eq!(document["link_bps"], 200_000_000, "{flags:?}");
+        assert_eq!(document["link_bps"], 100_000_000, "{flags:?}");
         assert_eq!(document["flows"], if flags.contains(&"-P") { 2 } else { 1 }, "{flags:?}");
         assert!(document["measured_bps"].is_u64(), "{flags:?}");
     }
