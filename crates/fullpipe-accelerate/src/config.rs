@@ -15,6 +15,11 @@
 //! [paths]                      # measurements of earlier connections, for surge
 //! remember = true
 //! client_budget = "64KiB"
+//! [[policy]]                   # clients with a profile of their own
+//! client = "198.51.100.0/24"
+//! profile = "careful"
+//! [profile.careful]
+//! launch.window = 10
 //! ```
 //!
 //! Unknown keys are errors, because otherwise a misspelt limit would have no effect.
@@ -31,6 +36,7 @@ use fullpipe_units::{Bytes, Probability, Rate};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
+use crate::policies::Senders;
 use crate::steering;
 
 /// Default memory budget of all connections.
@@ -207,6 +213,8 @@ pub struct Inputs {
     pub speed: Option<Rate>,
     /// Settings of the path memory.
     pub paths: Option<Paths>,
+    /// Profiles and policies.
+    pub senders: Option<Senders>,
 }
 
 /// Complete settings of the service.
@@ -236,6 +244,8 @@ pub struct Settings {
     pub speed: Option<Rate>,
     /// Settings of the path memory.
     pub paths: Paths,
+    /// Profiles and policies.
+    pub senders: Senders,
 }
 
 impl Inputs {
@@ -246,7 +256,8 @@ impl Inputs {
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
         let mut table: Table =
             text.parse().map_err(|error: toml::de::Error| ConfigError::new(error.message(), ""))?;
-        let (listen, paths) = (table.remove("listen"), table.remove("paths"));
+        let [listen, paths, policies, profiles] =
+            ["listen", "paths", "policy", "profile"].map(|key| table.remove(key));
         let mut top = Section { name: "the file", table };
         let mut found = Self {
             user: top.text("user")?,
@@ -256,30 +267,41 @@ impl Inputs {
             speed: top.parsed("speed")?,
             ..Self::default()
         };
-        top.finish(&["user", "memory", "connections", "syn_rate", "speed", "listen", "paths"])?;
+        top.finish(&[
+            "user",
+            "memory",
+            "connections",
+            "syn_rate",
+            "speed",
+            "listen",
+            "paths",
+            "policy",
+            "profile",
+        ])?;
         found.paths = match paths {
             None => None,
             Some(Value::Table(table)) => Some(Paths::read(table)?),
             Some(_) => return Err(ConfigError::new("paths is not a table", "write [paths]")),
         };
-        let mut sections = match listen {
-            None => return Ok(found),
-            Some(Value::Array(sections)) => sections,
-            Some(_) => return Err(ConfigError::new("listen is not an array of tables", "write [[listen]]")),
-        };
-        let (Some(Value::Table(table)), true) = (sections.pop(), sections.is_empty()) else {
-            return Err(ConfigError::new(
-                "the file does not have exactly one [[listen]] section",
-                "start one fullpipe accelerate per port",
-            ));
-        };
-        let mut section = Section { name: "[[listen]]", table };
-        found.listen = section.parsed("address")?;
-        found.upstream = section.parsed("upstream")?;
-        found.client_address = section.parsed("client_address")?;
-        found.cc = section.parsed("cc")?;
-        found.matching = section.text("match")?;
-        section.finish(&["address", "upstream", "client_address", "cc", "match"])?;
+        let mut profile = None;
+        if let Some(listen) = listen {
+            let mut sections = sections("listen", listen)?;
+            let (Some(table), true) = (sections.pop(), sections.is_empty()) else {
+                return Err(ConfigError::new(
+                    "the file does not have exactly one [[listen]] section",
+                    "start one fullpipe accelerate per port",
+                ));
+            };
+            let mut section = Section { name: "[[listen]]", table };
+            found.listen = section.parsed("address")?;
+            found.upstream = section.parsed("upstream")?;
+            found.client_address = section.parsed("client_address")?;
+            found.cc = section.parsed("cc")?;
+            found.matching = section.text("match")?;
+            profile = section.text("profile")?;
+            section.finish(&["address", "upstream", "client_address", "cc", "match", "profile"])?;
+        }
+        found.senders = Some(senders(profile.as_deref(), policies, profiles)?);
         Ok(found)
     }
 
@@ -298,6 +320,7 @@ impl Inputs {
             syn_rate: self.syn_rate.or(other.syn_rate),
             speed: self.speed.or(other.speed),
             paths: self.paths.or(other.paths),
+            senders: self.senders.or(other.senders),
         }
     }
 
@@ -393,6 +416,7 @@ impl Inputs {
             syn_rate,
             speed: self.speed,
             paths: self.paths.unwrap_or_default(),
+            senders: self.senders.unwrap_or_default(),
         })
     }
 }
@@ -403,6 +427,58 @@ fn within(key: &str, value: usize, most: usize) -> Result<usize, ConfigError> {
         return Ok(value);
     }
     Err(ConfigError::new(format!("{key} is {value}"), format!("write a number from 1 to {most}")))
+}
+
+/// Returns the tables of an array of tables.
+fn sections(name: &str, value: Value) -> Result<Vec<Table>, ConfigError> {
+    let tables = match value {
+        Value::Array(sections) => sections
+            .into_iter()
+            .map(|section| if let Value::Table(table) = section { Some(table) } else { None })
+            .collect(),
+        _ => None,
+    };
+    tables.ok_or_else(|| {
+        ConfigError::new(format!("{name} is not an array of tables"), format!("write [[{name}]]"))
+    })
+}
+
+/// Reads the sections `[[policy]]` and `[profile.NAME]`. `profile` is the profile of `[[listen]]`.
+fn senders(
+    profile: Option<&str>,
+    policies: Option<Value>,
+    profiles: Option<Value>,
+) -> Result<Senders, ConfigError> {
+    let policy = |table: Table| {
+        let mut section = Section { name: "[[policy]]", table };
+        let (client, profile) = (section.text("client")?, section.text("profile")?);
+        section.finish(&["client", "profile"])?;
+        let missing = |key: &str, example: &str| {
+            ConfigError::new(
+                format!("{key} is missing in [[policy]]"),
+                format!("write {key} = \"{example}\""),
+            )
+        };
+        Ok((
+            client.ok_or_else(|| missing("client", "198.51.100.0/24"))?,
+            profile.ok_or_else(|| missing("profile", "careful"))?,
+        ))
+    };
+    let policies = policies.map_or_else(|| Ok(Vec::new()), |policies| sections("policy", policies))?;
+    let policies = policies.into_iter().map(policy).collect::<Result<_, ConfigError>>()?;
+    let tables = match profiles {
+        None => Some(Vec::new()),
+        Some(Value::Table(tables)) => {
+            let table = |(name, table): (String, Value)| match table {
+                Value::Table(table) => Some((name, table)),
+                _ => None,
+            };
+            tables.into_iter().map(table).collect()
+        }
+        Some(_) => None,
+    };
+    let tables = tables.ok_or_else(|| ConfigError::new("profile is not a table", "write [profile.web]"))?;
+    Senders::read(profile, policies, &tables)
 }
 
 /// A table of the file, from which each known key is removed when it is read.
@@ -485,12 +561,30 @@ mod tests {
         client_address = "proxy-v2"
         cc = "cubic"
         match = "ip saddr 198.51.100.0/24"
+        profile = "web"
+        [[policy]]
+        client = "198.51.100.0/25"
+        profile = "careful"
+        [profile.web]
+        launch = { window = 32, rate = "10mbit" }
+        [profile.careful]
+        launch.window = 10
         [paths]
         prefixes = 4096
         client_budget = "32KiB"
         prefix_budget = "128KiB"
         device_share = "2.5%"
     "#;
+
+    fn senders() -> Senders {
+        let table = |text: &str| text.parse().expect("TOML");
+        let profiles = [
+            ("web".into(), table("launch = { window = 32, rate = '10mbit' }")),
+            ("careful".into(), table("launch.window = 10")),
+        ];
+        let policies = vec![("198.51.100.0/25".into(), "careful".into())];
+        Senders::read(Some("web"), policies, &profiles).expect("valid")
+    }
 
     fn error(text: &str) -> (String, String) {
         let error = Inputs::from_toml(text).and_then(Inputs::complete).expect_err("an error");
@@ -520,6 +614,7 @@ mod tests {
                     device_permille: 25,
                 },
             },
+            senders: senders(),
         };
         assert_eq!(settings, expected);
     }
@@ -542,7 +637,7 @@ mod tests {
         assert_eq!(message, "unknown key 'memmory' in the file");
         assert_eq!(hint, "did you mean memory?");
         let (_, hint) = error("colour = \"red\"");
-        assert_eq!(hint, "known: user, memory, connections, syn_rate, speed, listen, paths");
+        assert_eq!(hint, "known: user, memory, connections, syn_rate, speed, listen, paths, policy, profile");
         let (message, hint) = error("[[listen]]\nadress = \"203.0.113.5:443\"");
         assert_eq!(message, "unknown key 'adress' in [[listen]]");
         assert_eq!(hint, "did you mean address?");
@@ -566,6 +661,28 @@ mod tests {
             ("[paths]\nclient_budget = \"1MiB\"", "[paths]: client_budget 1 MiB is out of range"),
             ("[paths]\ndevice_share = \"6%\"", "[paths]: device_share 6 is out of range"),
             ("[[listen]]\n[[listen]]", "exactly one [[listen]] section"),
+            ("policy = 5", "policy is not an array of tables"),
+            ("policy = [5]", "policy is not an array of tables"),
+            ("profile = 5", "profile is not a table"),
+            ("profile.web = 5", "profile is not a table"),
+            ("[[policy]]\nprofile = 'web'", "client is missing in [[policy]]"),
+            ("[[policy]]\nclient = '::/0'", "profile is missing in [[policy]]"),
+            ("[[policy]]\nclients = '::/0'", "unknown key 'clients' in [[policy]]"),
+            ("[[policy]]\nclient = '::/0'\nprofile = 'web'", "there is no profile 'web'"),
+            ("[[listen]]\nprofile = 'wob'\n[profile.web]", "there is no profile 'wob'"),
+            ("[[listen]]\nprofile = 'tcpa'", "there is no profile 'tcpa'"),
+            (
+                "[[policy]]\nclient = 'web'\nprofile = 'a'\n[profile.a]",
+                "client in [[policy]]: 'web' is not a network",
+            ),
+            ("[profile.iw]", "'iw' cannot be the name of a profile"),
+            ("[profile.web]\nlaunch.windw = 44", "[profile.web]: unknown key 'launch.windw'"),
+            ("[profile.web]\nlaunch.window = 65", "[profile.web]: launch.window '65' requires lab = true"),
+            (
+                "[profile.web]\nlab = true",
+                "[profile.web]: lab = true is only for simulated and emulated paths",
+            ),
+            ("[profile.web]\nwnd_extend = 1", "[profile.web]: the key 'wnd_extend' is refused"),
             ("[[listen]]\nclient_address = \"magic\"", "unknown client address mode 'magic'"),
             ("[[listen]]\nupstream = \"unix:server.sock\"", "'server.sock' is not an absolute path"),
             ("= 5", ""),

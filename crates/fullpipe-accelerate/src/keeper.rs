@@ -325,9 +325,9 @@ impl<'a> Keeper<'a> {
             .process_group(0)
             .spawn()
             .map_err(failed)?;
-        let Settings { listen, upstream, client_address, cc, memory, paths, .. } = self.settings;
+        let Settings { listen, upstream, client_address, cc, memory, paths, senders, .. } = self.settings;
         // A congestion control without a launch cannot use a path memory.
-        let remembers = paths.remember && cc.launch().is_some();
+        let remembers = paths.remember && (cc.launch().is_some() || senders.have_profiles());
         let settings = WorkerSettings {
             listen: *listen,
             upstream: upstream.clone(),
@@ -340,6 +340,7 @@ impl<'a> Keeper<'a> {
             identity: changes_user.then_some(self.user),
             limit: self.limit.map(Rate::as_bps),
             paths: remembers.then(|| PathLimits::from(paths.limits)),
+            senders: senders.clone(),
         };
         let line = serde_json::to_vec(&settings).map_err(|error| failed(error.into()))?;
         let sent = handover::send(&ours, &line, self.raw.as_fd()).and_then(|()| ours.set_nonblocking(true));

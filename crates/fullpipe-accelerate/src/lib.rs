@@ -19,6 +19,7 @@
 //! | `forwarding` | device settings with which the kernel routes the worker's packets |
 //! | [`steering`] | text of the nftables table, in phases |
 //! | `nft` | the nftables process that owns the table |
+//! | `policies` | profiles of the senders, for all clients and for some clients |
 //! | `ports` | number of local ports for connections to the server |
 //! | `handover` | settings and a raw socket for the worker |
 //! | [`keeper`] | device, table and worker; restart and removal |
@@ -53,6 +54,7 @@ pub mod keeper;
 pub mod memory;
 mod nft;
 mod overload;
+pub mod policies;
 mod ports;
 pub mod preflight;
 mod probes;

@@ -468,6 +468,7 @@ mod tests {
             syn_rate: 50_000,
             paths: crate::config::Paths::default(),
             speed: None,
+            senders: Default::default(),
         }
     }
 

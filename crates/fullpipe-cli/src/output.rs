@@ -19,7 +19,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::Color;
 use crate::failure::Failure;
-use crate::invocation;
+use crate::{interrupt, invocation};
 
 /// Maximum width of tables in columns, so that a table fits into a terminal and into a quoted e-mail.
 const COLUMNS: usize = 100;
@@ -70,7 +70,7 @@ pub(crate) fn with_progress<T>(work: impl FnOnce(&RunBar) -> T) -> T {
 
 /// Calls `work` like [`with_progress`]; the observer abandons the runs once `ended` is set.
 pub(crate) fn with_progress_until<T>(ended: Arc<AtomicBool>, work: impl FnOnce(&RunBar) -> T) -> T {
-    with_progress(|RunBar { bar, .. }| work(&RunBar { bar: bar.clone(), ended: Some(ended) }))
+    with_progress(|shown| work(&RunBar { ended: Some(ended), ..shown.clone() }))
 }
 
 /// Runs the rungs of `ladder` on the kernel of `prover` if there is a prover, and shows the progress of the
@@ -89,12 +89,27 @@ pub(crate) fn with_bar<T>(template: &str, work: impl FnOnce(&RunBar) -> T) -> T 
         let style = ProgressStyle::with_template(template);
         ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
     });
-    let shown = RunBar { bar, ended: None };
+    let shown = RunBar { bar, ended: None, stopped: None };
     let done = work(&shown);
     if let Some(bar) = &shown.bar {
         bar.finish_and_clear();
     }
     done
+}
+
+/// Calls `work` like [`with_bar`]. After the first Ctrl-C, the runs in progress are completed, and no other run starts. The
+/// second Ctrl-C ends the process.
+pub(crate) fn with_interruptible_bar<T>(
+    template: &str,
+    work: impl FnOnce(&RunBar) -> Result<T, fullpipe::Error>,
+) -> Result<T, Failure> {
+    with_bar(template, |shown| {
+        let told = shown.clone();
+        let stopped = interrupt::noted(move || {
+            told.status("interrupted: finishing the current runs; press Ctrl-C again to exit at once");
+        })?;
+        Ok(work(&RunBar { stopped: Some(stopped), ..shown.clone() })?)
+    })
 }
 
 /// Observer that prints notes, status lines and measured rates to standard error.
@@ -119,13 +134,20 @@ impl Observer for Notes {
 }
 
 /// Observer that shows the progress of simulated runs.
+#[derive(Clone)]
 pub(crate) struct RunBar {
     bar: Option<ProgressBar>,
     /// Flag that ends the runs; `None` for runs that are not ended early.
     ended: Option<Arc<AtomicBool>>,
+    /// Flag after which no further run starts; `None` if all runs are made.
+    stopped: Option<Arc<AtomicBool>>,
 }
 
 impl Observer for RunBar {
+    fn goes_on(&self) -> bool {
+        self.stopped.as_ref().is_none_or(|stopped| !stopped.load(Ordering::Relaxed))
+    }
+
     fn abandons(&self) -> bool {
         self.ended.as_ref().is_some_and(|ended| ended.load(Ordering::Relaxed))
     }

@@ -9,7 +9,7 @@ use fullpipe::race::{
 use fullpipe::report::html::render_race;
 
 use crate::args::{Format, RaceArgs, World};
-use crate::failure::{EXPECTATION, Failure, USAGE};
+use crate::failure::{EXPECTATION, Failure, INTERRUPTED, USAGE};
 use crate::output::{self, Notes};
 use crate::suggestion::nearest_name;
 
@@ -34,12 +34,14 @@ pub(crate) fn race(args: &RaceArgs) -> Result<ExitCode, Failure> {
     }
     let out = args.out.as_deref();
     let report = match args.world {
-        World::Sim => output::with_bar(PROGRESS, |observer| fullpipe::race(&plan, out, observer)),
+        World::Sim => {
+            output::with_interruptible_bar(PROGRESS, |observer| fullpipe::race(&plan, out, observer))
+        }
         World::Emu => {
             // The race is prepared before the progress bar is shown, because acquiring privileges may require
             // a single-threaded process.
             let prepared = race::prepare(&plan, &Notes)?;
-            output::with_bar(PROGRESS, |observer| prepared.run(out, observer))
+            output::with_interruptible_bar(PROGRESS, |observer| prepared.run(out, observer))
         }
     }?;
     if let Some(path) = &args.html {
@@ -49,7 +51,7 @@ pub(crate) fn race(args: &RaceArgs) -> Result<ExitCode, Failure> {
         Format::Json => output::print(&output::json(&report)?)?,
         Format::Text => output::print(&RaceTable { report: &report }.to_string())?,
     }
-    Ok(verdict(args.check, report.failed()))
+    Ok(verdict(args, report.interrupted, report.failed()))
 }
 
 /// Runs a race that measures the harm that senders cause to other flows.
@@ -59,8 +61,12 @@ fn harm(args: &RaceArgs) -> Result<ExitCode, Failure> {
     }
     let victims = match &args.victims {
         None => Victim::ALL.to_vec(),
-        Some(names) => names.split(',').map(|name| victim(name.trim())).collect::<Result<_, _>>()?,
+        Some(names) => names.split(',').map(|name| victim(name.trim())).collect::<Result<Vec<_>, _>>()?,
     };
+    if let Some((_, twice)) = victims.iter().enumerate().find(|(i, victim)| victims[..*i].contains(victim)) {
+        let message = format!("the victim {} is listed twice", twice.name());
+        return Err(Failure::usage(message, "list each victim once"));
+    }
     let (arms, against) = arms(args, HARM_ARMS)?;
     let experiment = experiment(args, if args.full { race::HARM_FULL } else { race::HARM_QUICK })?;
     let plan = HarmPlan::new(&experiment, &arms, against, &victims).map_err(|error| about(args, error))?;
@@ -68,12 +74,12 @@ fn harm(args: &RaceArgs) -> Result<ExitCode, Failure> {
         return Err(no_bound("[[harm]]"));
     }
     let out = args.out.as_deref();
-    let report = output::with_bar(HARM_PROGRESS, |observer| race::harm(&plan, out, observer))?;
+    let report = output::with_interruptible_bar(HARM_PROGRESS, |observer| race::harm(&plan, out, observer))?;
     match args.output.format() {
         Format::Json => output::print(&output::json(&report)?)?,
         Format::Text => output::print(&HarmTable { report: &report }.to_string())?,
     }
-    Ok(verdict(args.check, report.failed()))
+    Ok(verdict(args, report.interrupted, report.failed()))
 }
 
 fn no_bound(table: &str) -> Failure {
@@ -83,8 +89,14 @@ fn no_bound(table: &str) -> Failure {
     )
 }
 
-fn verdict(check: bool, failed: usize) -> ExitCode {
-    if check && failed > 0 { ExitCode::from(EXPECTATION) } else { ExitCode::SUCCESS }
+/// Returns the exit code of a race with `failed` violated bounds. An interrupted race also prints how to continue.
+fn verdict(args: &RaceArgs, interrupted: bool, failed: usize) -> ExitCode {
+    if interrupted {
+        let kept = if args.out.is_some() { "; the same command makes only the missing runs" } else { "" };
+        eprintln!("interrupted: some runs are missing{kept}");
+        return ExitCode::from(INTERRUPTED);
+    }
+    if args.check && failed > 0 { ExitCode::from(EXPECTATION) } else { ExitCode::SUCCESS }
 }
 
 /// Returns the plan of the race: the cells, arms and pairs that the options select.

@@ -49,6 +49,7 @@ impl Default for Profile {
         Self {
             launch: Launch::DEFAULT,
             tunables: Tunables {
+                rto_prompt: Some(Duration::from_millis(100)),
                 rto_max: Duration::from_secs(60),
                 least_window: 4,
                 probe_timeout: ProbeTimeout {
@@ -84,7 +85,7 @@ pub struct Key {
     set: fn(&mut Profile, u64),
 }
 
-/// Kind of a value. Values are compared as integers: whole numbers, millionths, nanoseconds, bit/s or bytes.
+/// Kind of a value. Values are compared as integers: whole numbers, millionths, nanoseconds, bit/s, bytes, or 0 and 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Quantity {
     Whole,
@@ -92,10 +93,11 @@ enum Quantity {
     Time,
     Rate,
     Size,
+    Flag,
 }
 
 /// Keys of a profile, in the order of the documentation.
-pub static KEYS: [Key; 13] = [
+pub static KEYS: [Key; 16] = [
     Key {
         name: "launch.window",
         meaning: "Initial congestion window in segments. After a lost SYN or SYN-ACK, it is 10.",
@@ -137,6 +139,16 @@ pub static KEYS: [Key; 13] = [
         set: |profile, floor| {
             profile.tunables.rto = RtoRule::Slack { floor: Duration::from_nanos(floor) };
         },
+    },
+    Key {
+        name: "timeout.prompt",
+        meaning: "Value of timeout.least for a client that acknowledges promptly: after four ACKs of single segments within 50 ms, and until the first later ACK. It has no effect if timeout.least is lower.",
+        default: "100ms",
+        range: ["50ms", "1s"],
+        lab: ["50ms", "1s"],
+        tcpa: &[],
+        quantity: Quantity::Time,
+        set: |profile, floor| profile.tunables.rto_prompt = Some(Duration::from_nanos(floor)),
     },
     Key {
         name: "timeout.most",
@@ -228,6 +240,26 @@ pub static KEYS: [Key; 13] = [
         set: |profile, early| profile.tunables.syn_ack_early = Some(Duration::from_nanos(early)),
     },
     Key {
+        name: "repair.second_copy",
+        meaning: "Whether surge sends a copy of each retransmission while the congestion window does not limit the sender and at least 0.5 % of the data is lost at random.",
+        default: "true",
+        range: ["false", "true"],
+        lab: ["false", "true"],
+        tcpa: &[],
+        quantity: Quantity::Flag,
+        set: |profile, copies| profile.tunables.copies.second_copy = copies == 1,
+    },
+    Key {
+        name: "repair.tail_copies",
+        meaning: "Number of segments at the end of the data that surge sends twice if earlier connections have lost 1 % on the path.",
+        default: "0",
+        range: ["0", "2"],
+        lab: ["0", "2"],
+        tcpa: &[],
+        quantity: Quantity::Whole,
+        set: |profile, copies| profile.tunables.copies.tail_copies = copies as u32,
+    },
+    Key {
         name: "buffers.send",
         meaning: "Limit of the autotuned send buffer.",
         default: "16MiB",
@@ -240,7 +272,7 @@ pub static KEYS: [Key; 13] = [
 ];
 
 /// TCPA settings that a profile rejects, and the reasons.
-static REFUSED: [(&[&str], &str); 5] = [
+static REFUSED: [(&[&str], &str); 8] = [
     (
         &["wnd_extend", "extend_wnd", "probe_exwnd", "ignore_rwnd", "sndwnd"],
         "firewalls and slow receivers drop data beyond the receive window (RFC 9293); fullpipe diagnose \
@@ -258,6 +290,18 @@ static REFUSED: [(&[&str], &str); 5] = [
     (
         &["tcp_timestamps"],
         "timestamps are always on, because they show whether a retransmission was necessary",
+    ),
+    (
+        &["tcp_mem", "total"],
+        "the key memory of fullpipe accelerate limits the buffers of all connections together",
+    ),
+    (
+        &["setpolicy", "access"],
+        "a [[policy]] of fullpipe accelerate selects a profile by the client's address",
+    ),
+    (
+        &["tcp_metrics_minrtt"],
+        "path memory belongs to the host: remember in [paths] of fullpipe accelerate, path_memory in an experiment",
     ),
 ];
 
@@ -309,7 +353,8 @@ impl Profile {
             Value::String(text) => text.clone(),
             Value::Integer(number) => number.to_string(),
             Value::Float(number) => number.to_string(),
-            _ => return Err(refused("is neither text nor a number".into(), &key.usage())),
+            Value::Boolean(flag) => flag.to_string(),
+            _ => return Err(refused("is not a single value".into(), &key.usage())),
         };
         let amount = key.quantity.parse(&text).map_err(|problem| {
             let hint = if problem.hint.is_empty() { key.usage() } else { problem.hint };
@@ -362,13 +407,14 @@ impl Key {
             Quantity::Time => "time",
             Quantity::Rate => "rate",
             Quantity::Size => "size",
+            Quantity::Flag => "true or false",
         }
     }
 
     /// Returns the default in TOML notation.
     pub fn example(&self) -> Cow<'static, str> {
         match self.quantity {
-            Quantity::Whole | Quantity::Ratio => self.default.into(),
+            Quantity::Whole | Quantity::Ratio | Quantity::Flag => self.default.into(),
             Quantity::Time | Quantity::Rate | Quantity::Size => format!("\"{}\"", self.default).into(),
         }
     }
@@ -405,7 +451,10 @@ impl Key {
                     "description": description, "type": "number", "minimum": least, "maximum": most
                 })
             }
-            _ => json_schema!({ "description": description, "type": "string" }),
+            Quantity::Flag => json_schema!({ "description": description, "type": "boolean" }),
+            Quantity::Time | Quantity::Rate | Quantity::Size => {
+                json_schema!({ "description": description, "type": "string" })
+            }
         }
     }
 }
@@ -427,6 +476,11 @@ impl Quantity {
             Self::Time => text.parse().map(Duration::as_nanos).map_err(of_unit),
             Self::Rate => text.parse().map(Rate::as_bps).map_err(of_unit),
             Self::Size => text.parse().map(Bytes::get).map_err(of_unit),
+            Self::Flag => match text {
+                "false" => Ok(0),
+                "true" => Ok(1),
+                _ => Err(ProfileError::new("is neither true nor false", "")),
+            },
         }
     }
 

@@ -31,7 +31,7 @@ pub struct Scenario {
 }
 
 /// Debug output of the newer fields if they have their default values; [`Scenario::identity`] removes it.
-const UNSET: [&str; 9] = [
+const UNSET: [&str; 11] = [
     ", sack: true",
     ", initcwnd: None",
     ", slow_start_after_idle: true",
@@ -41,6 +41,8 @@ const UNSET: [&str; 9] = [
     ", drs_rule: Since616",
     ", path_memory: false",
     ", access_rtt: Duration(0)",
+    ", rto_prompt: None",
+    ", copies: Repair { second_copy: true, tail_copies: 0 }",
 ];
 
 impl Scenario {

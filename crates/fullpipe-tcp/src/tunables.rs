@@ -8,6 +8,8 @@ use core::ops::RangeInclusive;
 
 use fullpipe_units::Duration;
 
+use crate::cc::Repair;
+
 /// Shortest and longest time after which a SYN-ACK may be retransmitted early. A shorter time would cause retransmissions
 /// to clients that reply slightly late because they are busy.
 pub(crate) const SYN_ACK_EARLY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
@@ -18,6 +20,11 @@ pub(crate) const SYN_ACK_EARLY: (Duration, Duration) = (Duration::from_millis(10
 pub struct Tunables {
     /// Rule that derives the retransmission timeout from the RTT and its variation.
     pub rto: RtoRule,
+    /// Floor of [`RtoRule::Slack`] for a peer that acknowledges promptly: after four ACKs of single segments with a delay
+    /// of at most 50 ms, and until the first later ACK. Other peers, and peers without SACK, have the floor of the rule. A
+    /// value that is not below that floor has no effect. `None` selects the default of the congestion control algorithm
+    /// ([`Algorithm::rto_prompt`](crate::cc::Algorithm::rto_prompt)).
+    pub rto_prompt: Option<Duration>,
     /// Upper bound of the retransmission timeout, including back-off (`net.ipv4.tcp_rto_max_ms`).
     pub rto_max: Duration,
     /// Number of consecutive expiries before the retransmission timeout starts to double. In RFC 6298 section
@@ -39,6 +46,8 @@ pub struct Tunables {
     /// retransmission happens once, in addition to [`Retries::syn_ack`], and starts the timeout of one second. With
     /// `None`, that timeout starts with the first SYN-ACK.
     pub syn_ack_early: Option<Duration>,
+    /// Copies of segments that the congestion control algorithm may request. Only surge requests copies.
+    pub copies: Repair,
     /// Number of retransmissions before a connection gives up.
     pub retries: Retries,
     /// Whether a lost retransmission in fast recovery counts as new congestion and reduces the window again,
@@ -162,6 +171,7 @@ impl Tunables {
     /// Settings of Linux 6.18.
     pub const LINUX: Self = Self {
         rto: RtoRule::Slack { floor: Duration::from_millis(200) },
+        rto_prompt: None,
         rto_max: Duration::from_secs(120),
         rto_linear: 0,
         loss_window: 1,
@@ -169,6 +179,7 @@ impl Tunables {
         probe_timeout: ProbeTimeout { srtt_percent: 200, floor: None, ack_delay: Duration::from_millis(200) },
         reo_wnd: ReoWnd { share: ReoWnd::UNIT / 4, on_evidence: false },
         syn_ack_early: None,
+        copies: Repair::DEFAULT,
         retries: Retries { syn: 10, syn_ack: 5, data: 15, orphan: 8 },
         lost_retransmission_reduces: false,
         app_limited_without_write: false,
@@ -193,6 +204,8 @@ impl Tunables {
         let ms = Duration::from_millis;
         let (RtoRule::Slack { floor } | RtoRule::Rfc6298 { floor, .. }) = self.rto;
         within("rto_min", floor, ms(10)..=ms(1_000), "10ms to 1s")?;
+        let prompt = self.rto_prompt.unwrap_or(ms(100));
+        within("rto_min_prompt", prompt, ms(50)..=ms(1_000), "50ms to 1s")?;
         within("rto_max", self.rto_max, ms(1_000)..=ms(120_000), "1s to 120s")?;
         within("rto_linear", self.rto_linear, 0..=2, "0 to 2")?;
         within("loss_window", self.loss_window, 1..=10, "1 to 10 segments")?;
@@ -205,6 +218,7 @@ impl Tunables {
         within("reo_wnd", share, 0.015_625..=1.0, "0.015625 to 1")?;
         let early = self.syn_ack_early.unwrap_or(ms(1_000));
         within("syn_ack_early", early, SYN_ACK_EARLY.0..=SYN_ACK_EARLY.1, "100ms to 1s")?;
+        within("tail_copies", self.copies.tail_copies, 0..=2, "0 to 2")?;
         let Retries { syn, syn_ack, data, orphan } = self.retries;
         within("syn_retries", syn, 1..=10, "1 to 10")?;
         within("syn_ack_retries", syn_ack, 1..=10, "1 to 10")?;
@@ -278,6 +292,11 @@ mod tests {
         for (tunables, message, allowed) in [
             (rto(ms(9)), "rto_min 9ms is out of range", "10ms to 1s"),
             (rto(ms(1_100)), "rto_min 1.1s is out of range", "10ms to 1s"),
+            (
+                Tunables { rto_prompt: Some(ms(49)), ..LINUX },
+                "rto_min_prompt 49ms is out of range",
+                "50ms to 1s",
+            ),
             (Tunables { rto_max: ms(999), ..LINUX }, "rto_max 999ms is out of range", "1s to 120s"),
             (Tunables { rto_linear: 3, ..LINUX }, "rto_linear 3 is out of range", "0 to 2"),
             (Tunables { loss_window: 0, ..LINUX }, "loss_window 0 is out of range", "1 to 10 segments"),
@@ -306,6 +325,11 @@ mod tests {
                 Tunables { syn_ack_early: Some(ms(99)), ..LINUX },
                 "syn_ack_early 99ms is out of range",
                 "100ms to 1s",
+            ),
+            (
+                Tunables { copies: Repair { tail_copies: 3, ..Repair::NONE }, ..LINUX },
+                "tail_copies 3 is out of range",
+                "0 to 2",
             ),
             (retries(Retries { syn: 11, ..LINUX.retries }), "syn_retries 11 is out of range", "1 to 10"),
             (

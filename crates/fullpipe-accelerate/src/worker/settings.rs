@@ -8,6 +8,7 @@ use fullpipe_units::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{ClientAddress, Upstream};
+use crate::policies::Senders;
 
 /// Settings that the keeper sends to the worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +32,8 @@ pub(crate) struct WorkerSettings {
     pub(crate) limit: Option<u64>,
     /// Limits of the path memory; `None` if there is no path memory.
     pub(crate) paths: Option<PathLimits>,
+    /// Profiles and policies.
+    pub(crate) senders: Senders,
 }
 
 /// Limits of the path memory, in the form in which the keeper sends them.

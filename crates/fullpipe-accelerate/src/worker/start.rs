@@ -13,7 +13,7 @@ use fullpipe_tcp::buffers::Buffer;
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_tcp::memory::Memory;
 use fullpipe_tcp::stack::siphash::Key;
-use fullpipe_tcp::stack::{Admission, IsnClock, Stack, StackConfig};
+use fullpipe_tcp::stack::{Admission, IsnClock, Policy, Stack, StackConfig};
 use fullpipe_tcp::{Bursts, Config, KeepAlive, Tunables};
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 use rustix::process::{Gid, Uid};
@@ -42,6 +42,8 @@ const RECEIVE_BUFFER: Bytes = Bytes::from_mib(6);
 const BURST: Duration = Duration::from_micros(250);
 /// Maximum delay of the worker for which a connection makes up after the worker has woken up late.
 const MISSED: Duration = Duration::from_millis(1);
+/// Initial window in segments without a path memory (RFC 6928).
+const INITIAL_WINDOW: u32 = 10;
 /// Speed of the device that the launch budget assumes if the actual speed is not known.
 const ASSUMED_SPEED: Rate = Rate::from_bps(1_000_000_000);
 
@@ -143,6 +145,25 @@ pub(super) fn stack(settings: &WorkerSettings, port: &Port) -> Result<Stack, Err
         max_connections: settings.connections,
         cut: port.cut(),
     });
+    let (config, policies) = configs(settings)?;
+    if let Some(limits) = settings.paths {
+        let device = settings.limit.map_or(ASSUMED_SPEED, Rate::from_bps);
+        let memory = Memory::with_limits(u64::from_le_bytes(path_key), device, limits.into());
+        stack.set_path_memory(Box::new(memory));
+    }
+    stack.add_address(settings.listen.ip());
+    stack
+        .listen(settings.listen, config, BACKLOG)
+        .map_err(|error| refused(format!("cannot listen on {}: {error}", settings.listen), ""))?;
+    stack.set_policies(settings.listen, policies);
+    // The loop starts reading packets before the worker has sent its first probe to the server, so SYNs must
+    // wait.
+    stack.set_admission(Instant::ZERO, settings.listen, Admission::Held);
+    Ok(stack)
+}
+
+/// Returns the configuration of connections to which no policy applies, and the policies.
+pub(super) fn configs(settings: &WorkerSettings) -> Result<(Config, Vec<Policy>), Error> {
     let cc: Algorithm = settings
         .cc
         .parse()
@@ -162,17 +183,13 @@ pub(super) fn stack(settings: &WorkerSettings, port: &Port) -> Result<Stack, Err
         tunables: Tunables { bursts: Bursts::Limited { length: BURST, missed: MISSED }, ..Tunables::LINUX },
         ..Config::default()
     };
-    if let Some(limits) = settings.paths {
-        let device = settings.limit.map_or(ASSUMED_SPEED, Rate::from_bps);
-        let memory = Memory::with_limits(u64::from_le_bytes(path_key), device, limits.into());
-        stack.set_path_memory(Box::new(memory));
-    }
-    stack.add_address(settings.listen.ip());
-    stack
-        .listen(settings.listen, config, BACKLOG)
-        .map_err(|error| refused(format!("cannot listen on {}: {error}", settings.listen), ""))?;
-    // The loop starts reading packets before the worker has sent its first probe to the server, so SYNs must
-    // wait.
-    stack.set_admission(Instant::ZERO, settings.listen, Admission::Held);
-    Ok(stack)
+    let (config, policies) =
+        settings.senders.configs(&config).map_err(|error| refused(error.message, error.hint))?;
+    // Only the path memory limits launches, so without it, first flights have ten segments.
+    let permitted = |config: Config| match settings.paths {
+        Some(_) => config,
+        None => Config { launch: None, initcwnd: Some(INITIAL_WINDOW), ..config },
+    };
+    let policy = |(clients, config)| Policy { clients, config: permitted(config) };
+    Ok((permitted(config), policies.into_iter().map(policy).collect()))
 }

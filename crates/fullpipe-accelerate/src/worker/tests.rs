@@ -18,9 +18,10 @@ use fullpipe_tcp::stack::{IsnClock, StackConfig};
 use fullpipe_tcp::wire::{Checksums, Flags, Headers, Packet, Segment, SeqNum};
 use fullpipe_units::draw;
 
-use super::start::{prepare, stack};
+use super::start::{configs, prepare, stack};
 use super::*;
 use crate::config::Upstream;
+use crate::policies::Senders;
 use crate::probes::{SLOT, SharedTable};
 use crate::test_packets;
 
@@ -107,6 +108,7 @@ fn settings(upstream: SocketAddr, client_address: ClientAddress) -> WorkerSettin
         identity: None,
         limit: None,
         paths: None,
+        senders: Senders::default(),
     }
 }
 
@@ -271,6 +273,37 @@ fn a_report_counts_launches() {
     let expected = PathReport { prefixes: 1, launches: 1, over_budget: 0, stopped: None };
     assert_eq!(beat.paths, Some(expected));
     assert_eq!(visit_until(remembering(None), Vec::new(), |beat| beat.accepted > 0).1.paths, None);
+}
+
+/// A profile sets the launch of all connections, and a policy that of some clients. Without the path memory, no connection
+/// launches more than ten segments, because nothing limits the launches.
+#[test]
+fn a_policy_selects_the_profile_of_a_client() {
+    let table = |window: u32| format!("launch.window = {window}").parse().expect("TOML");
+    let profiles = [("web".into(), table(44)), ("careful".into(), table(10))];
+    let launches = |clients: &str| {
+        let upstream = server(|mut stream| stream.write_all(&bytes(100_000)).expect("room"));
+        let policies = vec![(clients.into(), "careful".into())];
+        let senders = Senders::read(Some("web"), policies, &profiles).expect("valid");
+        let paths = Some(MemoryLimits::DEFAULT.into());
+        let settings = WorkerSettings { senders, paths, ..settings(upstream, ClientAddress::ProxyV2) };
+        // A report that counts the prefix also counts the launch.
+        let (visitor, beat) = visit_until(settings, Vec::new(), |beat| {
+            beat.paths.as_ref().is_some_and(|paths| paths.prefixes == 1)
+        });
+        assert!(visitor.received == bytes(100_000), "{} bytes", visitor.received.len());
+        beat.paths.expect("a path memory").launches
+    };
+    assert_eq!((launches("203.0.113.0/24"), launches("198.51.100.0/24")), (1, 0));
+
+    let senders = Senders::read(Some("web"), Vec::new(), &profiles).expect("valid");
+    let without_memory =
+        WorkerSettings { senders, ..settings(([127, 0, 0, 1], 9).into(), ClientAddress::ProxyV2) };
+    let surge = WorkerSettings { cc: "surge".into(), ..without_memory.clone() };
+    for settings in [&without_memory, &surge] {
+        let (config, _) = configs(settings).expect("valid");
+        assert_eq!((config.launch, config.initcwnd), (None, Some(10)));
+    }
 }
 
 /// Data that the server sends before it resets the connection is delivered, and the client then sees a reset.

@@ -43,7 +43,8 @@ Exit codes:
   1  unusable input, or a failed run
   2  wrong usage
   4  missing permission: namespaces, TUN devices
-  5  done, but with --check a ratio is below its bound, or an excess harm is above its bound";
+  5  done, but with --check a ratio is below its bound, or an excess harm is above its bound
+  130  interrupted by Ctrl-C; the results of the finished runs are printed, and kept with --out";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = RACE_EXAMPLE)]

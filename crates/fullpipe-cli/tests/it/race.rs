@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-use crate::process::{folder, fullpipe, refusal};
+use crate::process::{becomes, folder, fullpipe, refusal, signal};
 
 /// An experiment with two cells: a download without loss, and one with loss.
 const CELLS: &str = "\
@@ -36,7 +37,7 @@ fn arguments<'a>(file: &'a Path, more: &[&'a str]) -> Vec<&'a str> {
 /// Checks that standard error contains only the size of the race, and the estimated time if runs are missing.
 fn assert_cost(stderr: &str) {
     let timed = stderr.contains("; takes about ") || stderr.trim_end().ends_with(", all of which are stored");
-    assert!(stderr.contains(" cells, ") && timed, "{stderr}");
+    assert!(stderr.contains(" cell") && timed, "{stderr}");
     assert_eq!(stderr.lines().count(), 1, "{stderr}");
 }
 
@@ -156,6 +157,45 @@ fn a_race_for_harm_continues_where_it_stopped() {
     assert_eq!(written, continued);
 }
 
+/// After Ctrl-C, the command prints the results of the finished runs, and the next command makes the others.
+#[cfg(unix)]
+#[test]
+fn an_interrupted_race_keeps_its_runs() {
+    let big = CELLS.replace("20mbit", "100mbit").replace("'60kB'", "'20MB'");
+    for options in [&["--arms", "bbr1,surge"][..], &["--arms", "bbr1,surge", "--harm", "--victims", "cubic"]]
+    {
+        let harm = options.len() > 2;
+        let long = CELLS.replace("bytes = '60kB'\napp = { request = '200B' }\n", "");
+        let text = if harm { &long } else { &big };
+        let file = cells("race-interrupted", text);
+        let out = file.with_file_name("out");
+        let [file, dir] = [&file, &out].map(|path| path.to_str().expect("UTF-8"));
+        let common =
+            [&["race", "--paths", file, "--pairs", "500", "--out", dir, "--json"][..], options].concat();
+        let child = Command::new(crate::PROGRAM)
+            .args(&common)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        let stored = out.join(if harm { "harm.jsonl" } else { "race.jsonl" });
+        let has_run = || fs::read_to_string(&stored).is_ok_and(|text| text.contains('\n'));
+        assert!(becomes(has_run), "no run");
+        signal(&child, "INT");
+        let Output { status, stdout, stderr } = child.wait_with_output().expect("it ends");
+        let stderr = String::from_utf8(stderr).expect("UTF-8");
+        assert_eq!(status.code(), Some(130), "{stderr}");
+        let last = "interrupted: some runs are missing; the same command makes only the missing runs\n";
+        assert!(
+            stderr.contains("interrupted: finishing the current runs") && stderr.ends_with(last),
+            "{stderr}"
+        );
+        let report: Value = serde_json::from_slice(&stdout).expect("JSON");
+        assert_eq!(report["interrupted"], true);
+        assert!(fs::read_to_string(&stored).expect("runs").ends_with('\n'), "whole lines");
+    }
+}
+
 #[test]
 fn a_race_writes_a_page() {
     let file = cells("race-html", CELLS);
@@ -229,6 +269,11 @@ fn what_cannot_race_gets_one_line_and_a_hint() {
         let (error, hint) = refusal(code, fullpipe(&[&["race"], arguments].concat()));
         assert_eq!((error.as_str(), hint), (message, expected), "{arguments:?}");
     }
+    let (error, hint) = refusal(2, fullpipe(&["race", "--harm", "--victims", "cubic,web,cubic"]));
+    assert_eq!(
+        (error.as_str(), hint.as_str()),
+        ("the victim cubic is listed twice", "list each victim once")
+    );
     let (error, hint) = refusal(2, fullpipe(&["race", "--pairs", "1"]));
     assert!(error.contains("--pairs <N>") && !hint.is_empty(), "{error}: {hint}");
     let (error, _) = refusal(2, fullpipe(&["race", "--full", "--paths", "x.toml"]));

@@ -310,6 +310,11 @@ swept_table! {
         /// Range: `10ms` to `1s`
         /// Default: `"200ms"`
         rto_min: Duration,
+        /// Value of `rto_min` for a peer that acknowledges promptly: after four ACKs of single segments with a delay of at
+        /// most 50 ms, and until the first later ACK or the first unnecessary retransmission.
+        /// Range: `50ms` to `1s`
+        /// Default: `"100ms"` for `surge`; for other controls, `rto_min`
+        rto_min_prompt: Duration,
         /// Maximum retransmission timeout, including back-off (`tcp_rto_max_ms`).
         /// Range: `1s` to `120s`
         /// Default: `"120s"`
@@ -352,6 +357,15 @@ swept_table! {
         /// Range: `100ms` to `1s`
         /// Default: none
         syn_ack_early: Duration,
+        /// Whether surge sends a copy of each retransmission while the congestion window does not limit the sender and
+        /// at least 0.5 % of the data is lost at random.
+        /// Default: `true`
+        second_copy: bool,
+        /// Number of segments at the end of the data that surge sends twice if earlier connections have lost 1 % on the
+        /// path.
+        /// Range: 0 to 2
+        /// Default: `0`
+        tail_copies: Tries,
         /// Maximum number of retransmissions of a SYN, including the first four, which are sent one second
         /// apart.
         /// Range: 1 to 10

@@ -3,6 +3,7 @@
 
 use fullpipe_path::{Discipline, Scope};
 use fullpipe_tcp::buffers::{DEFAULT_WMEM, DrsRule, KernelVersion, WindowRule, default_rmem};
+use fullpipe_tcp::cc::Repair;
 use fullpipe_tcp::{ProbeTimeout, ReoWnd, Retries, RtoRule, Tunables};
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
@@ -310,6 +311,7 @@ fn tunables(file: &TunablesFile, picker: &mut Picker<'_>) -> Result<Tunables, Ex
     }
     const LINUX: Tunables = Tunables::LINUX;
     let rto_min = pick(picker, "rto_min", file.rto_min.as_ref());
+    let rto_prompt = pick(picker, "rto_min_prompt", file.rto_min_prompt.as_ref());
     let rto_max = pick(picker, "rto_max", file.rto_max.as_ref());
     let rto_linear = pick(picker, "rto_linear", file.rto_linear.as_ref());
     let loss_window = pick(picker, "loss_window", file.loss_window.as_ref());
@@ -320,12 +322,15 @@ fn tunables(file: &TunablesFile, picker: &mut Picker<'_>) -> Result<Tunables, Ex
     let share = pick(picker, "reo_wnd", file.reo_wnd.as_ref());
     let on_evidence = pick(picker, "reo_wnd_on_evidence", file.reo_wnd_on_evidence.as_ref());
     let syn_ack_early = pick(picker, "syn_ack_early", file.syn_ack_early.as_ref());
+    let second_copy = pick(picker, "second_copy", file.second_copy.as_ref());
+    let tail_copies = pick(picker, "tail_copies", file.tail_copies.as_ref());
     let syn = pick(picker, "syn_retries", file.syn_retries.as_ref());
     let syn_ack = pick(picker, "syn_ack_retries", file.syn_ack_retries.as_ref());
     let data = pick(picker, "retries", file.retries.as_ref());
     let orphan = pick(picker, "orphan_retries", file.orphan_retries.as_ref());
     let tunables = Tunables {
         rto: rto_min.map_or(LINUX.rto, |floor| RtoRule::Slack { floor }),
+        rto_prompt,
         rto_max: rto_max.unwrap_or(LINUX.rto_max),
         rto_linear: rto_linear.map_or(LINUX.rto_linear, |tries| tries.0),
         loss_window: loss_window.map_or(LINUX.loss_window, |segments| segments.0),
@@ -340,6 +345,10 @@ fn tunables(file: &TunablesFile, picker: &mut Picker<'_>) -> Result<Tunables, Ex
             on_evidence: on_evidence.unwrap_or(LINUX.reo_wnd.on_evidence),
         },
         syn_ack_early,
+        copies: Repair {
+            second_copy: second_copy.unwrap_or(LINUX.copies.second_copy),
+            tail_copies: tail_copies.map_or(LINUX.copies.tail_copies, |copies| copies.0),
+        },
         retries: Retries {
             syn: syn.map_or(LINUX.retries.syn, |tries| tries.0),
             syn_ack: syn_ack.map_or(LINUX.retries.syn_ack, |tries| tries.0),

@@ -121,12 +121,13 @@ fn lists_make_all_combinations_with_the_last_field_fastest() {
 /// Tunables reach the connections at both ends. Tunables that the file does not set keep Linux's values.
 #[test]
 fn tunables_reach_the_connections() {
-    let set = "tunables = { rto_min = '50ms', tlp_factor = 1.25, reo_wnd = 0.0625, retries = 3 }";
+    let set = "tunables = { rto_min = '50ms', rto_min_prompt = '60ms', tlp_factor = 1.25, reo_wnd = 0.0625, retries = 3 }";
     let experiment = read(PATH, set, FLOW, "");
     let scenario = &experiment.points()[0].scenario;
     for side in 0..2 {
         let tunables = crate::sim::connection(scenario, &scenario.flows[0], 0, side).tunables;
         assert_eq!(tunables.rto, RtoRule::Slack { floor: Duration::from_millis(50) });
+        assert_eq!(tunables.rto_prompt, Some(Duration::from_millis(60)));
         assert_eq!((tunables.probe_timeout.srtt_percent, tunables.reo_wnd.share), (125, 4));
         assert_eq!((tunables.retries.data, tunables.rto_max), (3, Tunables::LINUX.rto_max));
     }
@@ -160,10 +161,13 @@ fn every_field_can_be_swept() {
         ("slow_start_after_idle", "true, false"),
         ("notsent_lowat", "'16KiB', '1bdp'"),
         ("tunables.rto_min", "'50ms', '200ms'"),
+        ("tunables.rto_min_prompt", "'100ms', '200ms'"),
         ("tunables.retries", "3, 15"),
         ("tunables.tlp_factor", "1.25, 2"),
         ("tunables.reo_wnd", "0.0625, 0.25"),
         ("tunables.reo_wnd_on_evidence", "true, false"),
+        ("tunables.second_copy", "true, false"),
+        ("tunables.tail_copies", "0, 2"),
     ];
     let flow = [
         ("cc", "'reno', 'bbr1'"),

@@ -780,12 +780,18 @@ pub(super) fn same(key: &str, a: &str, b: &str) -> Result<bool, ExperimentError>
         "kernel" => equal::<KernelVersion>(a, b),
         "adv_win_scale" => equal::<WinScale>(a, b),
         "window_ratio" => equal::<Ratio>(a, b),
-        "fair_queue" | "ecn" | "sack" | "slow_start_after_idle" | "reo_wnd_on_evidence" | "path_memory" => {
-            equal::<bool>(a, b)
+        "fair_queue"
+        | "ecn"
+        | "sack"
+        | "slow_start_after_idle"
+        | "reo_wnd_on_evidence"
+        | "path_memory"
+        | "second_copy" => equal::<bool>(a, b),
+        "rto_min" | "rto_min_prompt" | "rto_max" | "tlp_floor" | "tlp_ack_delay" | "syn_ack_early" => {
+            equal::<Duration>(a, b)
         }
-        "rto_min" | "rto_max" | "tlp_floor" | "tlp_ack_delay" | "syn_ack_early" => equal::<Duration>(a, b),
         "rto_linear" | "loss_window" | "least_window" | "syn_retries" | "syn_ack_retries" | "retries"
-        | "orphan_retries" => equal::<Tries>(a, b),
+        | "orphan_retries" | "tail_copies" => equal::<Tries>(a, b),
         "tlp_factor" => equal::<Factor>(a, b),
         "reo_wnd" => equal::<RttShare>(a, b),
         "point" => Ok(a == b),

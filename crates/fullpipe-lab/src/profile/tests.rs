@@ -1,5 +1,7 @@
 //! Tests of the keys of profiles, and of the errors for invalid profiles.
 
+use fullpipe_tcp::cc::Repair;
+
 use super::*;
 
 fn name() -> ProfileName {
@@ -17,7 +19,7 @@ fn every_key_has_a_default_and_ranges() {
     assert_eq!(read(""), Ok(Profile::default()));
     for key in &KEYS {
         let line = |value: &str| match key.quantity {
-            Quantity::Whole | Quantity::Ratio => format!("{} = {value}\n", key.name),
+            Quantity::Whole | Quantity::Ratio | Quantity::Flag => format!("{} = {value}\n", key.name),
             _ => format!("{} = \"{value}\"\n", key.name),
         };
         assert_eq!(format!("{} = {}\n", key.name, key.example()), line(key.default));
@@ -56,8 +58,9 @@ fn the_built_in_profiles_are_valid() {
 fn a_profile_sets_the_sender() {
     let profile = read(
         "lab = true\nlaunch = { window = 160, rate = \"120mbit\" }\nbuffers.send = \"8MiB\"\ncontrol.least_window = 60\n\
-         timeout = { least = \"50ms\", most = \"1s\", linear = 1, window = 10 }\nloss.reordering = 0.125\n\
-         probe = { tail = 1.5, floor = \"10ms\", ack_delay = \"30ms\" }\nhandshake.syn_ack = \"300ms\"\n",
+         timeout = { least = \"50ms\", prompt = \"60ms\", most = \"1s\", linear = 1, window = 10 }\nloss.reordering = 0.125\n\
+         probe = { tail = 1.5, floor = \"10ms\", ack_delay = \"30ms\" }\nhandshake.syn_ack = \"300ms\"\n\
+         repair = { second_copy = false, tail_copies = 2 }\n",
     )
     .expect("a profile");
     let config = profile.applied(Config { mtu: 9_000, ..Config::default() });
@@ -66,6 +69,7 @@ fn a_profile_sets_the_sender() {
     assert_eq!((config.mtu, config.sndbuf), (9_000, Buffer::Auto { max: Bytes::from_mib(8) }));
     let expected = Tunables {
         rto: RtoRule::Slack { floor: ms(50) },
+        rto_prompt: Some(ms(60)),
         rto_max: ms(1_000),
         rto_linear: 1,
         loss_window: 10,
@@ -73,6 +77,7 @@ fn a_profile_sets_the_sender() {
         probe_timeout: ProbeTimeout { srtt_percent: 150, floor: Some(ms(10)), ack_delay: ms(30) },
         reo_wnd: ReoWnd { share: 8, on_evidence: true },
         syn_ack_early: Some(ms(300)),
+        copies: Repair { second_copy: false, tail_copies: 2 },
         ..Tunables::LINUX
     };
     assert_eq!(config.tunables, expected);
@@ -118,7 +123,25 @@ fn mistakes_are_named_in_one_line() {
         ),
         ("launch.window = 44.5", "launch.window '44.5' is not a whole number", "write launch.window = 44"),
         ("probe.tail = 'soon'", "probe.tail 'soon' is not a number", "write probe.tail = 1.25"),
-        ("launch.rate = []", "launch.rate is neither text nor a number", "write launch.rate = \"20mbit\""),
+        ("launch.rate = []", "launch.rate is not a single value", "write launch.rate = \"20mbit\""),
+        (
+            "repair.second_copy = 1",
+            "repair.second_copy '1' is neither true nor false",
+            "write repair.second_copy = true",
+        ),
+        ("launch.window = true", "launch.window 'true' is not a whole number", "write launch.window = 44"),
+        ("tcp_mem = 5", "the key 'tcp_mem' is refused", "the key memory of fullpipe accelerate"),
+        (
+            "buffers.total = '1GiB'",
+            "the key 'buffers.total' is refused",
+            "the key memory of fullpipe accelerate",
+        ),
+        ("setpolicy = 1", "the key 'setpolicy' is refused", "a [[policy]] of fullpipe accelerate"),
+        (
+            "tcp_metrics_minrtt = 1",
+            "the key 'tcp_metrics_minrtt' is refused",
+            "path memory belongs to the host",
+        ),
         ("lab = 1", "lab is neither true nor false", "write lab = true"),
     ] {
         let error = read(text).expect_err(text);

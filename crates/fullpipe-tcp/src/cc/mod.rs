@@ -205,6 +205,8 @@ pub struct Hints {
     pub slow_start: Option<SlowStart>,
     /// Random loss that earlier connections have measured on this path; zero if it is not known.
     pub loss: Probability,
+    /// Copies that the controller may request ([`Tunables::copies`](crate::Tunables::copies)).
+    pub copies: Repair,
 }
 
 impl Hints {
@@ -464,6 +466,10 @@ impl Repair {
     /// No copies.
     pub const NONE: Self = Self { second_copy: false, tail_copies: 0 };
 
+    /// Copies that a controller may request unless the tunables change this. Copies of the last segments have no
+    /// measurable benefit, and use up the budget of the second copies.
+    pub const DEFAULT: Self = Self { second_copy: true, tail_copies: 0 };
+
     /// Returns whether copies may be sent.
     pub const fn is_any(self) -> bool {
         self.second_copy || self.tail_copies > 0
@@ -587,6 +593,16 @@ impl Algorithm {
     pub const fn launch(self) -> Option<Launch> {
         match self {
             Self::Surge => Some(Launch::DEFAULT),
+            Self::Reno | Self::Bic | Self::Cubic | Self::Vegas | Self::Bbr1 | Self::Bbr3 => None,
+        }
+    }
+
+    /// Returns the default of [`Tunables::rto_prompt`](crate::Tunables::rto_prompt): the minimum of four times the RTT
+    /// variation in the retransmission timeout for a peer that acknowledges promptly. `None` if the algorithm has the
+    /// same minimum for all peers, as in Linux.
+    pub const fn rto_prompt(self) -> Option<Duration> {
+        match self {
+            Self::Surge => Some(surge::RTO_PROMPT),
             Self::Reno | Self::Bic | Self::Cubic | Self::Vegas | Self::Bbr1 | Self::Bbr3 => None,
         }
     }

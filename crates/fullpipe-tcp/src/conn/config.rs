@@ -114,6 +114,12 @@ impl Config {
         self.launch.or(default)
     }
 
+    /// Returns the floor of the retransmission timeout for a peer that acknowledges promptly; `None` if the floor is the
+    /// same for all peers.
+    pub(super) fn rto_prompt(&self) -> Option<Duration> {
+        self.tunables.rto_prompt.or(self.cc.rto_prompt())
+    }
+
     /// Returns the initial congestion window, in bytes.
     pub(super) fn initial_window(&self, mss: u64) -> u64 {
         self.initcwnd.map_or(INITIAL_SEGMENTS, u64::from) * mss

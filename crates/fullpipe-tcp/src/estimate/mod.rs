@@ -1,5 +1,6 @@
 //! Estimates that the sender derives from ACKs: RTT and delivery rate.
 
+mod ack_delay;
 mod histogram;
 mod rate;
 mod rtt;

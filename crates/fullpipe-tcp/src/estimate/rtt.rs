@@ -4,10 +4,12 @@
 //! RTTVAR)`, instead of `max(200 ms, SRTT + 4 RTTVAR)`. A long path therefore keeps 200 ms of slack above its
 //! RTT. If the RTT drops far, the deviation changes with an eighth of the usual gain, so that a draining
 //! queue does not look like jitter. The variance decays only once per round trip. [`RtoRule`] also offers the
-//! RFC's form.
+//! RFC's form. With [`Tunables::rto_prompt`](crate::Tunables::rto_prompt), the floor is lower for a peer that
+//! acknowledges promptly ([`AckDelay`]).
 
 use fullpipe_units::{Duration, Instant};
 
+use super::ack_delay::AckDelay;
 use crate::RtoRule;
 
 /// Largest permitted value of [`Tunables::rto_max`](crate::Tunables::rto_max), the upper bound of the
@@ -19,9 +21,15 @@ pub const RTO_INITIAL: Duration = Duration::from_secs(1);
 const MIN_RTT_WINDOW: Duration = Duration::from_secs(300);
 
 /// Estimator of SRTT, RTTVAR, the retransmission timeout and the windowed minimum RTT.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct RttEstimator {
     rule: RtoRule,
+    /// Minimum of `var4` with [`RtoRule::Slack`], in nanoseconds.
+    floor: u64,
+    /// Minimum of `var4` in the retransmission timeout unless the peer acknowledges promptly, in nanoseconds. Zero if
+    /// `floor` applies to all peers.
+    floor_unless_prompt: u64,
+    ack_delay: AckDelay,
     srtt: Option<Duration>,
     /// Mean deviation of the RTT, multiplied by four.
     mdev4: u64,
@@ -34,9 +42,26 @@ pub struct RttEstimator {
 }
 
 impl RttEstimator {
-    /// Returns an RTT estimator that computes the retransmission timeout by `rule`.
-    pub fn new(rule: RtoRule) -> Self {
-        Self { rule, ..Self::default() }
+    /// Returns an RTT estimator that computes the retransmission timeout by `rule`. If the peer acknowledges promptly,
+    /// `prompt` replaces the floor of [`RtoRule::Slack`], provided that it is lower.
+    pub fn new(rule: RtoRule, prompt: Option<Duration>) -> Self {
+        let (floor, floor_unless_prompt) = match (rule, prompt) {
+            (RtoRule::Slack { floor }, Some(prompt)) if prompt < floor => (prompt, floor),
+            (RtoRule::Slack { floor }, _) => (floor, Duration::ZERO),
+            (RtoRule::Rfc6298 { .. }, _) => (Duration::ZERO, Duration::ZERO),
+        };
+        Self {
+            rule,
+            floor: floor.as_nanos(),
+            floor_unless_prompt: floor_unless_prompt.as_nanos(),
+            ack_delay: AckDelay::default(),
+            srtt: None,
+            mdev4: 0,
+            mdev4_max: 0,
+            var4: 0,
+            round_end: 0,
+            min_rtt: None,
+        }
     }
 
     /// Records an RTT sample for the retransmission timeout: the RTT of the *oldest* segment that an ACK
@@ -44,7 +69,7 @@ impl RttEstimator {
     #[inline]
     pub fn on_sample(&mut self, rtt: Duration, snd_una: u64, snd_nxt: u64) {
         let floor = match self.rule {
-            RtoRule::Slack { floor } => floor.as_nanos(),
+            RtoRule::Slack { .. } => self.floor,
             RtoRule::Rfc6298 { .. } => return self.on_plain_sample(rtt),
         };
         let m = rtt.as_nanos().max(1);
@@ -81,6 +106,29 @@ impl RttEstimator {
         }
     }
 
+    /// Records the ACK delay that an RTT sample shows. Must follow [`Self::on_sample`] and [`Self::on_min_sample`] for
+    /// the same ACK. `single` indicates whether the ACK acknowledged one segment that was sent once, while nothing was
+    /// missing.
+    #[inline(always)]
+    pub fn on_ack_delay(&mut self, rtt: Duration, single: bool) {
+        if self.floor_unless_prompt > 0
+            && let Some(min_rtt) = self.min_rtt()
+        {
+            self.ack_delay.on_ack(rtt.saturating_sub(min_rtt), single);
+        }
+    }
+
+    /// Applies the floor for late peers until the connection ends, for example because an unnecessary retransmission has
+    /// shown that an ACK was late.
+    pub fn expect_late_acks(&mut self) {
+        self.ack_delay.expect_late_acks();
+    }
+
+    /// Returns four times RTTVAR, with the floor that applies to this peer.
+    fn slack(&self) -> u64 {
+        if self.ack_delay.is_prompt() { self.var4 } else { self.var4.max(self.floor_unless_prompt) }
+    }
+
     /// Records an RTT sample by the rules of RFC 6298 section 2.
     #[inline(never)]
     fn on_plain_sample(&mut self, rtt: Duration) {
@@ -114,7 +162,7 @@ impl RttEstimator {
 
     /// Returns RTTVAR; with [`RtoRule::Slack`], the floor is included.
     pub fn rttvar(&self) -> Duration {
-        Duration::from_nanos(self.var4 / 4)
+        Duration::from_nanos(self.slack() / 4)
     }
 
     /// Returns four times the mean deviation of the RTT, excluding the floor.
@@ -135,7 +183,7 @@ impl RttEstimator {
         match self.srtt {
             None => RTO_INITIAL,
             Some(srtt) => {
-                let slack = Duration::from_nanos(self.var4);
+                let slack = Duration::from_nanos(self.slack());
                 let rto = match self.rule {
                     RtoRule::Slack { .. } => srtt + slack,
                     RtoRule::Rfc6298 { floor, granularity } => (srtt + slack.max(granularity)).max(floor),
@@ -143,6 +191,12 @@ impl RttEstimator {
                 rto.min(RTO_MAX)
             }
         }
+    }
+}
+
+impl Default for RttEstimator {
+    fn default() -> Self {
+        Self::new(RtoRule::default(), None)
     }
 }
 
@@ -175,7 +229,7 @@ mod tests {
     /// and falls below any bound.
     #[test]
     fn a_lower_floor_leaves_less_slack() {
-        let mut estimator = RttEstimator::new(RtoRule::Slack { floor: MS(50) });
+        let mut estimator = RttEstimator::new(RtoRule::Slack { floor: MS(50) }, None);
         estimator.on_sample(MS(100), 5, 10);
         assert_eq!((estimator.rto(), estimator.deviation4()), (MS(300), MS(200)));
         for round in 1..100 {
@@ -185,6 +239,58 @@ mod tests {
         assert!(estimator.deviation4() < MS(1), "{}", estimator.deviation4());
     }
 
+    /// Returns an estimator with floors of 200 and 100 ms, after a handshake and `samples` RTTs in milliseconds, each
+    /// from an ACK of a single segment.
+    fn with_prompt_floor(samples: &[u64]) -> RttEstimator {
+        let mut estimator = RttEstimator::new(RtoRule::Slack { floor: MS(200) }, Some(MS(100)));
+        estimator.on_sample(MS(50), 0, 0);
+        estimator.on_min_sample(MS(50), Instant::ZERO);
+        for (i, &ms) in samples.iter().enumerate() {
+            estimator.on_sample(MS(ms), 10 * i as u64 + 5, 10 * (i as u64 + 1));
+            estimator.on_min_sample(MS(ms), Instant::ZERO);
+            estimator.on_ack_delay(MS(ms), true);
+        }
+        estimator
+    }
+
+    /// Without evidence, the slack is 200 ms. Four prompt ACKs reduce it to 100 ms, and a late ACK or an unnecessary
+    /// retransmission raises it again, for good. A larger variation than the floor is not affected.
+    #[test]
+    fn a_prompt_peer_has_a_lower_floor() {
+        let slack = |estimator: &RttEstimator| {
+            (estimator.rto() - estimator.srtt().expect("a sample")).as_micros() / 1_000
+        };
+        assert_eq!(slack(&with_prompt_floor(&[50; 3])), 200);
+        let mut prompt = with_prompt_floor(&[50; 4]);
+        assert_eq!((slack(&prompt), prompt.rttvar()), (100, MS(25)));
+        prompt.expect_late_acks();
+        assert_eq!((slack(&prompt), prompt.rttvar()), (200, MS(50)));
+        let late = [&[50; 20][..], &[101], &[50; 100]].concat();
+        assert_eq!(slack(&with_prompt_floor(&late)), 200);
+        // ACKs that arrive too early lower the minimum RTT, so honest ACKs look late.
+        let forged = [&[5; 20][..], &[56], &[5; 20]].concat();
+        assert_eq!(slack(&with_prompt_floor(&forged)), 200);
+        let mut varying = with_prompt_floor(&[50; 4]);
+        (0..3).for_each(|_| varying.on_sample(MS(98), 1_000, 1_001));
+        assert!(slack(&varying) > 100, "{}", slack(&varying));
+
+        // A floor for prompt peers that is not lower changes nothing, and neither does one for the RFC's rule.
+        for (rule, prompt) in [
+            (RtoRule::Slack { floor: MS(200) }, MS(200)),
+            (RtoRule::Rfc6298 { floor: MS(1_000), granularity: MS(1) }, MS(100)),
+        ] {
+            let [mut with, mut without] = [Some(prompt), None].map(|prompt| RttEstimator::new(rule, prompt));
+            for i in 0..20 {
+                for estimator in [&mut with, &mut without] {
+                    estimator.on_sample(MS(50 + i % 3), 10 * i + 5, 10 * (i + 1));
+                    estimator.on_min_sample(MS(50 + i % 3), Instant::ZERO);
+                    estimator.on_ack_delay(MS(50 + i % 3), true);
+                }
+                assert_eq!((with.rto(), with.rttvar()), (without.rto(), without.rttvar()));
+            }
+        }
+    }
+
     /// With profile `rfc`, the timeout is 300, 250, 325 and 282.8 ms without a floor, and one second with the
     /// RFC's floor (RFC 6298 section 2; RTO-1).
     #[test]
@@ -192,7 +298,7 @@ mod tests {
         let granularity = MS(1);
         for (floor, expected) in [(MS(0), [300_000, 250_000, 325_000, 282_812]), (MS(1_000), [1_000_000; 4])]
         {
-            let mut estimator = RttEstimator::new(RtoRule::Rfc6298 { floor, granularity });
+            let mut estimator = RttEstimator::new(RtoRule::Rfc6298 { floor, granularity }, None);
             assert_eq!(estimator.rto(), RTO_INITIAL);
             for (ms, micros) in [100, 100, 200, 100].into_iter().zip(expected) {
                 estimator.on_sample(MS(ms), 0, 0);
@@ -206,7 +312,7 @@ mod tests {
     #[test]
     fn rto_6_a_tick_is_left() {
         let rule = RtoRule::Rfc6298 { floor: Duration::ZERO, granularity: MS(1) };
-        let mut estimator = RttEstimator::new(rule);
+        let mut estimator = RttEstimator::new(rule, None);
         for _ in 0..200 {
             estimator.on_sample(MS(100), 0, 0);
         }

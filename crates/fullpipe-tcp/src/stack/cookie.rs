@@ -126,7 +126,7 @@ impl Stack {
     pub(super) fn answer_with_cookie(&mut self, now: Instant, tuple: FourTuple, syn: &Segment) {
         let Some(listener) = self.listeners.get_mut(&tuple.local) else { return };
         listener.cookie_sent(now);
-        let config = listener.config.clone();
+        let config = listener.config_of(tuple.remote.ip());
         let syn = reduced(&tuple, syn);
         let seed = self.seed(&config, &tuple);
         let mut connection = Connection::server_with(config, seed);
@@ -151,7 +151,7 @@ impl Stack {
         payload: &[u8],
     ) {
         let Some(listener) = self.listeners.get_mut(&tuple.local) else { return };
-        let config = listener.config.clone();
+        let config = listener.config_of(tuple.remote.ip());
         let iss = SeqNum(answer.ack.0.wrapping_sub(1));
         let seed = self.seed(&config, &tuple);
         let connection = Connection::resumed(config, seed, now, iss, syn);

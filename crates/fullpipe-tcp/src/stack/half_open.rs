@@ -9,8 +9,6 @@
 //! Unauthenticated peers can create as many half-open connections as the backlog permits. A folded half-open
 //! connection takes about an eighth of the memory of a connection.
 
-use std::sync::Arc;
-
 use fullpipe_units::Instant;
 
 use super::time_wait::Rest;
@@ -57,7 +55,7 @@ impl Stack {
     pub(super) fn half_open(&mut self, now: Instant, tuple: FourTuple, syn: &Segment, least: Option<SeqNum>) {
         let Some(listener) = self.listeners.get_mut(&tuple.local) else { return };
         listener.half_open += 1;
-        let config = listener.config.clone();
+        let config = listener.config_of(tuple.remote.ip());
         let seed = self.seed(&config, &tuple);
         let mut connection = Connection::server_with(config, seed);
         let isn = self.config.isn_clock.isn(now, &tuple, self.config.key);
@@ -100,10 +98,8 @@ impl Stack {
         let Place::Folded(half_open) = place else { return };
         let Some(progress) = half_open.progress.take() else { return };
         let tuple = half_open.tuple;
-        let Some(config) = self.listeners.get(&tuple.local).map(|listener| Arc::clone(&listener.config))
-        else {
-            return;
-        };
+        let Some(listener) = self.listeners.get(&tuple.local) else { return };
+        let config = listener.config_of(tuple.remote.ip());
         let Place::Folded(half_open) = std::mem::replace(place, Place::Free) else { return };
         let seed = self.seed(&config, &tuple);
         let (heard_at, syn) = &half_open.syn;

@@ -6,11 +6,13 @@
 //! ```
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use fullpipe_units::{Duration, Instant};
 
 use super::admission::Admission;
+use super::policy::ClientPrefix;
 use super::{ConnId, FourTuple};
 use crate::conn::Config;
 use crate::wire::Segment;
@@ -23,6 +25,9 @@ const COOKIES_COME_BACK: Duration = Duration::from_secs(120);
 pub(super) struct Listener {
     /// Configuration of the connections accepted on this socket.
     pub(super) config: Arc<Config>,
+    /// Configurations of the connections from some clients, which replace `config`. The first prefix that contains
+    /// the client's address applies.
+    pub(super) policies: Vec<(ClientPrefix, Arc<Config>)>,
     /// Maximum length of the queue of half-open connections, and of the queue of connections not yet
     /// accepted.
     pub(super) backlog: usize,
@@ -38,6 +43,7 @@ impl Listener {
     pub(super) fn new(config: Arc<Config>, backlog: usize) -> Self {
         Self {
             config,
+            policies: Vec::new(),
             backlog: backlog.max(1),
             half_open: 0,
             waiting: VecDeque::new(),
@@ -45,6 +51,12 @@ impl Listener {
             held: VecDeque::new(),
             last_cookie: None,
         }
+    }
+
+    /// Returns the configuration of connections from `client`.
+    pub(super) fn config_of(&self, client: IpAddr) -> Arc<Config> {
+        let policy = self.policies.iter().find(|(clients, _)| clients.contains(client));
+        Arc::clone(policy.map_or(&self.config, |(_, config)| config))
     }
 
     /// Returns whether the accept queue is full, so that no connection can be completed.

@@ -41,6 +41,7 @@ mod listener;
 mod live;
 mod mtu;
 mod output;
+mod policy;
 pub mod siphash;
 pub mod stream;
 #[cfg(test)]
@@ -68,6 +69,7 @@ use listener::Listener;
 pub use live::LiveTable;
 pub use output::{Cut, Outgoing};
 use output::{Cutting, Reply};
+pub use policy::{ClientPrefix, InvalidPrefix, Policy};
 use siphash::Key;
 use stream::Ring;
 use timers::Timers;

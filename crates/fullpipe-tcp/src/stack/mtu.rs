@@ -6,7 +6,6 @@ use std::sync::Arc;
 use fullpipe_units::Instant;
 
 use super::Stack;
-use crate::conn::Config;
 
 impl Stack {
     /// Sets the MTU of the device of all connections on `local`, in bytes. New connections offer and use
@@ -14,7 +13,10 @@ impl Stack {
     /// increase it.
     pub fn set_mtu(&mut self, now: Instant, local: SocketAddr, mtu: u64) {
         if let Some(listener) = self.listeners.get_mut(&local) {
-            listener.config = Arc::new(Config { mtu, ..Config::clone(&listener.config) });
+            let policies = listener.policies.iter_mut().map(|(_, config)| config);
+            for config in policies.chain([&mut listener.config]) {
+                Arc::make_mut(config).mtu = mtu;
+            }
         }
         for slot in 0..self.slots.len() as u32 {
             let entry = self.slots[slot as usize].1.entry_mut().filter(|entry| entry.tuple.local == local);

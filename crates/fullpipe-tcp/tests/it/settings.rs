@@ -1,6 +1,6 @@
 //! Random settings of a connection within their ranges.
 
-use fullpipe_tcp::cc::Launch;
+use fullpipe_tcp::cc::{Launch, Repair};
 use fullpipe_tcp::{Bursts, ProbeTimeout, ReoWnd, Retries, RtoRule, Tunables};
 use fullpipe_units::{Duration, Rate, draw};
 
@@ -17,6 +17,7 @@ pub(crate) fn any_tunables(seed: u64) -> Tunables {
             true => RtoRule::Slack { floor },
             false => RtoRule::Rfc6298 { floor, granularity: ms(2, 1, 100) },
         },
+        rto_prompt: either(42).then(|| ms(43, 50, 1_000)),
         rto_max: ms(3, 1_000, 120_000),
         rto_linear: count(4, 0, 2),
         loss_window: count(5, 1, 10),
@@ -28,6 +29,7 @@ pub(crate) fn any_tunables(seed: u64) -> Tunables {
         },
         reo_wnd: ReoWnd { share: count(10, 1, 64), on_evidence: either(11) },
         syn_ack_early: either(12).then(|| ms(13, 100, 1_000)),
+        copies: Repair { second_copy: either(44), tail_copies: count(45, 0, 2) },
         retries: Retries {
             syn: count(14, 1, 10),
             syn_ack: count(15, 1, 10),

@@ -51,6 +51,10 @@ const QUEUE_SHARE: u64 = 8;
 /// Queueing delay that is considered measurement noise at any RTT.
 const LEAST_QUEUE: Duration = Duration::from_millis(1);
 
+/// Minimum of four times the RTT variation in the retransmission timeout, for a client that acknowledges promptly. It is
+/// twice the largest ACK delay of such a client.
+pub(super) const RTO_PROMPT: Duration = Duration::from_millis(100);
+
 /// State of the start of a connection, or the cruise that follows it.
 #[derive(Debug)]
 enum State {
@@ -119,7 +123,7 @@ impl Surge {
             train: Train::default(),
             losses: LossJudge::default(),
             collapse: Collapse::default(),
-            repair: RepairPolicy::new(hints.loss),
+            repair: RepairPolicy::new(hints.loss, hints.copies),
             remembered: hints.rate.map_or(Rate::ZERO, |rate| rate.mul_div(1, 2)),
             known_bottleneck: hints.bottleneck.unwrap_or(Rate::MAX),
             first_flight: cx.snd_nxt + hints.initial_cwnd.unwrap_or_default(),

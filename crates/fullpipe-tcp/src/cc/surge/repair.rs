@@ -12,6 +12,8 @@ use crate::cc::{Context, Repair};
 
 /// Minimum random loss at which retransmissions get a second copy: 0.5 %.
 const SECOND_COPY_LOSS: Probability = Probability::from_ppm(5_000);
+/// Minimum loss on the path, as measured by earlier connections, at which the last segments get copies: 1 %.
+const TAIL_COPY_LOSS: Probability = Probability::from_ppm(10_000);
 /// Minimum denominator of the measured loss ratio, in delivered segments. With fewer delivered segments, the
 /// ratio is computed as if this many had been delivered.
 const LEAST_SEGMENTS: u64 = 32;
@@ -21,6 +23,8 @@ const LEAST_SEGMENTS: u64 = 32;
 pub(super) struct RepairPolicy {
     /// Random loss that earlier connections have measured.
     known: Probability,
+    /// Copies that the connection permits.
+    permitted: Repair,
     /// Bytes lost at random since the last congestive loss.
     lost: u64,
     /// Bytes delivered up to the last congestive loss.
@@ -31,8 +35,9 @@ pub(super) struct RepairPolicy {
 }
 
 impl RepairPolicy {
-    pub(super) fn new(known: Probability) -> Self {
-        let mut policy = Self { known, lost: 0, delivered: 0, congested: false, repair: Repair::NONE };
+    pub(super) fn new(known: Probability, permitted: Repair) -> Self {
+        let repair = Repair::NONE;
+        let mut policy = Self { known, permitted, lost: 0, delivered: 0, congested: false, repair };
         policy.repair = policy.decided(Probability::ZERO);
         policy
     }
@@ -61,8 +66,11 @@ impl RepairPolicy {
         if self.congested {
             return Repair::NONE;
         }
-        // Tail copies have no measurable benefit, and would use up the budget of the second copies.
-        Repair { second_copy: measured.max(self.known) >= SECOND_COPY_LOSS, tail_copies: 0 }
+        let Repair { second_copy, tail_copies } = self.permitted;
+        Repair {
+            second_copy: second_copy && measured.max(self.known) >= SECOND_COPY_LOSS,
+            tail_copies: if self.known >= TAIL_COPY_LOSS { tail_copies } else { 0 },
+        }
     }
 }
 
@@ -74,7 +82,7 @@ mod tests {
     /// Returns whether retransmissions are copied after a random loss of `lost` of `segments` segments and,
     /// if `congested`, a congestive loss.
     fn copies(known_ppm: u64, segments: u64, lost: u64, congested: bool) -> bool {
-        let mut policy = RepairPolicy::new(Probability::from_ppm(known_ppm));
+        let mut policy = RepairPolicy::new(Probability::from_ppm(known_ppm), Repair::DEFAULT);
         let cx = Context { delivered: segments * MSS, ..context() };
         if lost > 0 {
             policy.on_ack(&cx, lost * MSS, Some(LossVerdict::Random));
@@ -94,10 +102,26 @@ mod tests {
         assert!(!copies(30_000, 900, 50, true), "congestion");
     }
 
+    /// Each kind of copy is a switch. Copies of the last segments require that earlier connections have lost 1 %.
+    #[test]
+    fn only_permitted_copies_are_requested() {
+        for (second_copy, tail_copies) in [(false, 0), (true, 0), (false, 2), (true, 2)] {
+            let permitted = Repair { second_copy, tail_copies };
+            let requested = |ppm: u64| RepairPolicy::new(Probability::from_ppm(ppm), permitted).repair();
+            assert_eq!(requested(10_000), permitted);
+            assert_eq!(requested(9_999), Repair { second_copy, tail_copies: 0 });
+            assert_eq!(requested(0), Repair::NONE);
+        }
+        let mut policy =
+            RepairPolicy::new(Probability::from_ppm(10_000), Repair { second_copy: true, tail_copies: 2 });
+        policy.on_ack(&context(), MSS, Some(LossVerdict::Congestion));
+        assert_eq!(policy.repair(), Repair::NONE);
+    }
+
     /// Loss before a congestive loss does not count, but later random loss does.
     #[test]
     fn congestion_begins_a_new_measurement() {
-        let mut policy = RepairPolicy::new(Probability::ZERO);
+        let mut policy = RepairPolicy::new(Probability::ZERO, Repair::DEFAULT);
         let cx = |segments: u64| Context { delivered: segments * MSS, ..context() };
         policy.on_ack(&cx(100), 50 * MSS, Some(LossVerdict::Random));
         policy.on_ack(&cx(200), MSS, Some(LossVerdict::Congestion));

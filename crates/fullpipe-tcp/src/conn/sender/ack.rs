@@ -79,7 +79,13 @@ impl Sender {
             self.stats.acks += 1;
         }
         let timestamps = segment.timestamps.filter(|_| self.agreed.timestamps);
-        self.take_rtt(&delivery, timestamps.filter(|_| una_advanced));
+        // Without SACK, no tail loss probe causes a late peer to acknowledge before the timeout.
+        let alone = una_advanced
+            && self.agreed.sack
+            && self.recovery.phase == Phase::Open
+            && segment.sack.is_empty()
+            && delivery.is_single();
+        self.take_rtt(&delivery, timestamps.filter(|_| una_advanced), alone);
         if una_advanced {
             // With timestamps, the RTT of a retransmission is unambiguous, so the back-off may end.
             let answers = delivery.newest_rtt().is_some() || self.agreed.timestamps;
@@ -94,6 +100,10 @@ impl Sender {
         }
         if una_advanced && timestamps.is_some_and(|ts| self.recovery.undo.is_late_original(ts.echo)) {
             spurious |= self.on_late_original(una_before);
+        }
+        let late_ack = spurious || (delivery.spurious_timeout && self.recovery.phase == Phase::Loss);
+        if late_ack || duplicate.is_some() {
+            self.rtt.expect_late_acks();
         }
         let unrepaired = self.end_episodes(now, &delivery, una_advanced, duplicate.is_some(), spurious);
         let look_again = match self.agreed.sack {
@@ -143,7 +153,7 @@ impl Sender {
         self.rate.on_delivered(now, delivery.cum_acked);
         self.heard_at = now;
         self.stats.acks += 1;
-        self.take_rtt(&delivery, None);
+        self.take_rtt(&delivery, None, delivery.is_single());
         let writable = self.note_progress(now, true);
         let look_again = self.detect_losses(now, false);
         self.conclude_ack(now, &delivery, before, true, false, look_again);
@@ -297,9 +307,10 @@ impl Sender {
     }
 
     /// Takes the RTT samples of an ACK. `answer` contains the timestamps of the ACK if the ACK acknowledged
-    /// new data.
+    /// new data. `alone` indicates whether the ACK acknowledged a single segment while nothing was missing, so that
+    /// the peer could have delayed it.
     #[inline(always)]
-    fn take_rtt(&mut self, delivery: &Delivery, answer: Option<Timestamps>) {
+    fn take_rtt(&mut self, delivery: &Delivery, answer: Option<Timestamps>, alone: bool) {
         if let Some(newest) = delivery.newest_rtt() {
             self.rtt.on_min_sample(newest, delivery.now);
             self.rtts.add(newest);
@@ -311,6 +322,7 @@ impl Sender {
         };
         if let Some(oldest) = delivery.oldest_rtt().or_else(echoed) {
             self.rtt.on_sample(oldest, self.snd_una, self.snd_nxt());
+            self.rtt.on_ack_delay(oldest, alone);
         }
     }
 

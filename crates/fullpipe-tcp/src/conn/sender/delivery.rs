@@ -126,6 +126,11 @@ impl Delivery {
         self.cum_acked + self.sacked
     }
 
+    /// Returns whether the ACK cumulatively acknowledged exactly one segment, which was sent once.
+    pub(super) fn is_single(&self) -> bool {
+        self.segments == 1 && self.acked.is_some() && !self.ambiguous
+    }
+
     /// Returns the RTT of the oldest delivered record with an RTT sample, preferring cumulatively
     /// acknowledged records to SACKed ones.
     pub(super) fn oldest_rtt(&self) -> Option<Duration> {

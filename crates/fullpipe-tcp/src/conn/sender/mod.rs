@@ -107,7 +107,7 @@ impl Sender {
         let least = u64::from(config.tunables.least_window);
         let decision = Decision::new(config.cc.build(&cx, &Hints::default()), mss, least);
         let agreed = Agreed { sack: config.sack, timestamps: true };
-        let rtt = RttEstimator::new(config.tunables.rto);
+        let rtt = RttEstimator::new(config.tunables.rto, config.rto_prompt());
         let recovery = LossRecovery::new(agreed.sack, &config.tunables);
         Self {
             config,
@@ -205,8 +205,12 @@ impl Sender {
             loss_window: Some(self.config.tunables.loss_window),
             slow_start: self.config.slow_start,
             loss: self.config.known_loss.max(known.loss),
+            copies: self.config.tunables.copies,
         };
         let cc = if known.halted { self.config.cc.fallback() } else { self.config.cc };
+        if known.halted {
+            self.rtt.expect_late_acks();
+        }
         let cx = self.context(now);
         self.decision.replace(cc.build(&cx, &hints));
         self.decision.refresh(&cx);

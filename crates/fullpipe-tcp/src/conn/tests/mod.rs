@@ -12,6 +12,7 @@
 //!
 //! Offsets count from the first octet after the SYN, and times from the end of the handshake.
 
+mod ack_delay;
 mod close;
 mod copies;
 #[path = "../../../tests/it/driver.rs"]

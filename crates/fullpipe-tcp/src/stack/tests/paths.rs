@@ -10,7 +10,7 @@ use crate::cc::Algorithm;
 use crate::conn::Config;
 use crate::memory::Memory;
 use crate::stack::siphash::Key;
-use crate::stack::{Cut, IsnClock, Stack, StackConfig};
+use crate::stack::{Cut, IsnClock, Policy, Stack, StackConfig};
 use crate::wire::{Checksums, Flags, Packet, Segment};
 
 const CONNECTIONS: u32 = 10_000;
@@ -22,6 +22,19 @@ fn surge() -> Config {
 
 fn at(millis: u64) -> Instant {
     Instant::ZERO + Duration::from_millis(millis)
+}
+
+/// Makes a handshake between `client`, whose initial sequence number is `number`, and the listener on `server`. The RTT is
+/// 20 ms.
+fn establish(end: &mut Stack, server: SocketAddr, client: SocketAddr, number: u32) {
+    let (_, segment) = syn(1, number, true);
+    end.handle_packet(at(1_000), &bytes(&segment, client, server), Checksums::Verify);
+    let answer = packet(end, at(1_000)).expect("a SYN-ACK");
+    let answer = Packet::parse(&answer, Checksums::Verify).expect("well made").segment;
+    let timestamps = answer.timestamps.map(|of| crate::wire::Timestamps { value: 1_001, echo: of.value });
+    let (seq, ack) = (segment.seq.plus(1), answer.seq.plus(1));
+    let ack = Segment { seq, ack, flags: Flags::ACK, syn: None, timestamps, ..segment };
+    end.handle_packet(at(1_020), &bytes(&ack, client, server), Checksums::Verify);
 }
 
 /// Returns the number of octets above ten segments that [`CONNECTIONS`] connections launch in total. All of them are
@@ -40,14 +53,7 @@ fn launched_at_once(device: Rate, client: impl Fn(u32) -> SocketAddr) -> u64 {
     end.listen(server, surge(), most).expect("free");
     end.set_path_memory(Box::new(Memory::new(5, device)));
     for number in 0..CONNECTIONS {
-        let ((_, segment), from) = (syn(1, number, true), client(number));
-        end.handle_packet(at(0), &bytes(&segment, from, server), Checksums::Verify);
-        let answer = packet(&mut end, at(0)).expect("a SYN-ACK");
-        let answer = Packet::parse(&answer, Checksums::Verify).expect("well made").segment;
-        let timestamps = answer.timestamps.map(|of| crate::wire::Timestamps { value: 1_001, echo: of.value });
-        let (seq, ack) = (segment.seq.plus(1), answer.seq.plus(1));
-        let ack = Segment { seq, ack, flags: Flags::ACK, syn: None, timestamps, ..segment };
-        end.handle_packet(at(20), &bytes(&ack, from, server), Checksums::Verify);
+        establish(&mut end, server, client(number), number);
     }
     let windows = (0..CONNECTIONS).map(|_| {
         let id = end.accept(server).expect("established");
@@ -120,4 +126,28 @@ fn a_connection_leaves_what_it_has_measured() {
     let totals = pair.ends[1].ended;
     assert_eq!((totals.needed, totals.later_lost, totals.launched, totals.plain), (128_002, 0, 2, 0));
     assert!((128_000..130_000).contains(&totals.sent), "{totals:?}");
+}
+
+/// A policy determines the configuration of its clients, also after the MTU has changed. Other clients have the
+/// configuration of the listener.
+#[test]
+fn a_policy_applies_to_its_clients() {
+    let server = SocketAddr::from(([198, 18, 0, 2], 443));
+    let config = Config { initcwnd: Some(7), ..config() };
+    let policy = |clients: &str, initcwnd| Policy {
+        clients: clients.parse().expect("a prefix"),
+        config: Config { initcwnd: Some(initcwnd), ..config.clone() },
+    };
+    let mut end = super::stack(server.ip(), 3);
+    end.listen(server, config.clone(), 8).expect("free");
+    end.set_policies(server, vec![policy("198.51.100.128/25", 3), policy("198.51.100.0/24", 5)]);
+    for mtu in [1_500, 1_000] {
+        end.set_mtu(at(0), server, mtu);
+        for (host, window) in [([198, 51, 100, 200], 3), ([198, 51, 100, 1], 5), ([192, 0, 2, 1], 7)] {
+            establish(&mut end, server, SocketAddr::from((host, mtu as u16)), 1);
+            let id = end.accept(server).expect("established");
+            let cwnd = end.connection(id).expect("open").snapshot().cwnd;
+            assert_eq!(cwnd, window * (mtu - 52), "{host:?}");
+        }
+    }
 }

@@ -250,6 +250,7 @@ fn tunable(tunables: &mut Tunables, text: &str) -> Parsed<()> {
     let parts = |unit: u32| Ok::<u32, String>((number::<f64>(value)? * f64::from(unit)).round() as u32);
     match key {
         "rto_min" => tunables.rto = RtoRule::Slack { floor: seconds(value)? },
+        "rto_min_prompt" => tunables.rto_prompt = Some(seconds(value)?),
         "rto_max" => tunables.rto_max = seconds(value)?,
         "rto_linear" => tunables.rto_linear = number(value)?,
         "loss_window" => tunables.loss_window = number(value)?,
@@ -259,6 +260,8 @@ fn tunable(tunables: &mut Tunables, text: &str) -> Parsed<()> {
         "reo_wnd" => tunables.reo_wnd.share = parts(ReoWnd::UNIT)?,
         "reo_wnd_on_evidence" => tunables.reo_wnd.on_evidence = number(value)?,
         "syn_ack_early" => tunables.syn_ack_early = Some(seconds(value)?),
+        "second_copy" => tunables.copies.second_copy = number(value)?,
+        "tail_copies" => tunables.copies.tail_copies = number(value)?,
         "syn_retries" => tunables.retries.syn = number(value)?,
         "syn_ack_retries" => tunables.retries.syn_ack = number(value)?,
         "retries" => tunables.retries.data = number(value)?,
