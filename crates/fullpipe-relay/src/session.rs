@@ -1,5 +1,7 @@
 //! A transfer at the receiver: the files that arrive on its connections.
 
+mod folders;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -628,28 +630,6 @@ impl Session {
                 self.fail(Error::system(format_args!("sync the folder {}", folder.display()), &error));
             }
         }
-    }
-
-    async fn folder(
-        &self,
-        stream: u64,
-        target: RelativePath,
-        permission: Option<Permission>,
-    ) -> io::Result<()> {
-        let checked = match self.outlet {
-            Some(_) => Err(not_a_file()),
-            None => self.check_target(&target),
-        };
-        if let Err(error) = checked {
-            self.fail(error);
-            return Ok(());
-        }
-        let store = Arc::clone(&self.store);
-        match spawn_blocking(move || store.create(&target, permission)).await? {
-            Ok(()) => self.reply(Reply::Placed { stream, pipe: None }),
-            Err(error) => self.fail(error),
-        }
-        Ok(())
     }
 
     /// Hashes the blocks that an earlier transfer wrote, while the connections deliver the rest.

@@ -158,7 +158,7 @@ mod tests {
         assert!(text.contains("the sending host has the congestion control of this host"), "{text}");
         // The other host may report sizes that no kernel has, and a congestion control that the simulator does not have.
         let buffers = Buffers { send: Some(Bytes::ZERO), receive: Some(Bytes::MAX) };
-        let (question, assumptions) = path(buffers, Some("vegas")).question(&host);
+        let (question, assumptions) = path(buffers, Some("newer")).question(&host);
         assert_eq!((question.sndbuf, question.rcvbuf), (Some(LEAST_BUFFER), Some(LARGEST_BUFFER)));
         assert_eq!(question.cc, Algorithm::Cubic);
         assert!(assumptions.iter().any(|line| line.ends_with("acts like CUBIC")), "{assumptions:?}");

@@ -354,11 +354,24 @@ impl<D: Disk, J: Journal> Store<D, J> {
         }
     }
 
-    /// Creates a folder and its missing parent folders, unless it exists.
+    /// Creates a folder and its missing parent folders, unless it exists. The name survives a crash once
+    /// [`Store::settle_folder`] has returned.
     pub(crate) fn create(&self, target: &RelativePath, permission: Option<Permission>) -> Result<(), Error> {
-        let parent = self.durable_folder(target.folder());
-        let created = parent.and_then(|()| self.create_folder(target.as_path(), permission));
-        match created.and_then(|()| self.disk.is_folder(target.as_path())) {
+        let path = target.as_path();
+        let create = || {
+            self.disk.create_folder(path, permission)?;
+            // An earlier folder of this name may have been durable.
+            locked(&self.durable_folders).remove(path);
+            Ok::<(), io::Error>(())
+        };
+        let created = match create() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.create_folders(target.folder()).and_then(|()| create())
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            created => created,
+        };
+        match created.and_then(|()| self.disk.is_folder(path)) {
             Ok(true) => Ok(()),
             Ok(false) => Err(Error::runtime(
                 format!("cannot create the folder {target}: a file has this name"),
@@ -366,6 +379,11 @@ impl<D: Disk, J: Journal> Store<D, J> {
             )),
             Err(error) => Err(Error::system(format_args!("create the folder {target}"), &error)),
         }
+    }
+
+    /// Makes the name of a folder durable.
+    pub(crate) fn settle_folder(&self, target: &RelativePath) -> io::Result<()> {
+        self.durable_folder(target.as_path())
     }
 
     /// Creates a folder and makes its name durable, unless the name is known to survive a crash.
@@ -381,23 +399,17 @@ impl<D: Disk, J: Journal> Store<D, J> {
         let mut path = PathBuf::new();
         for name in folder.components() {
             path.push(name);
-            self.create_folder(&path, None)?;
-        }
-        Ok(())
-    }
-
-    /// Creates a folder unless it exists, and makes its name durable.
-    fn create_folder(&self, path: &Path, permission: Option<Permission>) -> io::Result<()> {
-        match self.disk.create_folder(path, permission) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                if locked(&self.durable_folders).contains(path) {
-                    return Ok(());
+            match self.disk.create_folder(&path, None) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    if locked(&self.durable_folders).contains(&path) {
+                        continue;
+                    }
                 }
+                created => created?,
             }
-            created => created?,
+            self.disk.sync_folder(folder_of(&path))?;
+            remember(&self.durable_folders, &path);
         }
-        self.disk.sync_folder(folder_of(path))?;
-        remember(&self.durable_folders, path);
         Ok(())
     }
 

@@ -548,6 +548,29 @@ fn a_link_replaces_a_file_at_once() {
     }
 }
 
+/// A folder that was reported as placed survives a crash, even if an earlier folder of its name has been removed.
+#[test]
+fn a_folder_survives_a_crash_once_it_is_settled() {
+    let folder = RelativePath::new(Path::new("new/inner")).expect("a path");
+    for seed in 0..20 {
+        let model = Model::default();
+        model.restart(0);
+        let store = Store::new(model.clone(), model.clone()).expect("nothing fails");
+        for _ in 0..2 {
+            {
+                let mut state = locked(&model.0);
+                state.folders.remove(folder.as_path());
+                state.synced_folders.remove(folder.as_path());
+            }
+            store.create(&folder, None).expect("nothing fails");
+            store.create(&folder, None).expect("it exists");
+            store.settle_folder(&folder).expect("nothing fails");
+            model.restart(seed);
+            assert!(model.is_folder(folder.as_path()).expect("nothing fails"), "seed {seed}");
+        }
+    }
+}
+
 #[test]
 fn pages_of_zeros_stay_holes() {
     use std::os::unix::fs::MetadataExt;
