@@ -31,9 +31,15 @@ impl Connection {
     }
 
     /// Restores a passive connection from a SYN cookie: the host kept no state while the SYN-ACK with
-    /// sequence number `iss` was in flight. `syn` is the peer's reconstructed SYN. The next segment that the
-    /// caller handles must be the one that acknowledges the SYN-ACK.
-    pub(crate) fn resumed(config: Arc<Config>, seed: u64, now: Instant, iss: SeqNum, syn: &Segment) -> Self {
+    /// sequence number `iss` was in flight, since `earliest` or later. `syn` is the peer's reconstructed SYN. The next
+    /// segment that the caller handles must be the one that acknowledges the SYN-ACK.
+    pub(crate) fn resumed(
+        config: Arc<Config>,
+        seed: u64,
+        [earliest, now]: [Instant; 2],
+        iss: SeqNum,
+        syn: &Segment,
+    ) -> Self {
         let mut connection = Self::server_with(config, seed);
         connection.start_at(iss);
         connection.handle_segment(now, syn);
@@ -42,6 +48,8 @@ impl Connection {
         // The time at which the SYN-ACK left is unknown, so the SYN-ACK gives no RTT sample (as under Karn's
         // rule).
         connection.handshake.retries = 1;
+        // The peer echoes the timestamp that the SYN-ACK carried then.
+        connection.handshake.opened_at = earliest;
         connection
     }
 

@@ -10,7 +10,7 @@
 //! 1996). A cookie cannot hold all options: the MSS is rounded down to one of four values, and without
 //! timestamps the connection has no window scaling, SACK or ECN.
 
-use fullpipe_units::Instant;
+use fullpipe_units::{Duration, Instant};
 
 use super::isn::{Purpose, hash};
 use super::siphash::Key;
@@ -22,6 +22,8 @@ use crate::wire::{Flags, Segment, SeqNum, SynOptions};
 const MINUTE_NANOS: u64 = 60_000_000_000;
 /// Age, in ticks, at which a SYN cookie expires: one to two minutes after it was sent.
 const MAX_AGE: u32 = 2;
+/// Longest time since the SYN-ACK left, with the 64 ms by which its timestamp is late.
+const LONGEST: Duration = Duration::from_nanos(MAX_AGE as u64 * MINUTE_NANOS + 64_000_000);
 const COUNT_SHIFT: u32 = 24;
 const LOW_BITS: u32 = (1 << COUNT_SHIFT) - 1;
 
@@ -154,7 +156,8 @@ impl Stack {
         let config = listener.config_of(tuple.remote.ip());
         let iss = SeqNum(answer.ack.0.wrapping_sub(1));
         let seed = self.seed(&config, &tuple);
-        let connection = Connection::resumed(config, seed, now, iss, syn);
+        let times = [now.saturating_sub(LONGEST), now];
+        let connection = Connection::resumed(config, seed, times, iss, syn);
         let Some(slot) = self.insert(tuple, connection, Owner::HalfOpen) else { return };
         if let Some(listener) = self.listeners.get_mut(&tuple.local) {
             listener.half_open += 1;

@@ -94,6 +94,39 @@ fn syn_2_guesses_are_no_cookies() {
     assert_eq!((counters.cookies_accepted, counters.cookies_refused), (0, 1 << 20));
 }
 
+/// A cookie that returns makes a connection that can be accepted at once, even if the client sends no data because the
+/// server speaks first. The timestamp that the client echoes is older than the connection.
+#[test]
+fn a_cookie_makes_a_connection_at_once() {
+    for wait in [Duration::ZERO, millis(200), Duration::from_secs(59)] {
+        a_cookie_returns_after(wait);
+    }
+}
+
+fn a_cookie_returns_after(wait: Duration) {
+    let mut end = stack(server().ip(), 9);
+    end.listen(server(), config(), 2).expect("free");
+    let syns: Vec<_> = (1..=3).map(|port| syn(port, 5, true)).collect();
+    for (from, segment) in &syns {
+        end.handle_packet(at(1), &bytes(segment, *from, server()), Checksums::Verify);
+    }
+    assert_eq!(end.counters().cookies_sent, 1);
+    let (from, segment) = &syns[2];
+    let to_third = |packet: Vec<u8>| {
+        let packet = Packet::parse(&packet, Checksums::Verify).expect("well made");
+        (packet.to == *from).then_some(packet.segment)
+    };
+    let syn_ack = std::iter::from_fn(|| packet(&mut end, at(1))).find_map(to_third).expect("an answer");
+    while packet(&mut end, at(1)).is_some() {}
+    let last = echo(segment, syn_ack.seq, syn_ack.timestamps.map(|stamps| stamps.value));
+    let now = at(1) + wait;
+    end.handle_packet(now, &bytes(&last, *from, server()), Checksums::Verify);
+    assert_eq!(end.counters().cookies_accepted, 1);
+    let id = end.accept(server()).expect("a connection");
+    assert_eq!(end.write(id, b"220 ready"), 9);
+    assert!(answer(&mut end, now).is_some_and(|first| first.len == 9));
+}
+
 /// Returns the peer's reply to a SYN-ACK with a cookie for `syn`.
 fn echo(syn: &Segment, iss: SeqNum, stamp: Option<u32>) -> Segment {
     Segment {
