@@ -267,15 +267,17 @@ impl Params {
             window: bytes("window"),
             rate: rate("bandwidth"),
             fq_rate: rate("fqrate"),
-            pacing_timer: count("pacing_timer").map(Duration::from_micros),
+            // iperf3 stores this value in 32 bits.
+            pacing_timer: count("pacing_timer")
+                .map(|micros| Duration::from_micros(micros.min(u32::MAX.into()))),
             burst: within(json::integer(of, "burst").filter(|&burst| burst != 0), 1, BURST_MOST.into())
                 .ok_or(Refusal::BURST)?
                 .map(|burst| burst as u32),
             tos: within(json::integer(of, "TOS").filter(|&tos| tos != 0), 1, u8::MAX.into())
                 .ok_or(Refusal::TOS)?
                 .map(|tos| tos as u8),
-            // The flow label of an IPv6 header has 20 bits.
-            flow_label: count("flowlabel").map(|label| label as u32 & 0x000f_ffff),
+            // The flow label of an IPv6 header has 20 bits; zero means no label.
+            flow_label: count("flowlabel").map(|label| label as u32 & 0x000f_ffff).filter(|label| *label > 0),
             title: json::text(of, "title"),
             extra_data: json::text(of, "extra_data"),
             congestion: json::text(of, "congestion"),
@@ -368,6 +370,18 @@ mod tests {
             wants_trace: true,
         };
         assert_eq!(Params::from_json(&full.to_json()), Ok(full));
+    }
+
+    /// Values above the largest one that is stored are still equal after they have been written and read.
+    #[test]
+    fn large_values_survive_a_round_trip() {
+        const MOST: u64 = i64::MAX as u64;
+        for (value, kept) in [(1 << 20, None), ((1 << 20) + 5, Some(5)), (MOST, Some(0x000f_ffff))] {
+            let params =
+                Params::from_json(&json!({"flowlabel": value, "pacing_timer": MOST})).expect("valid");
+            assert_eq!(params.flow_label, kept);
+            assert_eq!(Params::from_json(&params.to_json()), Ok(params));
+        }
     }
 
     /// The parameters that iperf3 3.12 sends for `-c HOST -P 2 -R -t 1` are accepted.
