@@ -97,7 +97,7 @@ def test_the_command_keeps_its_exit_codes(command: Command) -> None:
     done = command("whatifo")
     assert (done.returncode, done.stderr.splitlines()[-1]) == (2, "hint: try: fullpipe whatif")
     done = command(
-        "accelerate", "--listen", "127.0.0.1:1", "--upstream", "127.0.0.1:2", "--client-address", "hidden"
+        "accelerate", "--listen", "192.0.2.1:1", "--upstream", "127.0.0.1:2", "--client-address", "hidden"
     )
     assert done.returncode == 1 and "requires the program" in done.stderr
 

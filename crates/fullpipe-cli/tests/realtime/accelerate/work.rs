@@ -134,7 +134,7 @@ fn the_worker_allocates_nothing_per_packet() {
         }
     });
     let settings = json!({
-        "listen": SocketAddr::from(LISTEN), "upstream": { "tcp": upstream }, "client_address": "hidden",
+        "listen": SocketAddr::from(LISTEN), "senders": { "profile": null, "policies": [] }, "upstream": { "tcp": upstream }, "client_address": "hidden",
         "cc": "bbr1", "mtu": 1500, "memory": 1 << 28, "connections": 100, "table": table, "identity": null,
         "limit": null, "paths": null
     });
