@@ -194,9 +194,9 @@ enum Way {
     FromRelay,
 }
 
-/// Maximum number of bytes that are sent again after a kill. One kill may cost a group of 64 MiB that was not durable
-/// yet, and the content of the buffers of four connections (by default at most 4 MiB to send and 6 MiB to receive). The
-/// bound is twice their sum.
+/// Maximum number of bytes that a copy sends again after a kill. A kill loses at most 64 MiB that were not yet durable,
+/// and the content of the buffers of four connections (by default at most 4 MiB to send and 6 MiB to receive). The bound
+/// is twice their sum.
 const RESENT: u64 = 2 * ((64 + 4 * (4 + 6)) * MIB as u64);
 /// Maximum number of bytes that the sending end reads besides the files: messages of the other end, keys, libraries.
 const OTHER_READS: u64 = MIB as u64;

@@ -132,6 +132,13 @@ struct Link {
     has_joined: bool,
 }
 
+impl Link {
+    /// Returns the sample of the connection's socket.
+    fn sample<'a>(&self, samples: &'a [SocketSample]) -> Option<&'a SocketSample> {
+        samples.iter().find(|sample| Some((sample.port, sample.peer)) == self.socket)
+    }
+}
+
 /// All connections of a copy, by number.
 #[derive(Debug)]
 pub(super) struct Links {
@@ -274,7 +281,7 @@ impl Links {
         let resting = self.resting();
         let mut rates = Vec::new();
         for (number, link) in self.open().filter(|(number, _)| !resting.contains(number)) {
-            let own = samples.iter().find(|sample| Some((sample.port, sample.peer)) == link.socket);
+            let own = link.sample(samples);
             // A connection without blocks to send is not slow.
             let Some(own) = own.filter(|own| own.limit.as_deref() != Some(APP)) else { continue };
             rates.push((number, own.rate));
@@ -312,8 +319,7 @@ impl Links {
     pub(super) fn sent(&mut self, samples: &[SocketSample]) -> Bytes {
         let mut sum = Bytes::ZERO;
         for link in self.links.iter_mut().filter(|link| link.state == State::Open) {
-            let is_its_own = |sample: &&SocketSample| Some((sample.port, sample.peer)) == link.socket;
-            if let Some(sample) = samples.iter().find(is_its_own) {
+            if let Some(sample) = link.sample(samples) {
                 sum += sample.sent.saturating_sub(link.sent);
                 link.sent = sample.sent.max(link.sent);
             }
@@ -326,8 +332,7 @@ impl Links {
         let resting = self.resting();
         let mut intervals = Vec::new();
         for (number, link) in (0..).zip(&mut self.links).filter(|(_, link)| link.state == State::Open) {
-            let is_its_own = |sample: &&SocketSample| Some((sample.port, sample.peer)) == link.socket;
-            let Some(sample) = samples.iter().find(is_its_own) else { continue };
+            let Some(sample) = link.sample(samples) else { continue };
             *link.limits.entry(sample.limit.clone().unwrap_or_else(|| "unknown".into())).or_default() += 1;
             link.rtt = Some(sample.rtt);
             link.rate = Some(sample.rate);
