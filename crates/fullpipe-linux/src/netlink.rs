@@ -192,7 +192,7 @@ impl Netlink {
     }
 
     /// Returns the routing table entry for `destination` (`RTM_F_FIB_MATCH`, Linux 4.13) instead of a route
-    /// resolved for one packet.
+    /// resolved for one packet. Its next hops are in the order in which they were set.
     pub(crate) fn route_to(&self, destination: IpAddr) -> Result<RouteMessage, Error> {
         let mut message = RouteMessage::default();
         let (family, address, len) = match destination {
@@ -207,7 +207,45 @@ impl Netlink {
             Some(RouteNetlinkMessage::NewRoute(route)) => Ok(route),
             _ => Err(io::Error::other("no answer")),
         };
-        get().doing(format_args!("find the route to {destination}"))
+        let order = |route| if destination.is_ipv6() { self.in_order(route) } else { Ok(route) };
+        get().and_then(order).doing(format_args!("find the route to {destination}"))
+    }
+
+    /// Returns an IPv6 `route` with its next hops in the order of the routing table. The kernel reports the next hop first
+    /// that it selects for the destination, by a hash with a random key.
+    fn in_order(&self, mut route: RouteMessage) -> io::Result<RouteMessage> {
+        if !route.attributes.iter().any(|attribute| matches!(attribute, RouteAttribute::MultiPath(_))) {
+            return Ok(route);
+        }
+        // The priority is part of the key: two routes to the same destination may differ only in it.
+        let key = |route: &RouteMessage| {
+            let key = |attribute: &&RouteAttribute| {
+                matches!(
+                    attribute,
+                    RouteAttribute::Destination(_) | RouteAttribute::Table(_) | RouteAttribute::Priority(_)
+                )
+            };
+            let attributes: Vec<_> = route.attributes.iter().filter(key).cloned().collect();
+            (route.header.destination_prefix_length, route.header.table, attributes)
+        };
+        let mut request = RouteMessage::default();
+        request.header.address_family = AddressFamily::Inet6;
+        let wanted = key(&route);
+        let found =
+            self.dump(RouteNetlinkMessage::GetRoute(request))?.into_iter().find_map(|answer| match answer {
+                RouteNetlinkMessage::NewRoute(found) if key(&found) == wanted => {
+                    let is_multipath =
+                        |attribute: &RouteAttribute| matches!(attribute, RouteAttribute::MultiPath(_));
+                    found.attributes.into_iter().find(is_multipath)
+                }
+                _ => None,
+            });
+        for attribute in &mut route.attributes {
+            if let (RouteAttribute::MultiPath(_), Some(found)) = (&attribute, &found) {
+                attribute.clone_from(found);
+            }
+        }
+        Ok(route)
     }
 
     /// Adds a route. With `replace`, the new route replaces an existing route to the same destination.

@@ -442,6 +442,14 @@ ip nexthop add id 2 via 198.51.100.8 dev v0
 ip nexthop add id 3 group 1/2
 ip nexthop add id 4 via 2001:db8:3::7 dev v0";
 
+/// Routes with three next hops, whose order is not that of their addresses.
+const THREE_HOPS: &str =
+    "2001:db8:2::/48 nexthop via 2001:db8:1::8 nexthop via 2001:db8:1::7 nexthop via 2001:db8:1::9";
+const THREE_HOPS_TO_HOST: &str =
+    "2001:db8:2::c nexthop via 2001:db8:1::8 nexthop via 2001:db8:1::7 nexthop via 2001:db8:1::9";
+const THREE_HOPS_IN_ORDER: &str = "nexthop via 2001:db8:1::8 dev t0 weight 1 linkdown nexthop via 2001:db8:1::7 \
+                                   dev t0 weight 1 linkdown nexthop via 2001:db8:1::9 dev t0 weight 1";
+
 /// For each kind of IPv4 and IPv6 route, the host route to the peer gets the same next hop, and is removed
 /// completely afterwards.
 #[test]
@@ -463,6 +471,12 @@ fn routes_of_every_kind_are_taken_over_and_given_back() {
             "2001:db8:2::7",
             "nexthop via 2001:db8:1::8 dev t0 weight 2",
         ),
+        // The kernel selects a next hop by a hash of the destination, and reports this next hop first.
+        (THREE_HOPS, "2001:db8:2::8", THREE_HOPS_IN_ORDER),
+        (THREE_HOPS, "2001:db8:2::9", THREE_HOPS_IN_ORDER),
+        (THREE_HOPS, "2001:db8:2::a", THREE_HOPS_IN_ORDER),
+        (THREE_HOPS, "2001:db8:2::b", THREE_HOPS_IN_ORDER),
+        (THREE_HOPS_TO_HOST, "2001:db8:2::c", THREE_HOPS_IN_ORDER),
         // The following entries use nexthop objects: a single one, and a group of two.
         ("203.0.113.0/24 nhid 1", "203.0.113.7", "203.0.113.7 nhid 1 via 198.51.100.7 dev v0"),
         ("203.0.113.0/24 nhid 3", "203.0.113.7", "203.0.113.7 nhid 3"),
