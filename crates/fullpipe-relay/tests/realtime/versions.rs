@@ -364,6 +364,7 @@ fn a_relay_over_ssh_names_the_version_of_its_client() {
             serde_json::from_str(text.strip_prefix("fullpipe-relay ").expect("a mark")).expect("JSON");
         assert_eq!(answer["failed"]["hint"], HINT, "{text}");
         assert_eq!(answer["failed"]["message"], "this host supports only version 1 of the protocol");
+        assert_eq!(answer["failed"]["versions"], json!([1]));
     }
 }
 
