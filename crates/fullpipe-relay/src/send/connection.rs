@@ -22,8 +22,8 @@ use crate::socket::Direction;
 use crate::sources::SourceFile;
 use crate::wire::{self, Readiness};
 
-/// Time to wait for the relay to report the reason for a failure after connection 0 has failed.
-const REASON: std::time::Duration = std::time::Duration::from_secs(1);
+/// Time to wait for the relay to report the reason for a failure after a connection has failed.
+pub(super) const REASON: std::time::Duration = std::time::Duration::from_secs(1);
 /// A group of requests that reaches this size in bytes is written, even if more requests are pending.
 const REQUESTS: usize = 64 << 10;
 /// Size of the first group. A TLS record that does not fit into the initial congestion window, 14 KiB with the handshake's
@@ -100,6 +100,8 @@ pub(super) enum Event {
     Sampled(Vec<SocketSample>),
     /// A connection has failed.
     Lost(u32, io::Error),
+    /// An event that may interest the user.
+    Note(String),
 }
 
 pub(super) type Events = mpsc::UnboundedSender<Event>;

@@ -13,7 +13,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
 use self::piped::OpenPipe;
-use super::connection::{Accepted, Event, Events, Shared, Work};
+use super::connection::{Accepted, Event, Events, REASON, Shared, Work};
 use super::links::{Links, SocketSample};
 use super::outgoing::{Changed, Outgoing, hash_file};
 use super::pacing::Pacing;
@@ -312,6 +312,7 @@ impl<'a> Driver<'a> {
                 }
             }
             Event::Joined(connection) => self.links.joined(connection),
+            Event::Note(note) => self.observer.note(&note),
             Event::Reply(reply) => self.reply(reply)?,
             Event::Hashed(stream) => self.finish(stream)?,
             Event::Whole(hash) => self.last_hash = Some(hash),
@@ -354,9 +355,18 @@ impl<'a> Driver<'a> {
         }
         let returned = self.give_back(connection);
         self.share()?;
-        self.observer.note(&format!(
-            "lost connection {connection} ({error}); the other connections retransmit {returned} blocks"
-        ));
+        // A relay that ends the transfer closes all connections, and its reason may arrive last. The loss is therefore
+        // reported only if the copy goes on.
+        let (events, note) = (
+            self.events.clone(),
+            format!(
+                "lost connection {connection} ({error}); the other connections retransmit {returned} blocks"
+            ),
+        );
+        tokio::spawn(async move {
+            tokio::time::sleep(REASON).await;
+            let _ = events.send(Event::Note(note));
+        });
         Ok(())
     }
 
