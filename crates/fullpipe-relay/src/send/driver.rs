@@ -529,20 +529,14 @@ impl<'a> Driver<'a> {
     }
 
     fn reply(&mut self, reply: Reply) -> Result<(), Error> {
+        self.answered(&reply);
         match reply {
-            Reply::Opened { stream, durable, restarted } => {
-                self.answered(stream);
-                self.opened(stream, &durable, restarted)?;
-            }
+            Reply::Opened { stream, durable, restarted } => self.opened(stream, &durable, restarted)?,
             Reply::Same { stream } => {
-                self.answered(stream);
                 self.total.same += 1;
                 self.close(stream)?;
             }
-            Reply::Exists { stream, blake3 } => {
-                self.answered(stream);
-                self.compare(stream, blake3)?;
-            }
+            Reply::Exists { stream, blake3 } => self.compare(stream, blake3)?,
             Reply::Durable { stream, blocks } => {
                 locked(&self.shared.dispatcher).durable(stream, &blocks);
                 self.count(stream, &blocks);
@@ -556,7 +550,6 @@ impl<'a> Driver<'a> {
                 self.placed_pipe(stream, placed)?;
             }
             Reply::Placed { stream, .. } => {
-                self.answered(stream);
                 let is_file = self.open.get(&stream).is_some_and(|open| open.is_file);
                 self.total.placed += u64::from(is_file);
                 self.close(stream)?;
@@ -570,9 +563,14 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// Records that the relay has replied to an announcement; the first reply counts.
-    fn answered(&mut self, stream: u64) {
-        if let Some(open) = self.open.get_mut(&stream) {
+    /// Counts the announcement that `reply` concerns, if this is the first reply to it.
+    fn answered(&mut self, reply: &Reply) {
+        if let Reply::Opened { stream, .. }
+        | Reply::Same { stream }
+        | Reply::Exists { stream, .. }
+        | Reply::Placed { stream, .. } = reply
+            && let Some(open) = self.open.get_mut(stream)
+        {
             self.answered += u64::from(!std::mem::replace(&mut open.is_answered, true));
         }
     }
