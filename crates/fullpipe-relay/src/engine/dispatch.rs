@@ -34,6 +34,10 @@ pub(crate) enum Next {
 
 /// Maximum size of the whole files that a connection takes at once.
 const BATCH: u64 = 256 << 10;
+/// Size of the first such batch of a connection, which its initial window carries. Each further batch has twice the size,
+/// up to the maximum. If the first batches were larger, the first connections would take the files that have been
+/// announced by then, and the others would begin their slow start round trips later.
+const FIRST_BATCH: u64 = 16 << 10;
 /// Maximum number of whole files that a connection takes at once.
 const MOST_BATCH: usize = 64;
 
@@ -110,6 +114,8 @@ pub(crate) struct Dispatcher {
     is_held: bool,
     /// Block that each connection is writing, with the number of checks since it was taken.
     writing: BTreeMap<u32, (Block, u32)>,
+    /// Size of the next batch of whole files on each connection; [`FIRST_BATCH`] if absent.
+    batches: BTreeMap<u32, u64>,
 }
 
 impl Dispatcher {
@@ -154,18 +160,22 @@ impl Dispatcher {
 
     fn take_whole(&mut self, connection: u32) -> Vec<u64> {
         let (mut taken, mut size) = (Vec::new(), 0);
+        let most = self.batches.get(&connection).copied().unwrap_or(FIRST_BATCH);
         while let Some(stream) = self.waiting.front() {
             let Some(file) = self.whole.get_mut(stream) else {
                 self.waiting.pop_front();
                 continue;
             };
             size += file.size;
-            if !taken.is_empty() && (size > BATCH || taken.len() >= MOST_BATCH) {
+            if !taken.is_empty() && (size > most || taken.len() >= MOST_BATCH) {
                 break;
             }
             file.sent = Some(connection);
             taken.push(*stream);
             self.waiting.pop_front();
+        }
+        if !taken.is_empty() {
+            self.batches.insert(connection, (2 * most).min(BATCH));
         }
         taken
     }
@@ -219,6 +229,7 @@ impl Dispatcher {
     /// Records that a lost connection has been opened anew.
     pub(crate) fn reopened(&mut self, connection: u32) {
         self.lost.remove(&connection);
+        self.batches.remove(&connection);
     }
 
     /// Sets the connections that rest: they get nothing to send at present.
@@ -373,7 +384,7 @@ mod tests {
     fn whole_files_are_sent_several_at_once_and_before_blocks() {
         let mut dispatcher = Dispatcher::default();
         dispatcher.add(1, 2 * BLOCK, &[]);
-        for (stream, size) in [(2, 0), (3, BATCH), (4, BLOCK), (5, 1)] {
+        for (stream, size) in [(2, 0), (3, FIRST_BATCH), (4, BLOCK), (5, 1)] {
             dispatcher.add_whole(stream, size);
         }
         dispatcher.remove(5);
@@ -393,6 +404,24 @@ mod tests {
             Next::Block(_) => None,
         });
         assert_eq!(lengths.collect::<Vec<_>>(), [MOST_BATCH; 2]);
+    }
+
+    /// The first batch of each connection fits into its initial window, so that all connections begin to send at once.
+    #[test]
+    fn the_batches_of_a_connection_grow() {
+        let mut dispatcher = Dispatcher::default();
+        for stream in 0..200 {
+            dispatcher.add_whole(stream, 10 << 10);
+        }
+        let mut lengths = |connection: u32, count: usize| -> Vec<usize> {
+            let taken = std::iter::repeat_with(|| dispatcher.next(connection)).take(count);
+            taken.map(|next| if let Some(Next::Files(files)) = next { files.len() } else { 0 }).collect()
+        };
+        assert_eq!(lengths(0, 6), [1, 3, 6, 12, 25, 25], "16, 32, 64, 128 and 256 KiB");
+        assert_eq!(lengths(1, 2), [1, 3]);
+        dispatcher.lost(1);
+        dispatcher.reopened(1);
+        assert!(matches!(dispatcher.next(1), Some(Next::Files(files)) if files.len() == 1));
     }
 
     /// Whichever connections fail and whichever blocks become durable, every block is durable in the end, and

@@ -106,10 +106,15 @@ pub(super) enum Event {
 
 pub(super) type Events = mpsc::UnboundedSender<Event>;
 
-/// Waits until the relay has accepted connection 0, and then reads its messages.
-pub(super) async fn receive_first(relay: Arc<Relay>, reader: impl AsyncRead + Unpin, events: Events) {
+/// Waits until the relay has accepted connection 0, drops `accepting`, and then reads the relay's messages.
+pub(super) async fn receive_first(
+    relay: Arc<Relay>,
+    reader: impl AsyncRead + Unpin,
+    (events, accepting): (Events, mpsc::Sender<()>),
+) {
     let mut reader = BufReader::with_capacity(REPLIES, reader);
     let accepted = relay.accepted(&mut reader).await;
+    drop(accepting);
     let accepted =
         accepted.map(|()| Accepted { notes: relay.take_notes(), reached: relay.reached(Direction::Sends) });
     let is_accepted = accepted.is_ok();
@@ -118,14 +123,16 @@ pub(super) async fn receive_first(relay: Arc<Relay>, reader: impl AsyncRead + Un
     }
 }
 
-/// Waits until the relay has accepted a connection other than connection 0, and then reads its messages.
+/// The same for another connection.
 pub(super) async fn receive_joined(
     relay: Arc<Relay>,
     number: u32,
     mut reader: impl AsyncRead + Unpin,
-    events: Events,
+    (events, accepting): (Events, mpsc::Sender<()>),
 ) {
-    let event = match relay.accepted(&mut reader).await {
+    let accepted = relay.accepted(&mut reader).await;
+    drop(accepting);
+    let event = match accepted {
         Ok(()) => Event::Joined(number),
         Err(error) => Event::Lost(number, io::Error::other(error.message)),
     };
