@@ -61,6 +61,8 @@ pub(crate) struct Session {
     connections: Mutex<BTreeMap<u32, Arc<Notify>>>,
     replies: mpsc::Sender<Reply>,
     written: Notify,
+    /// Notified when a group of data has become durable.
+    synced: Notify,
     has_renamed: Notify,
     placing: Arc<Semaphore>,
     closed: watch::Sender<bool>,
@@ -118,6 +120,7 @@ impl Session {
             connections: Mutex::default(),
             replies,
             written: Notify::new(),
+            synced: Notify::new(),
             has_renamed: Notify::new(),
             placing: Arc::new(Semaphore::new(PLACING as usize)),
             closed: watch::Sender::new(false),
@@ -580,7 +583,8 @@ impl Session {
         if !incoming.has(data) {
             return Err(invalid("the peer sent a block that is not part of its file"));
         }
-        if !incoming.claim(data.offset / BLOCK) {
+        self.wait_for_disk().await;
+        if *self.closed.borrow() || !incoming.claim(data.offset / BLOCK) {
             return Ok(());
         }
         let (store, file) = (Arc::clone(&self.store), Arc::clone(&incoming));
@@ -602,6 +606,23 @@ impl Session {
         self.written.notify_one();
         self.conclude(incoming);
         Ok(())
+    }
+
+    /// Waits while two groups of data are not durable, or until the transfer ends.
+    async fn wait_for_disk(&self) {
+        let mut closed = self.closed.subscribe();
+        loop {
+            let mut synced = std::pin::pin!(self.synced.notified());
+            // From here on, the notification is not missed.
+            synced.as_mut().enable();
+            if *closed.borrow() || locked(&self.groups).has_room() {
+                return;
+            }
+            tokio::select! {
+                () = synced => {}
+                _ = closed.changed() => {}
+            }
+        }
     }
 
     /// Places a file whose last block or hash has arrived.
@@ -662,6 +683,8 @@ impl Session {
                 Err(error) => self.fail(Error::system(format_args!("write {}", incoming.name), &error)),
             }
         }
+        locked(&self.groups).synced();
+        self.synced.notify_waiters();
     }
 
     /// Ends the transfer: makes received data durable, and releases the targets.
