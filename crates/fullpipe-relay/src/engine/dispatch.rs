@@ -194,8 +194,10 @@ impl Dispatcher {
     /// first. Called at intervals of 250 ms; returns whether there is a block to send.
     ///
     /// A block is given to another connection if no other block is left to send, the block has been written
-    /// on its connection for [`SLOW_CHECKS`] intervals, and a connection has nothing to do.
-    pub(crate) fn rescue(&mut self, open: impl Iterator<Item = u32>) -> bool {
+    /// on its connection for [`SLOW_CHECKS`] intervals, and a connection has nothing to do. The connections in `limited`
+    /// are not slow: the rate limit of the copy paces them, and they get the shares of connections that have nothing to
+    /// do. A second copy of a block would only use up the limit.
+    pub(crate) fn rescue(&mut self, open: impl Iterator<Item = u32>, limited: &BTreeSet<u32>) -> bool {
         let is_left = self.streams.values_mut().any(Stream::has_pending);
         let mut free = open.filter(|number| {
             !self.writing.contains_key(number)
@@ -206,6 +208,9 @@ impl Dispatcher {
         drop(free);
         let mut is_given = false;
         for (connection, (block, checks)) in &mut self.writing {
+            if limited.contains(connection) {
+                continue;
+            }
             *checks += 1;
             if is_left || !is_free || *checks != SLOW_CHECKS {
                 continue;
@@ -298,10 +303,10 @@ mod tests {
             _ => None,
         };
         assert_eq!([index(dispatcher.next(0)), index(dispatcher.next(1))], [Some(0), Some(1)]);
-        let open = || 0..2;
-        assert!(!dispatcher.rescue(open()) && !dispatcher.rescue(open()), "a block is left");
+        let (open, none) = (|| 0..2, BTreeSet::new());
+        assert!(!dispatcher.rescue(open(), &none) && !dispatcher.rescue(open(), &none), "a block is left");
         assert_eq!(index(dispatcher.next(1)), Some(2));
-        assert!(!dispatcher.rescue(open()), "no connection is free");
+        assert!(!dispatcher.rescue(open(), &none), "no connection is free");
         assert_eq!(index(dispatcher.next(1)), None);
         dispatcher.add(2, 2 * BLOCK, &[]);
         assert_eq!([index(dispatcher.next(1)), index(dispatcher.next(1))], [Some(0), Some(1)]);
@@ -310,11 +315,14 @@ mod tests {
         dispatcher.add(3, 2 * BLOCK, &[]);
         assert_eq!([index(dispatcher.next(0)), index(dispatcher.next(1))], [Some(0), Some(1)]);
         assert_eq!(index(dispatcher.next(1)), None);
-        assert!(!dispatcher.rescue(open()), "connection 0 has had one interval");
-        assert!(dispatcher.rescue(open()), "connection 0 is slow");
+        assert!(!dispatcher.rescue(open(), &none), "connection 0 has had one interval");
+        for _ in 0..4 {
+            assert!(!dispatcher.rescue(open(), &BTreeSet::from([0])), "the rate limit paces connection 0");
+        }
+        assert!(dispatcher.rescue(open(), &none), "connection 0 is slow");
         assert_eq!(index(dispatcher.next(1)), Some(0), "the free connection sends its block");
         assert_eq!(index(dispatcher.next(1)), None);
-        assert!(!dispatcher.rescue(open()), "only once");
+        assert!(!dispatcher.rescue(open(), &none), "only once");
         assert_eq!(dispatcher.lost(0), 1, "its last block belongs to the other connection");
         assert_eq!(dispatcher.lost(1), 6);
     }

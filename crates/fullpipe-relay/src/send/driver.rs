@@ -2,9 +2,8 @@
 
 mod piped;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 
 use fullpipe_units::{Bytes, Duration, Rate};
@@ -15,7 +14,7 @@ use tokio::time::Instant;
 use self::piped::OpenPipe;
 use super::connection::{Accepted, Event, Events, REASON, Shared, Work};
 use super::links::{Links, SocketSample};
-use super::outgoing::{Changed, Outgoing, hash_file};
+use super::outgoing::{Outgoing, hash_file, unreadable};
 use super::pacing::Pacing;
 use super::{Carried, CopyObserver};
 use crate::engine::{BLOCK, Buffers, MOST_SIZE, Remembered, Room, block_count, block_range};
@@ -418,9 +417,13 @@ impl<'a> Driver<'a> {
         let held = self.pipe.as_ref().map_or(Bytes::ZERO, |pipe| pipe.held.in_memory());
         let process = if self.counts_process { memory::resident() + held } else { Bytes::ZERO };
         self.links.remember(at, process, samples);
+        let limited = match &self.pacing {
+            Some(pacing) if pacing.is_limiting() => self.links.limited_by(PACING, samples),
+            _ => BTreeSet::new(),
+        };
         let mut dispatcher = locked(&self.shared.dispatcher);
         dispatcher.hold(self.links.budget.is_exceeded());
-        dispatcher.rescue(self.links.numbers());
+        dispatcher.rescue(self.links.numbers(), &limited);
         dispatcher.rest(self.links.resting());
         self.has_work = true;
     }
@@ -786,15 +789,4 @@ fn closed(error: &io::Error) -> String {
         io::ErrorKind::UnexpectedEof => "the other end closed the connection".into(),
         _ => error.to_string(),
     }
-}
-
-/// Creates the error for a source that cannot be read, or has changed.
-fn unreadable(path: &Path, error: &io::Error) -> Error {
-    if error.get_ref().is_some_and(|inner| inner.is::<Changed>()) {
-        return Error::runtime(
-            format!("{} changed during the copy", path.display()),
-            "run the same command again when no program writes to the file",
-        );
-    }
-    Error::system(format_args!("read {}", path.display()), error)
 }
