@@ -227,6 +227,8 @@ pub(crate) fn client_error(error: &io::Error) -> String {
         Some(rustls::Error::NoApplicationProtocol) => {
             "the client uses another version of the protocol".into()
         }
+        // The message of the TLS library for a killed client refers to a manual.
+        _ if error.kind() == io::ErrorKind::UnexpectedEof => "the client closed the connection".into(),
         _ => error.to_string(),
     }
 }
