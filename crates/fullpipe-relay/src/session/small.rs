@@ -5,8 +5,8 @@
 //!     ─► one fsync of each folder ─► replies
 //! ```
 //!
-//! A thread places files until none waits. If each file had a thread, 10 000 files of 10 KiB would need 19 system calls
-//! per file to pass it to a thread and back, more than to place it.
+//! A thread places files until none waits. With a thread for each file, passing it to the thread took 18 futex calls, and
+//! a third of the CPU time that a relay needed for 10 000 files of 10 KiB.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
