@@ -115,7 +115,8 @@ impl Retry {
     /// Returns the time to wait before another attempt, if a relay that was reached has closed connection 0 before it
     /// accepted it. The handshakes of another copy from this address may have displaced it.
     fn closed(&mut self, failure: &Failure, was_accepted: bool) -> Option<Duration> {
-        let is_closed = failure.is_reached && failure.error.is_loss() && !was_accepted;
+        let is_silent = failure.error.outlook == Outlook::Silent;
+        let is_closed = failure.is_reached && failure.error.is_loss() && !is_silent && !was_accepted;
         if !is_closed || self.closings >= MOST_CLOSINGS {
             return None;
         }
@@ -249,6 +250,8 @@ mod tests {
         }
         // A relay that was never reached is not tried again.
         assert_eq!(run([(Err(lost()), false, false, 0)]).2.len(), 1);
+        // Neither is a port that accepts connections and says nothing.
+        assert_eq!(run([(Err(lost().silence()), true, false, 0)]).2.len(), 1);
         // Neither is a relay that refuses the copy, before or after it has accepted an earlier attempt.
         let refused = lost().refusal();
         assert_eq!(run([(Err(refused.clone()), true, false, 0)]).2.len(), 1);

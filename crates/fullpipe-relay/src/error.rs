@@ -23,6 +23,8 @@ pub(crate) enum Outlook {
     Open,
     /// The call may succeed a few seconds later.
     Temporary,
+    /// The other end did not answer in time. A further call at once would wait as long again.
+    Silent,
     /// The other end has refused the call, and will refuse it again.
     Refused,
 }
@@ -71,6 +73,11 @@ impl Error {
         Self { outlook: Outlook::Temporary, ..self }
     }
 
+    /// Marks the error as that of an end that did not answer in time.
+    pub(crate) fn silence(self) -> Self {
+        Self { outlook: Outlook::Silent, ..self }
+    }
+
     /// Marks the error as a refusal of the other end: the same call would fail in the same way.
     pub(crate) fn refusal(self) -> Self {
         Self { outlook: Outlook::Refused, ..self }
@@ -83,6 +90,10 @@ impl Error {
                 "free some disk space; the same command then continues the copy"
             }
             io::ErrorKind::NotFound => "check the path",
+            // The error is not that of a system call, but of cap-std, which lets no path lead out of a folder.
+            io::ErrorKind::PermissionDenied if error.raw_os_error().is_none() => {
+                "choose a path below the folder that the relay serves; symbolic links must not lead out of it"
+            }
             io::ErrorKind::PermissionDenied => {
                 "check the owner and the permissions of the file and its folder"
             }

@@ -1,10 +1,11 @@
 //! A transfer at the receiver: the files that arrive on its connections.
 
 mod folders;
+mod small;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use fullpipe_units::{Bytes, Duration, Instant};
@@ -13,11 +14,12 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::task::{JoinHandle, spawn_blocking};
 
+use self::small::Arrived;
 use crate::engine::{BLOCK, Groups, MOST_SIZE, block_range};
 use crate::error::{Error, Outlook};
 use crate::frame::{DataHeader, HASH, Header, MOST_CONNECTIONS, PipeSource, Reply, Request, Source};
 use crate::hex::Hex;
-use crate::incoming::{DIFFERS, Decision, Incoming};
+use crate::incoming::{Decision, Incoming};
 use crate::name::{LinkContent, RelativePath, StreamName};
 use crate::outlet::Outlet;
 use crate::store::{Announced, FileStore, Lease, Opened, Permission, Whole};
@@ -33,8 +35,8 @@ const MOST_RANGES: usize = 2000;
 pub(crate) const MOST_REPLIES: usize = 2 * MOST_ANNOUNCED;
 /// Maximum number of replies that are written at once.
 const MOST_TOGETHER: usize = 256;
-/// Number of files that are placed at the same time. Each waits for several disk writes, which the disk and
-/// its file system can combine.
+/// Number of small files that are placed at the same time, and number of large ones. Each waits for several disk writes,
+/// which the disk and its file system can combine.
 const PLACING: u32 = 16;
 /// Size in bytes of a connection's receive buffer, which holds several messages.
 const BUFFER: usize = 64 << 10;
@@ -46,6 +48,10 @@ pub(crate) struct Session {
     streams: Mutex<BTreeMap<u64, Arc<Incoming>>>,
     /// Small files that have been announced but have not arrived.
     announced: Mutex<BTreeMap<u64, Announced>>,
+    /// Small files that have arrived and wait to be placed.
+    arrived: Mutex<Arrived>,
+    /// Room for such files.
+    room: Arc<Semaphore>,
     /// Small files and links that have been renamed, but whose new names would not survive a crash yet.
     renamed: Mutex<Vec<(u64, Lease)>>,
     /// Complete pipes whose records can be removed after the end of the transfer.
@@ -55,6 +61,8 @@ pub(crate) struct Session {
     connections: Mutex<BTreeMap<u32, Arc<Notify>>>,
     replies: mpsc::Sender<Reply>,
     written: Notify,
+    /// Notified when a group of data has become durable.
+    synced: Notify,
     has_renamed: Notify,
     placing: Arc<Semaphore>,
     closed: watch::Sender<bool>,
@@ -104,12 +112,15 @@ impl Session {
             store,
             streams: Mutex::default(),
             announced: Mutex::default(),
+            arrived: Mutex::default(),
+            room: Arc::new(Semaphore::new(small::ROOM as usize)),
             renamed: Mutex::default(),
             forgettable: Mutex::default(),
             groups: Mutex::default(),
             connections: Mutex::default(),
             replies,
             written: Notify::new(),
+            synced: Notify::new(),
             has_renamed: Notify::new(),
             placing: Arc::new(Semaphore::new(PLACING as usize)),
             closed: watch::Sender::new(false),
@@ -546,43 +557,6 @@ impl Session {
         Ok(())
     }
 
-    /// Places a small file whose content has arrived.
-    async fn whole(self: &Arc<Self>, stream: u64, bytes: Vec<u8>, sparse: bool) -> io::Result<()> {
-        // A second copy of the file may arrive after the loss of a connection.
-        let Some(file) = locked(&self.announced).remove(&stream) else { return Ok(()) };
-        let (hash, content) = bytes.split_at(HASH);
-        if content.len() as u64 != file.size() {
-            return Err(invalid("the size of a file differs from the announced size"));
-        }
-        let is_intact = hash == blake3::hash(content).as_bytes();
-        // The semaphore is never closed. While the permitted number of files is being placed, the connection
-        // is not read, which bounds the memory that these files need.
-        let permit = Arc::clone(&self.placing).acquire_owned().await.map_err(io::Error::other)?;
-        let session = Arc::clone(self);
-        spawn_blocking(move || {
-            let _permit = permit;
-            let placed = match is_intact {
-                true => session.store.place_whole(&file, &bytes[HASH..], sparse),
-                false => Err(io::Error::other(DIFFERS)),
-            };
-            match placed {
-                Ok(()) => {
-                    if let Some(outlet) = &session.outlet {
-                        outlet.whole(&bytes[HASH..]);
-                    }
-                    let mut totals = locked(&session.totals);
-                    totals.received += Bytes::new(file.size());
-                    totals.hash = bytes.first_chunk().map(|hash| Hex(*hash));
-                    drop(totals);
-                    locked(&session.renamed).push((stream, file.into_lease()));
-                    session.has_renamed.notify_one();
-                }
-                Err(error) => session.not_placed(&file.target().to_string(), &error, is_intact),
-            }
-        });
-        Ok(())
-    }
-
     /// Reports a file that could not be placed.
     fn not_placed(&self, name: &str, error: &io::Error, is_intact: bool) {
         let mut failure = Error::system(format_args!("place {name}"), error);
@@ -591,45 +565,6 @@ impl Session {
                 "run the same command again; if it fails again, test the memory of both hosts".into();
         }
         self.fail(failure);
-    }
-
-    /// Until the transfer ends, makes the names of small files durable. Each sync covers all files that have
-    /// arrived since the previous sync.
-    pub(crate) async fn keep_settled(self: Arc<Self>) {
-        let mut closed = self.closed.subscribe();
-        while !*closed.borrow() {
-            tokio::select! {
-                () = self.has_renamed.notified() => {}
-                _ = closed.changed() => {}
-            }
-            self.settle().await;
-        }
-    }
-
-    async fn settle(&self) {
-        let files = std::mem::take(&mut *locked(&self.renamed));
-        if files.is_empty() {
-            return;
-        }
-        let store = Arc::clone(&self.store);
-        let settled = spawn_blocking(move || {
-            let folders: BTreeSet<&Path> = files.iter().map(|(_, file)| file.target().folder()).collect();
-            for folder in folders {
-                store.settle_renames(folder).map_err(|error| (folder.to_path_buf(), error))?;
-            }
-            Ok(files.iter().map(|(stream, _)| *stream).collect::<Vec<_>>())
-        });
-        match settled.await.unwrap_or_else(|error| Err((PathBuf::new(), io::Error::other(error)))) {
-            Ok(streams) => {
-                locked(&self.totals).files += streams.len() as u64;
-                for stream in streams {
-                    self.reply(Reply::Placed { stream, pipe: None });
-                }
-            }
-            Err((folder, error)) => {
-                self.fail(Error::system(format_args!("sync the folder {}", folder.display()), &error));
-            }
-        }
     }
 
     /// Hashes the blocks that an earlier transfer wrote, while the connections deliver the rest.
@@ -648,7 +583,8 @@ impl Session {
         if !incoming.has(data) {
             return Err(invalid("the peer sent a block that is not part of its file"));
         }
-        if !incoming.claim(data.offset / BLOCK) {
+        self.wait_for_disk().await;
+        if *self.closed.borrow() || !incoming.claim(data.offset / BLOCK) {
             return Ok(());
         }
         let (store, file) = (Arc::clone(&self.store), Arc::clone(&incoming));
@@ -670,6 +606,23 @@ impl Session {
         self.written.notify_one();
         self.conclude(incoming);
         Ok(())
+    }
+
+    /// Waits while two groups of data are not durable, or until the transfer ends.
+    async fn wait_for_disk(&self) {
+        let mut closed = self.closed.subscribe();
+        loop {
+            let mut synced = std::pin::pin!(self.synced.notified());
+            // From here on, the notification is not missed.
+            synced.as_mut().enable();
+            if *closed.borrow() || locked(&self.groups).has_room() {
+                return;
+            }
+            tokio::select! {
+                () = synced => {}
+                _ = closed.changed() => {}
+            }
+        }
     }
 
     /// Places a file whose last block or hash has arrived.
@@ -730,12 +683,15 @@ impl Session {
                 Err(error) => self.fail(Error::system(format_args!("write {}", incoming.name), &error)),
             }
         }
+        locked(&self.groups).synced();
+        self.synced.notify_waiters();
     }
 
     /// Ends the transfer: makes received data durable, and releases the targets.
     pub(crate) async fn end(&self) {
         self.close();
-        // All permits are free once no file is being placed. The semaphore is never closed.
+        // All permits are free once no file is being placed. The semaphores are never closed.
+        let _room = self.room.acquire_many(small::ROOM).await;
         let _permits = self.placing.acquire_many(PLACING).await;
         self.settle().await;
         self.sync().await;

@@ -99,7 +99,34 @@ enum Answer {
         hint: String,
         #[serde(default)]
         temporary: bool,
+        /// Versions of the protocol that the relay speaks, if the client speaks none of them.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        versions: Vec<u32>,
     },
+}
+
+impl Answer {
+    /// Creates the answer of a relay that ends because of `error`.
+    fn failed(error: Error) -> Self {
+        let Error { message, hint, outlook, .. } = error;
+        let versions = if outlook == Outlook::Refused { vec![VERSION] } else { Vec::new() };
+        Self::Failed { message, hint, temporary: outlook == Outlook::Temporary, versions }
+    }
+
+    /// Returns the fingerprint and the port of the relay on `host`, or its error.
+    fn ready(self, host: &str) -> Result<(Fingerprint, u16), Error> {
+        match self {
+            Self::Ready { relay, port } => Ok((relay.parse()?, port)),
+            // Earlier builds do not state their versions, but give the same hint.
+            Self::Failed { message, hint, versions, .. } if !versions.is_empty() || hint == SAME_VERSION => {
+                Err(Error::network(format!("{host}: {message}"), hint).refusal())
+            }
+            Self::Failed { message, hint, temporary, .. } => {
+                let error = Error::runtime(format!("{host}: {message}"), hint);
+                Err(if temporary { error.temporary() } else { error })
+            }
+        }
+    }
 }
 
 /// Splits the path of a target into the folder that receives the files, and the rest of the path below it.
@@ -170,13 +197,10 @@ impl Remote {
         let answer = written.and_then(|()| read_answer(output));
         // The port must be read before this process waits for ssh, because ssh does not end before its input.
         match answer {
-            Ok(Some(Answer::Ready { relay, port })) => {
+            Ok(Some(answer)) => {
+                let (fingerprint, port) = answer.ready(host)?;
                 let input = Dial(Arc::new(Mutex::new(Some(input))));
-                Ok(Self { ssh, input, host: address(host), port, fingerprint: relay.parse()? })
-            }
-            Ok(Some(Answer::Failed { message, hint, temporary })) => {
-                let error = Error::runtime(format!("{host}: {message}"), hint);
-                Err(if temporary { error.temporary() } else { error })
+                Ok(Self { ssh, input, host: address(host), port, fingerprint })
             }
             Ok(None) | Err(_) => {
                 drop(input);
@@ -275,11 +299,7 @@ pub fn serve_once(
     let prepared = prepare(&mut input, kernel, observer);
     let (relay, listener, folder, fingerprint) = match prepared {
         Ok(prepared) => prepared,
-        Err(error) => {
-            let Error { message, hint, outlook, .. } = error;
-            let temporary = outlook == Outlook::Temporary;
-            return answer(&Answer::Failed { message, hint, temporary });
-        }
+        Err(error) => return answer(&Answer::failed(error)),
     };
     let port = listener.local_addr().map_err(|error| Error::system("listen", &error))?.port();
     answer(&Answer::Ready { relay: fingerprint.to_string(), port })?;
@@ -320,10 +340,8 @@ fn prepare(
         )
     })?;
     if !call.versions.contains(&VERSION) {
-        return Err(Error::network(
-            format!("this host supports only version {VERSION} of the protocol"),
-            SAME_VERSION,
-        ));
+        let message = format!("this host supports only version {VERSION} of the protocol");
+        return Err(Error::network(message, SAME_VERSION).refusal());
     }
     let identity = Identity::temporary()?;
     let fingerprint = identity.fingerprint();
@@ -371,6 +389,7 @@ pub(crate) fn is_host(host: &OsStr) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Kind;
 
     #[test]
     fn the_answer_is_found_among_other_lines() {
@@ -382,6 +401,27 @@ mod tests {
         assert!(read_answer(&b"fullpipe-relay {\n"[..]).is_err());
         let endless = std::iter::repeat_n(b"noise\n", 100_000).flatten().copied().collect::<Vec<u8>>();
         assert_eq!(read_answer(&endless[..]).expect("bounded"), None);
+    }
+
+    /// A relay of another version is not a failure of this copy, but a peer that refuses it: another exit code.
+    #[test]
+    fn a_relay_of_another_version_is_a_refusal() {
+        let read = |answer: &str| serde_json::from_str::<Answer>(answer).expect("JSON").ready("ny");
+        let later = r#"{"failed":{"message":"m","hint":"install version 2","versions":[2]}}"#;
+        let earlier = format!(r#"{{"failed":{{"message":"m","hint":"{SAME_VERSION}","temporary":false}}}}"#);
+        for answer in [later, &earlier] {
+            let error = read(answer).expect_err("refused");
+            assert_eq!((error.kind, error.outlook), (Kind::Network, Outlook::Refused), "{answer}");
+            assert!(
+                error.message == "ny: m" && error.hint.starts_with("install "),
+                "{error}: {}",
+                error.hint
+            );
+        }
+        let own = Answer::failed(Error::network("m", SAME_VERSION).refusal());
+        assert_eq!(own.ready("ny").map_err(|error| error.kind), Err(Kind::Network));
+        let full = read(r#"{"failed":{"message":"m","hint":"","temporary":true}}"#).expect_err("busy");
+        assert_eq!((full.kind, full.outlook), (Kind::Runtime, Outlook::Temporary));
     }
 
     #[test]

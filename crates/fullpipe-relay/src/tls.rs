@@ -51,18 +51,36 @@ fn refused() -> rustls::Error {
     CertificateError::ApplicationVerificationFailure.into()
 }
 
-fn no_tls12() -> rustls::Error {
-    rustls::Error::General("TLS 1.2 is not supported".into())
-}
+/// Methods that the verifiers of both ends have in common: TLS 1.3 with raw ed25519 keys.
+macro_rules! raw_key_signatures {
+    () => {
+        fn verify_tls12_signature(
+            &self,
+            _message: &[u8],
+            _cert: &CertificateDer<'_>,
+            _dss: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, rustls::Error> {
+            Err(rustls::Error::General("TLS 1.2 is not supported".into()))
+        }
 
-fn verify_signature(
-    message: &[u8],
-    key: &CertificateDer<'_>,
-    signed: &DigitallySignedStruct,
-    algorithms: &WebPkiSupportedAlgorithms,
-) -> Result<HandshakeSignatureValid, rustls::Error> {
-    let key = SubjectPublicKeyInfoDer::from(key.as_ref());
-    verify_tls13_signature_with_raw_key(message, &key, signed, algorithms)
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            cert: &CertificateDer<'_>,
+            dss: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, rustls::Error> {
+            let key = SubjectPublicKeyInfoDer::from(cert.as_ref());
+            verify_tls13_signature_with_raw_key(message, &key, dss, &self.algorithms)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            vec![SignatureScheme::ED25519]
+        }
+
+        fn requires_raw_public_keys(&self) -> bool {
+            true
+        }
+    };
 }
 
 impl ServerCertVerifier for PinnedRelay {
@@ -79,31 +97,7 @@ impl ServerCertVerifier for PinnedRelay {
         if self.expected == Some(found) { Ok(ServerCertVerified::assertion()) } else { Err(refused()) }
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _cert: &CertificateDer<'_>,
-        _dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Err(no_tls12())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_signature(message, cert, dss, &self.algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ED25519]
-    }
-
-    fn requires_raw_public_keys(&self) -> bool {
-        true
-    }
+    raw_key_signatures!();
 }
 
 impl ClientCertVerifier for AllowedClients {
@@ -121,31 +115,7 @@ impl ClientCertVerifier for AllowedClients {
         if known { Ok(ClientCertVerified::assertion()) } else { Err(refused()) }
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _cert: &CertificateDer<'_>,
-        _dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Err(no_tls12())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_signature(message, cert, dss, &self.algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ED25519]
-    }
-
-    fn requires_raw_public_keys(&self) -> bool {
-        true
-    }
+    raw_key_signatures!();
 }
 
 /// Returns the configuration of a client that accepts only a relay with the key `expected`. The relay's key
@@ -257,6 +227,8 @@ pub(crate) fn client_error(error: &io::Error) -> String {
         Some(rustls::Error::NoApplicationProtocol) => {
             "the client uses another version of the protocol".into()
         }
+        // The message of the TLS library for a killed client refers to a manual.
+        _ if error.kind() == io::ErrorKind::UnexpectedEof => "the client closed the connection".into(),
         _ => error.to_string(),
     }
 }

@@ -4,6 +4,7 @@
 mod clock;
 mod dead_link;
 mod emulated_path;
+mod full_disk;
 mod memory;
 mod over_ssh;
 

@@ -34,6 +34,10 @@ pub(crate) enum Next {
 
 /// Maximum size of the whole files that a connection takes at once.
 const BATCH: u64 = 256 << 10;
+/// Size of the first such batch of a connection, which its initial window carries. Each further batch has twice the size,
+/// up to the maximum. If the first batches were larger, the first connections would take the files that have been
+/// announced by then, and the others would begin their slow start round trips later.
+const FIRST_BATCH: u64 = 16 << 10;
 /// Maximum number of whole files that a connection takes at once.
 const MOST_BATCH: usize = 64;
 
@@ -110,6 +114,8 @@ pub(crate) struct Dispatcher {
     is_held: bool,
     /// Block that each connection is writing, with the number of checks since it was taken.
     writing: BTreeMap<u32, (Block, u32)>,
+    /// Size of the next batch of whole files on each connection; [`FIRST_BATCH`] if absent.
+    batches: BTreeMap<u32, u64>,
 }
 
 impl Dispatcher {
@@ -154,18 +160,22 @@ impl Dispatcher {
 
     fn take_whole(&mut self, connection: u32) -> Vec<u64> {
         let (mut taken, mut size) = (Vec::new(), 0);
+        let most = self.batches.get(&connection).copied().unwrap_or(FIRST_BATCH);
         while let Some(stream) = self.waiting.front() {
             let Some(file) = self.whole.get_mut(stream) else {
                 self.waiting.pop_front();
                 continue;
             };
             size += file.size;
-            if !taken.is_empty() && (size > BATCH || taken.len() >= MOST_BATCH) {
+            if !taken.is_empty() && (size > most || taken.len() >= MOST_BATCH) {
                 break;
             }
             file.sent = Some(connection);
             taken.push(*stream);
             self.waiting.pop_front();
+        }
+        if !taken.is_empty() {
+            self.batches.insert(connection, (2 * most).min(BATCH));
         }
         taken
     }
@@ -184,8 +194,10 @@ impl Dispatcher {
     /// first. Called at intervals of 250 ms; returns whether there is a block to send.
     ///
     /// A block is given to another connection if no other block is left to send, the block has been written
-    /// on its connection for [`SLOW_CHECKS`] intervals, and a connection has nothing to do.
-    pub(crate) fn rescue(&mut self, open: impl Iterator<Item = u32>) -> bool {
+    /// on its connection for [`SLOW_CHECKS`] intervals, and a connection has nothing to do. The connections in `limited`
+    /// are not slow: the rate limit of the copy paces them, and they get the shares of connections that have nothing to
+    /// do. A second copy of a block would only use up the limit.
+    pub(crate) fn rescue(&mut self, open: impl Iterator<Item = u32>, limited: &BTreeSet<u32>) -> bool {
         let is_left = self.streams.values_mut().any(Stream::has_pending);
         let mut free = open.filter(|number| {
             !self.writing.contains_key(number)
@@ -196,6 +208,9 @@ impl Dispatcher {
         drop(free);
         let mut is_given = false;
         for (connection, (block, checks)) in &mut self.writing {
+            if limited.contains(connection) {
+                continue;
+            }
             *checks += 1;
             if is_left || !is_free || *checks != SLOW_CHECKS {
                 continue;
@@ -219,6 +234,7 @@ impl Dispatcher {
     /// Records that a lost connection has been opened anew.
     pub(crate) fn reopened(&mut self, connection: u32) {
         self.lost.remove(&connection);
+        self.batches.remove(&connection);
     }
 
     /// Sets the connections that rest: they get nothing to send at present.
@@ -287,10 +303,10 @@ mod tests {
             _ => None,
         };
         assert_eq!([index(dispatcher.next(0)), index(dispatcher.next(1))], [Some(0), Some(1)]);
-        let open = || 0..2;
-        assert!(!dispatcher.rescue(open()) && !dispatcher.rescue(open()), "a block is left");
+        let (open, none) = (|| 0..2, BTreeSet::new());
+        assert!(!dispatcher.rescue(open(), &none) && !dispatcher.rescue(open(), &none), "a block is left");
         assert_eq!(index(dispatcher.next(1)), Some(2));
-        assert!(!dispatcher.rescue(open()), "no connection is free");
+        assert!(!dispatcher.rescue(open(), &none), "no connection is free");
         assert_eq!(index(dispatcher.next(1)), None);
         dispatcher.add(2, 2 * BLOCK, &[]);
         assert_eq!([index(dispatcher.next(1)), index(dispatcher.next(1))], [Some(0), Some(1)]);
@@ -299,11 +315,14 @@ mod tests {
         dispatcher.add(3, 2 * BLOCK, &[]);
         assert_eq!([index(dispatcher.next(0)), index(dispatcher.next(1))], [Some(0), Some(1)]);
         assert_eq!(index(dispatcher.next(1)), None);
-        assert!(!dispatcher.rescue(open()), "connection 0 has had one interval");
-        assert!(dispatcher.rescue(open()), "connection 0 is slow");
+        assert!(!dispatcher.rescue(open(), &none), "connection 0 has had one interval");
+        for _ in 0..4 {
+            assert!(!dispatcher.rescue(open(), &BTreeSet::from([0])), "the rate limit paces connection 0");
+        }
+        assert!(dispatcher.rescue(open(), &none), "connection 0 is slow");
         assert_eq!(index(dispatcher.next(1)), Some(0), "the free connection sends its block");
         assert_eq!(index(dispatcher.next(1)), None);
-        assert!(!dispatcher.rescue(open()), "only once");
+        assert!(!dispatcher.rescue(open(), &none), "only once");
         assert_eq!(dispatcher.lost(0), 1, "its last block belongs to the other connection");
         assert_eq!(dispatcher.lost(1), 6);
     }
@@ -373,7 +392,7 @@ mod tests {
     fn whole_files_are_sent_several_at_once_and_before_blocks() {
         let mut dispatcher = Dispatcher::default();
         dispatcher.add(1, 2 * BLOCK, &[]);
-        for (stream, size) in [(2, 0), (3, BATCH), (4, BLOCK), (5, 1)] {
+        for (stream, size) in [(2, 0), (3, FIRST_BATCH), (4, BLOCK), (5, 1)] {
             dispatcher.add_whole(stream, size);
         }
         dispatcher.remove(5);
@@ -393,6 +412,24 @@ mod tests {
             Next::Block(_) => None,
         });
         assert_eq!(lengths.collect::<Vec<_>>(), [MOST_BATCH; 2]);
+    }
+
+    /// The first batch of each connection fits into its initial window, so that all connections begin to send at once.
+    #[test]
+    fn the_batches_of_a_connection_grow() {
+        let mut dispatcher = Dispatcher::default();
+        for stream in 0..200 {
+            dispatcher.add_whole(stream, 10 << 10);
+        }
+        let mut lengths = |connection: u32, count: usize| -> Vec<usize> {
+            let taken = std::iter::repeat_with(|| dispatcher.next(connection)).take(count);
+            taken.map(|next| if let Some(Next::Files(files)) = next { files.len() } else { 0 }).collect()
+        };
+        assert_eq!(lengths(0, 6), [1, 3, 6, 12, 25, 25], "16, 32, 64, 128 and 256 KiB");
+        assert_eq!(lengths(1, 2), [1, 3]);
+        dispatcher.lost(1);
+        dispatcher.reopened(1);
+        assert!(matches!(dispatcher.next(1), Some(Next::Files(files)) if files.len() == 1));
     }
 
     /// Whichever connections fail and whichever blocks become durable, every block is durable in the end, and

@@ -261,7 +261,8 @@ impl Relay {
             Err(Error::network(
                 format!("{} did not answer within {} s", self.name, GREETING.as_secs()),
                 self.advice,
-            ))
+            )
+            .silence())
         })
     }
 

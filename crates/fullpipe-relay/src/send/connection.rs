@@ -22,8 +22,8 @@ use crate::socket::Direction;
 use crate::sources::SourceFile;
 use crate::wire::{self, Readiness};
 
-/// Time to wait for the relay to report the reason for a failure after connection 0 has failed.
-const REASON: std::time::Duration = std::time::Duration::from_secs(1);
+/// Time to wait for the relay to report the reason for a failure after a connection has failed.
+pub(super) const REASON: std::time::Duration = std::time::Duration::from_secs(1);
 /// A group of requests that reaches this size in bytes is written, even if more requests are pending.
 const REQUESTS: usize = 64 << 10;
 /// Size of the first group. A TLS record that does not fit into the initial congestion window, 14 KiB with the handshake's
@@ -100,14 +100,21 @@ pub(super) enum Event {
     Sampled(Vec<SocketSample>),
     /// A connection has failed.
     Lost(u32, io::Error),
+    /// An event that may interest the user.
+    Note(String),
 }
 
 pub(super) type Events = mpsc::UnboundedSender<Event>;
 
-/// Waits until the relay has accepted connection 0, and then reads its messages.
-pub(super) async fn receive_first(relay: Arc<Relay>, reader: impl AsyncRead + Unpin, events: Events) {
+/// Waits until the relay has accepted connection 0, drops `accepting`, and then reads the relay's messages.
+pub(super) async fn receive_first(
+    relay: Arc<Relay>,
+    reader: impl AsyncRead + Unpin,
+    (events, accepting): (Events, mpsc::Sender<()>),
+) {
     let mut reader = BufReader::with_capacity(REPLIES, reader);
     let accepted = relay.accepted(&mut reader).await;
+    drop(accepting);
     let accepted =
         accepted.map(|()| Accepted { notes: relay.take_notes(), reached: relay.reached(Direction::Sends) });
     let is_accepted = accepted.is_ok();
@@ -116,14 +123,16 @@ pub(super) async fn receive_first(relay: Arc<Relay>, reader: impl AsyncRead + Un
     }
 }
 
-/// Waits until the relay has accepted a connection other than connection 0, and then reads its messages.
+/// The same for another connection.
 pub(super) async fn receive_joined(
     relay: Arc<Relay>,
     number: u32,
     mut reader: impl AsyncRead + Unpin,
-    events: Events,
+    (events, accepting): (Events, mpsc::Sender<()>),
 ) {
-    let event = match relay.accepted(&mut reader).await {
+    let accepted = relay.accepted(&mut reader).await;
+    drop(accepting);
+    let event = match accepted {
         Ok(()) => Event::Joined(number),
         Err(error) => Event::Lost(number, io::Error::other(error.message)),
     };

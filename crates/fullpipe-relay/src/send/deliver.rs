@@ -12,7 +12,7 @@ use super::connection::{Accepted, Event, SharedSampler, sample};
 use super::driver::Driver;
 use super::links::{Connections, Links};
 use super::pacing::{Kernel, Pacing, RateLimit};
-use super::tasks::{Tasks, find};
+use super::tasks::{Farewell, Tasks, find};
 use super::{AHEAD, EVENTS};
 use crate::engine::Buffers;
 use crate::error::Error;
@@ -157,7 +157,7 @@ pub(crate) async fn deliver<S: AsyncRead + AsyncWrite + Send + 'static>(
         }
         Err(error) => driver.fail(error),
     }
-    tasks.end().await;
+    tasks.end(Farewell::Read).await;
     let report = driver.report(&super::Carried::default());
     ended.map(|()| (report.files - report.same_files, Bytes::new(report.sent_bytes)))
 }

@@ -2,9 +2,8 @@
 
 mod piped;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 
 use fullpipe_units::{Bytes, Duration, Rate};
@@ -13,9 +12,9 @@ use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
 use self::piped::OpenPipe;
-use super::connection::{Accepted, Event, Events, Shared, Work};
+use super::connection::{Accepted, Event, Events, REASON, Shared, Work};
 use super::links::{Links, SocketSample};
-use super::outgoing::{Changed, Outgoing, hash_file};
+use super::outgoing::{Outgoing, hash_file, unreadable};
 use super::pacing::Pacing;
 use super::{Carried, CopyObserver};
 use crate::engine::{BLOCK, Buffers, MOST_SIZE, Remembered, Room, block_count, block_range};
@@ -312,6 +311,7 @@ impl<'a> Driver<'a> {
                 }
             }
             Event::Joined(connection) => self.links.joined(connection),
+            Event::Note(note) => self.observer.note(&note),
             Event::Reply(reply) => self.reply(reply)?,
             Event::Hashed(stream) => self.finish(stream)?,
             Event::Whole(hash) => self.last_hash = Some(hash),
@@ -354,9 +354,18 @@ impl<'a> Driver<'a> {
         }
         let returned = self.give_back(connection);
         self.share()?;
-        self.observer.note(&format!(
-            "lost connection {connection} ({error}); the other connections retransmit {returned} blocks"
-        ));
+        // A relay that ends the transfer closes all connections, and its reason may arrive last. The loss is therefore
+        // reported only if the copy goes on.
+        let (events, note) = (
+            self.events.clone(),
+            format!(
+                "lost connection {connection} ({error}); the other connections retransmit {returned} blocks"
+            ),
+        );
+        tokio::spawn(async move {
+            tokio::time::sleep(REASON).await;
+            let _ = events.send(Event::Note(note));
+        });
         Ok(())
     }
 
@@ -408,9 +417,13 @@ impl<'a> Driver<'a> {
         let held = self.pipe.as_ref().map_or(Bytes::ZERO, |pipe| pipe.held.in_memory());
         let process = if self.counts_process { memory::resident() + held } else { Bytes::ZERO };
         self.links.remember(at, process, samples);
+        let limited = match &self.pacing {
+            Some(pacing) if pacing.is_limiting() => self.links.limited_by(PACING, samples),
+            _ => BTreeSet::new(),
+        };
         let mut dispatcher = locked(&self.shared.dispatcher);
         dispatcher.hold(self.links.budget.is_exceeded());
-        dispatcher.rescue(self.links.numbers());
+        dispatcher.rescue(self.links.numbers(), &limited);
         dispatcher.rest(self.links.resting());
         self.has_work = true;
     }
@@ -519,20 +532,14 @@ impl<'a> Driver<'a> {
     }
 
     fn reply(&mut self, reply: Reply) -> Result<(), Error> {
+        self.answered(&reply);
         match reply {
-            Reply::Opened { stream, durable, restarted } => {
-                self.answered(stream);
-                self.opened(stream, &durable, restarted)?;
-            }
+            Reply::Opened { stream, durable, restarted } => self.opened(stream, &durable, restarted)?,
             Reply::Same { stream } => {
-                self.answered(stream);
                 self.total.same += 1;
                 self.close(stream)?;
             }
-            Reply::Exists { stream, blake3 } => {
-                self.answered(stream);
-                self.compare(stream, blake3)?;
-            }
+            Reply::Exists { stream, blake3 } => self.compare(stream, blake3)?,
             Reply::Durable { stream, blocks } => {
                 locked(&self.shared.dispatcher).durable(stream, &blocks);
                 self.count(stream, &blocks);
@@ -546,7 +553,6 @@ impl<'a> Driver<'a> {
                 self.placed_pipe(stream, placed)?;
             }
             Reply::Placed { stream, .. } => {
-                self.answered(stream);
                 let is_file = self.open.get(&stream).is_some_and(|open| open.is_file);
                 self.total.placed += u64::from(is_file);
                 self.close(stream)?;
@@ -560,9 +566,14 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// Records that the relay has replied to an announcement; the first reply counts.
-    fn answered(&mut self, stream: u64) {
-        if let Some(open) = self.open.get_mut(&stream) {
+    /// Counts the announcement that `reply` concerns, if this is the first reply to it.
+    fn answered(&mut self, reply: &Reply) {
+        if let Reply::Opened { stream, .. }
+        | Reply::Same { stream }
+        | Reply::Exists { stream, .. }
+        | Reply::Placed { stream, .. } = reply
+            && let Some(open) = self.open.get_mut(stream)
+        {
             self.answered += u64::from(!std::mem::replace(&mut open.is_answered, true));
         }
     }
@@ -778,15 +789,4 @@ fn closed(error: &io::Error) -> String {
         io::ErrorKind::UnexpectedEof => "the other end closed the connection".into(),
         _ => error.to_string(),
     }
-}
-
-/// Creates the error for a source that cannot be read, or has changed.
-fn unreadable(path: &Path, error: &io::Error) -> Error {
-    if error.get_ref().is_some_and(|inner| inner.is::<Changed>()) {
-        return Error::runtime(
-            format!("{} changed during the copy", path.display()),
-            "run the same command again when no program writes to the file",
-        );
-    }
-    Error::system(format_args!("read {}", path.display()), error)
 }

@@ -294,6 +294,12 @@ impl Links {
         (0..).zip(&self.links).filter(|(_, link)| link.state == State::Open)
     }
 
+    /// Returns the numbers of the open connections that have the limit `name`.
+    pub(super) fn limited_by(&self, name: &str, samples: &[SocketSample]) -> BTreeSet<u32> {
+        let has_limit = |link: &Link| link.sample(samples)?.limit.as_deref().map(|limit| limit == name);
+        self.open().filter(|(_, link)| has_limit(link) == Some(true)).map(|(number, _)| number).collect()
+    }
+
     /// Returns whether the copy chooses the number of connections.
     pub(super) fn are_chosen(&self) -> bool {
         self.choice.is_some()

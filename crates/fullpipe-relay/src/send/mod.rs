@@ -40,7 +40,7 @@ use self::pacing::Pacing;
 pub use self::pacing::{Kernel, Pacer, RateLimit};
 use self::pipe::Held;
 pub use self::pipe::{Pipe, PipeOptions, open_progress};
-use self::tasks::{Tasks, ended, find};
+use self::tasks::{Farewell, Tasks, ended, find};
 use crate::attempts::{Attempts, Earlier, FIRST_PAUSE, Failure, until_complete};
 use crate::engine::{Budget, Remembered};
 use crate::error::Error;
@@ -401,12 +401,10 @@ impl<'a> Copy<'a> {
         let mut tasks = Tasks::new(events.clone());
         let begin = |tasks: &mut Tasks, driver: &mut Driver<'_>, number, opened: Opened, requests| {
             let reader = tasks.send(driver, number, opened, requests)?;
+            let (relay, reports) = (Arc::clone(relay), (tasks.events.clone(), tasks.accepting()));
             match number {
-                0 => tasks.spawn(receive_first(Arc::clone(relay), reader, tasks.events.clone())),
-                _ => tasks.spawn_for(
-                    number,
-                    receive_joined(Arc::clone(relay), number, reader, tasks.events.clone()),
-                ),
+                0 => tasks.spawn(receive_first(relay, reader, reports)),
+                _ => tasks.spawn_for(number, receive_joined(relay, number, reader, reports)),
             }
             Ok::<(), Error>(())
         };
@@ -506,7 +504,9 @@ impl<'a> Copy<'a> {
         .await;
         driver.remember_path(carried);
         driver.end();
-        tasks.end().await;
+        // The relay keeps the name of a complete pipe until it has read the last message. Files are complete without it,
+        // so the copy does not wait a round trip for the relay's answer.
+        tasks.end(if self.held.is_some() { Farewell::Read } else { Farewell::Sent }).await;
         Ok(driver.report(carried))
     }
 }

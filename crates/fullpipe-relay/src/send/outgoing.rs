@@ -3,11 +3,13 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use rustix::fs::SeekFrom;
 
 use crate::engine::{BLOCK, Block, block_range};
+use crate::error::Error;
 use crate::frame::{DataHeader, HASH, HEADER, Header, Storage};
 use crate::hash::{BlockValues, OPEN_END, block_value};
 use crate::hex::Hex;
@@ -174,9 +176,20 @@ fn read(file: &File, content: &mut [u8], offset: u64) -> io::Result<()> {
     })
 }
 
+/// Creates the error for a source that cannot be read, or has changed.
+pub(super) fn unreadable(path: &Path, error: &io::Error) -> Error {
+    if error.get_ref().is_some_and(|inner| inner.is::<Changed>()) {
+        return Error::runtime(
+            format!("{} changed during the copy", path.display()),
+            "run the same command again when no program writes to the file",
+        );
+    }
+    Error::system(format_args!("read {}", path.display()), error)
+}
+
 /// Error for a file that has changed since it was listed.
 #[derive(Debug)]
-pub(super) struct Changed;
+struct Changed;
 
 impl std::fmt::Display for Changed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -21,9 +21,24 @@ use crate::wire::Readiness;
 /// Time between two checks of whether tasks have ended.
 const CHECKS: Duration = Duration::from_millis(1);
 
+/// What to wait for at the end of a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Farewell {
+    /// Every message has been passed to the kernel, which delivers it even after the end of this process.
+    Sent,
+    /// The peer has read the last message of each connection, and has closed the connections.
+    Read,
+}
+
 /// Tasks of the connections, and the state that they share. The tasks end when this value is dropped.
 pub(super) struct Tasks {
-    running: JoinSet<()>,
+    /// Tasks that send.
+    sending: JoinSet<()>,
+    /// Tasks that read replies.
+    reading: JoinSet<()>,
+    /// Closed when no connection waits for the peer to accept it any more: each of them has a sender.
+    accepting: mpsc::Sender<()>,
+    accepted: mpsc::Receiver<()>,
     /// Tasks of each connection.
     handles: BTreeMap<u32, Vec<AbortHandle>>,
     pub(super) shared: Arc<Shared>,
@@ -34,7 +49,14 @@ impl Tasks {
     pub(super) fn new(events: Events) -> Self {
         let shared = Arc::new(Shared::default());
         *locked(&shared.sent) = vec![0; MOST_CONNECTIONS as usize];
-        Self { running: JoinSet::new(), handles: BTreeMap::new(), shared, events }
+        let (accepting, accepted) = mpsc::channel(1);
+        let (sending, reading) = (JoinSet::new(), JoinSet::new());
+        Self { sending, reading, accepting, accepted, handles: BTreeMap::new(), shared, events }
+    }
+
+    /// Returns a value that a connection keeps until the peer has accepted it.
+    pub(super) fn accepting(&self) -> mpsc::Sender<()> {
+        self.accepting.clone()
     }
 
     /// Starts to send on a connection, and returns the half from which its replies are read.
@@ -51,7 +73,7 @@ impl Tasks {
         let start = Instant::now() + Duration::from_nanos(wait.as_nanos());
         let (shared, events) = (Arc::clone(&self.shared), self.events.clone());
         let sender = Sender { number, readiness, start, shared, events };
-        let sending = self.running.spawn(sender.run(writer, requests));
+        let sending = self.sending.spawn(sender.run(writer, requests));
         self.handles.insert(number, vec![sending]);
         Ok(reader)
     }
@@ -63,7 +85,7 @@ impl Tasks {
 
     /// Starts a task that ends when its connection is closed.
     pub(super) fn spawn_for(&mut self, number: u32, task: impl Future<Output = ()> + Send + 'static) {
-        let handle = self.running.spawn(task);
+        let handle = self.reading.spawn(task);
         self.handles.entry(number).or_default().push(handle);
     }
 
@@ -75,13 +97,20 @@ impl Tasks {
     }
 
     pub(super) fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
-        self.running.spawn(task);
+        self.reading.spawn(task);
     }
 
-    /// Waits until the peer has read the last message of each connection. The wait is limited to
-    /// [`FAREWELL`], because every file has been placed, and a connection may hang.
-    pub(super) async fn end(&mut self) {
-        let ending = async { while self.running.join_next().await.is_some() {} };
+    /// Waits for the end of the connections. The wait is limited to [`FAREWELL`], because every file has been placed,
+    /// and a connection may hang. A connection that the peer has not accepted yet is never closed, because the peer would
+    /// regard this as an error.
+    pub(super) async fn end(self, farewell: Farewell) {
+        let Self { mut sending, mut reading, accepting, mut accepted, .. } = self;
+        drop(accepting);
+        let ending = async {
+            while sending.join_next().await.is_some() {}
+            while accepted.recv().await.is_some() {}
+            while farewell == Farewell::Read && reading.join_next().await.is_some() {}
+        };
         let _ = timeout(FAREWELL, ending).await;
     }
 }

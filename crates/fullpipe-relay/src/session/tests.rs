@@ -1,8 +1,11 @@
 //! Tests of the limits of a transfer, and of files that are not placed.
 
+use std::path::Path;
+
 use super::*;
 use crate::frame::Storage;
 use crate::hash::{BlockValues, OPEN_END, block_value};
+use crate::incoming::DIFFERS;
 
 /// Returns a session that writes to a new folder and has room for `replies` replies.
 fn session(replies: usize) -> (tempfile::TempDir, Arc<Session>, mpsc::Receiver<Reply>) {

@@ -4,9 +4,10 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::{PoisonError, RwLock};
 
 use redb::backends::FileBackend;
-use redb::{Builder, Database, ReadableDatabase, ReadableTable, TableDefinition};
+use redb::{Builder, Database, ReadableDatabase, ReadableTable, Table, TableDefinition};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -62,7 +63,10 @@ pub(crate) trait Journal: Send + Sync + 'static {
 
 /// Journal in a file of redb.
 pub(crate) struct RedbJournal {
-    database: Database,
+    /// Opens the database.
+    open: Box<dyn Fn() -> io::Result<Database> + Send + Sync>,
+    /// The open database; absent if it could not be opened again after an error.
+    database: RwLock<Option<Database>>,
 }
 
 impl fmt::Debug for RedbJournal {
@@ -80,24 +84,67 @@ impl RedbJournal {
     pub(crate) fn open(file: File) -> io::Result<Self> {
         let busy =
             || io::Error::new(io::ErrorKind::ResourceBusy, "another process uses the journal of this folder");
-        // redb takes this lock too. The lock belongs to the open file, so redb can take it a second time.
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) => return Err(busy()),
-            result => result?,
-        }
-        if file.metadata()?.nlink() == 0 {
-            return Err(busy());
-        }
-        discard_incomplete(&file)?;
-        let backend = FileBackend::new(file).map_err(other)?;
-        Self::new(builder().create_with_backend(backend).map_err(other)?)
+        Self::new(move || {
+            // redb takes this lock too. The lock belongs to the open file, so redb can take it a second time.
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Err(Errno::WOULDBLOCK) => return Err(busy()),
+                result => result?,
+            }
+            if file.metadata()?.nlink() == 0 {
+                return Err(busy());
+            }
+            discard_incomplete(&file)?;
+            let backend = FileBackend::new(file.try_clone()?).map_err(other)?;
+            builder().create_with_backend(backend).map_err(failed)
+        })
     }
 
-    fn new(database: Database) -> io::Result<Self> {
-        let write = database.begin_write().map_err(other)?;
-        write.open_table(RECORDS).map_err(other)?;
-        write.commit().map_err(other)?;
-        Ok(Self { database })
+    /// Opens the journal in the database that `open` returns.
+    fn new(open: impl Fn() -> io::Result<Database> + Send + Sync + 'static) -> io::Result<Self> {
+        let database = open()?;
+        let journal = Self { open: Box::new(open), database: RwLock::new(Some(database)) };
+        journal.write(|_| Ok(()))?;
+        Ok(journal)
+    }
+
+    /// Calls `work` with the database. After an error of the file, such as a full disk, redb refuses all further work, so
+    /// the database is then opened anew.
+    fn with<T>(&self, work: impl Fn(&Database) -> Result<T, redb::Error>) -> io::Result<T> {
+        if let Some(database) = &*self.database.read().unwrap_or_else(PoisonError::into_inner)
+            && let Some(done) = unless_refused(work(database))
+        {
+            return done;
+        }
+        let mut database = self.database.write().unwrap_or_else(PoisonError::into_inner);
+        // Another thread may have opened it in the meantime.
+        if let Some(database) = &*database
+            && let Some(done) = unless_refused(work(database))
+        {
+            return done;
+        }
+        // The earlier database has the locks of the file until it is dropped.
+        drop(database.take());
+        work(database.insert((self.open)()?)).map_err(failed)
+    }
+
+    /// Changes the records. The change is durable when this method returns.
+    fn write(
+        &self,
+        change: impl Fn(&mut Table<'_, &str, &[u8]>) -> Result<(), redb::Error>,
+    ) -> io::Result<()> {
+        self.with(|database| {
+            let write = database.begin_write()?;
+            change(&mut write.open_table(RECORDS)?)?;
+            Ok(write.commit()?)
+        })
+    }
+}
+
+/// Returns the result of work on a database; `None` if the database refuses all work because of an earlier error.
+fn unless_refused<T>(done: Result<T, redb::Error>) -> Option<io::Result<T>> {
+    match done {
+        Err(redb::Error::PreviousIo) => None,
+        done => Some(done.map_err(failed)),
     }
 }
 
@@ -123,51 +170,55 @@ fn other(error: impl fmt::Display) -> io::Error {
     io::Error::other(format!("the journal: {error}"))
 }
 
+/// Converts an error of the database. The kind of an error of its file is kept, because the user's remedy depends on it.
+fn failed(error: impl Into<redb::Error>) -> io::Error {
+    match error.into() {
+        redb::Error::Io(error) => io::Error::new(error.kind(), format!("the journal: {error}")),
+        error => other(error),
+    }
+}
+
 impl Journal for RedbJournal {
     fn get(&self, target: &RelativePath) -> io::Result<Option<Record>> {
-        let read = self.database.begin_read().map_err(other)?;
-        let table = read.open_table(RECORDS).map_err(other)?;
         let key = target.to_string();
-        let Some(value) = table.get(key.as_str()).map_err(other)? else { return Ok(None) };
-        serde_json::from_slice(value.value()).map(Some).map_err(other)
+        let value = self.with(|database| {
+            let table = database.begin_read()?.open_table(RECORDS)?;
+            Ok(table.get(key.as_str())?.map(|value| value.value().to_vec()))
+        })?;
+        value.map(|value| serde_json::from_slice(&value).map_err(other)).transpose()
     }
 
     fn put(&self, target: &RelativePath, record: &Record) -> io::Result<()> {
         let (key, value) = (target.to_string(), serde_json::to_vec(record).map_err(other)?);
-        let write = self.database.begin_write().map_err(other)?;
-        {
-            let mut table = write.open_table(RECORDS).map_err(other)?;
-            table.insert(key.as_str(), value.as_slice()).map_err(other)?;
-        }
-        write.commit().map_err(other)
+        self.write(|table| Ok(table.insert(key.as_str(), value.as_slice()).map(drop)?))
     }
 
     fn remove(&self, target: &RelativePath) -> io::Result<()> {
         let key = target.to_string();
-        let write = self.database.begin_write().map_err(other)?;
-        {
-            let mut table = write.open_table(RECORDS).map_err(other)?;
-            table.remove(key.as_str()).map_err(other)?;
-        }
-        write.commit().map_err(other)
+        self.write(|table| Ok(table.remove(key.as_str()).map(drop)?))
     }
 
     fn all(&self) -> io::Result<Vec<(RelativePath, Record)>> {
-        let read = self.database.begin_read().map_err(other)?;
-        let table = read.open_table(RECORDS).map_err(other)?;
-        let mut records = Vec::new();
-        for entry in table.iter().map_err(other)? {
-            let (key, value) = entry.map_err(other)?;
-            let target = RelativePath::try_from(key.value().to_owned()).map_err(other)?;
-            records.push((target, serde_json::from_slice(value.value()).map_err(other)?));
-        }
-        Ok(records)
+        let records = self.with(|database| {
+            let table = database.begin_read()?.open_table(RECORDS)?;
+            let entries = table.iter()?.map(|entry| {
+                let (key, value) = entry?;
+                Ok((key.value().to_owned(), value.value().to_vec()))
+            });
+            entries.collect::<Result<Vec<_>, redb::Error>>()
+        })?;
+        let record = |(key, value): (String, Vec<u8>)| {
+            let target = RelativePath::try_from(key).map_err(other)?;
+            Ok((target, serde_json::from_slice(&value).map_err(other)?))
+        };
+        records.into_iter().map(record).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::{Arc, Mutex};
 
     use redb::StorageBackend;
@@ -220,15 +271,19 @@ mod tests {
         }
     }
 
-    /// A file that records its changes.
+    /// A file that records its changes, and accepts none while its disk is full.
     #[derive(Debug)]
     struct Recorder {
         file: File,
         changes: Arc<Mutex<Vec<Change>>>,
+        is_full: Arc<AtomicBool>,
     }
 
     impl Recorder {
         fn change(&self, change: Change) -> io::Result<()> {
+            if self.is_full.load(Ordering::Relaxed) {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
             change.apply(&self.file);
             self.changes.lock().expect("no panic").push(change);
             Ok(())
@@ -263,9 +318,13 @@ mod tests {
     fn a_kill_at_any_moment_leaves_a_journal_that_opens() {
         let changes = Arc::<Mutex<Vec<Change>>>::default();
         let file = tempfile::tempfile().expect("a file");
-        let recorder = Recorder { file, changes: Arc::clone(&changes) };
-        let database = builder().create_with_backend(recorder).expect("a database");
-        let journal = RedbJournal::new(database).expect("a journal");
+        let all = Arc::clone(&changes);
+        let journal = RedbJournal::new(move || {
+            let recorder =
+                Recorder { file: file.try_clone()?, changes: Arc::clone(&all), is_full: Arc::default() };
+            builder().create_with_backend(recorder).map_err(failed)
+        })
+        .expect("a journal");
         let source = Source { size: 5, mtime_ns: -3, inode: 9 };
         let record = Record { source, inode: None, durable: vec![], placing: false, pipe: None };
         let target = RelativePath::new(Path::new("a")).expect("a path");
@@ -289,6 +348,35 @@ mod tests {
                 assert!(kept < committed || found.as_ref() == Some(&record), "after {kept} changes");
             }
         }
+    }
+
+    /// A relay that runs for months outlives a full disk: once there is room, the journal works as before, with its earlier
+    /// records.
+    #[test]
+    fn the_journal_works_again_after_a_full_disk() {
+        let (file, is_full) = (tempfile::tempfile().expect("a file"), Arc::<AtomicBool>::default());
+        let full = Arc::clone(&is_full);
+        let journal = RedbJournal::new(move || {
+            let (file, is_full) = (file.try_clone()?, Arc::clone(&full));
+            let recorder = Recorder { file, changes: Arc::default(), is_full };
+            builder().create_with_backend(recorder).map_err(failed)
+        })
+        .expect("a journal");
+        let source = Source { size: 5, mtime_ns: -3, inode: 9 };
+        let record = Record { source, inode: None, durable: vec![], placing: false, pipe: None };
+        let target = |text: &str| RelativePath::new(Path::new(text)).expect("a path");
+        journal.put(&target("before"), &record).expect("committed");
+        is_full.store(true, Ordering::Relaxed);
+        for _ in 0..3 {
+            let error = journal.put(&target("during"), &record).expect_err("no space");
+            assert_eq!(error.kind(), io::ErrorKind::StorageFull, "{error}");
+        }
+        is_full.store(false, Ordering::Relaxed);
+        journal.put(&target("after"), &record).expect("committed");
+        let names: Vec<String> =
+            journal.all().expect("readable").iter().map(|(target, _)| target.to_string()).collect();
+        assert_eq!(names, ["after", "before"]);
+        assert_eq!(journal.get(&target("before")).expect("readable"), Some(record));
     }
 
     /// A process that has opened the file just before another process removed it must not use it: the records would be

@@ -46,6 +46,8 @@ fn targets_outside_the_root_are_refused() {
     for target in ["../a", "x/../../a", ".fullpipe/journal", "link/a"] {
         let error = fixture.copy(&source, target).expect_err(target);
         assert!(!error.message.is_empty(), "{target}");
+        let hint = "choose a path below the folder that the relay serves";
+        assert_eq!(error.hint.starts_with(hint), target == "link/a", "{target}: {}", error.hint);
     }
     assert_eq!(fs::read_dir(outside.path()).expect("a folder").count(), 0);
     fs::create_dir(fixture.placed("folder")).expect("a folder");
@@ -140,6 +142,28 @@ fn a_server_with_another_protocol_is_named() {
     let name = format!("127.0.0.1 port {}", address.port());
     assert!(error.message.contains(&name) && !error.message.contains('\n'), "{error}");
     assert!(!error.hint.is_empty(), "{error}");
+}
+
+/// A port that accepts connections and says nothing is given up after one attempt, in either direction of a copy.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the kernel's time, not the engine's")]
+fn a_silent_port_is_given_up_after_one_attempt() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let fixture = Fixture::new();
+    let source = fixture.source("a", 5);
+    let begin = Instant::now();
+    std::thread::scope(|scope| {
+        for options in [fixture.options(&source, "a", address), fixture.fetching(&["a"], "b", address)] {
+            scope.spawn(move || {
+                let error = copy(&options, None, &()).expect_err("no relay");
+                assert!(error.message.ends_with(" did not answer within 15 s"), "{error}");
+                assert!(error.kind == Kind::Network && !error.hint.is_empty(), "{error}");
+            });
+        }
+    });
+    let after = begin.elapsed();
+    assert!((Duration::from_secs(14)..Duration::from_secs(25)).contains(&after), "{after:?}");
 }
 
 /// The peer sends the start of a handshake with a message of 60 KiB, split into valid records.

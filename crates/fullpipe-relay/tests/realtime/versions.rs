@@ -48,18 +48,37 @@ const HINT: &str = "install the same version of fullpipe at both ends";
 #[derive(Debug)]
 struct AnyKey;
 
-fn verify(
-    message: &[u8],
-    key: &CertificateDer<'_>,
-    signed: &DigitallySignedStruct,
-) -> Result<HandshakeSignatureValid, rustls::Error> {
-    let key = SubjectPublicKeyInfoDer::from(key.as_ref());
-    let algorithms = rustls::crypto::ring::default_provider().signature_verification_algorithms;
-    verify_tls13_signature_with_raw_key(message, &key, signed, &algorithms)
-}
+/// Methods that the verifiers of both ends have in common.
+macro_rules! signatures {
+    () => {
+        fn verify_tls12_signature(
+            &self,
+            _: &[u8],
+            _: &CertificateDer<'_>,
+            _: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, rustls::Error> {
+            Err(rustls::Error::General("TLS 1.2".into()))
+        }
 
-fn no_tls12() -> Result<HandshakeSignatureValid, rustls::Error> {
-    Err(rustls::Error::General("TLS 1.2".into()))
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            key: &CertificateDer<'_>,
+            signed: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, rustls::Error> {
+            let key = SubjectPublicKeyInfoDer::from(key.as_ref());
+            let algorithms = rustls::crypto::ring::default_provider().signature_verification_algorithms;
+            verify_tls13_signature_with_raw_key(message, &key, signed, &algorithms)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            vec![SignatureScheme::ED25519]
+        }
+
+        fn requires_raw_public_keys(&self) -> bool {
+            true
+        }
+    };
 }
 
 impl ServerCertVerifier for AnyKey {
@@ -74,31 +93,7 @@ impl ServerCertVerifier for AnyKey {
         Ok(ServerCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        no_tls12()
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        key: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify(message, key, signed)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ED25519]
-    }
-
-    fn requires_raw_public_keys(&self) -> bool {
-        true
-    }
+    signatures!();
 }
 
 impl ClientCertVerifier for AnyKey {
@@ -115,31 +110,7 @@ impl ClientCertVerifier for AnyKey {
         Ok(ClientCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        no_tls12()
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        key: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify(message, key, signed)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ED25519]
-    }
-
-    fn requires_raw_public_keys(&self) -> bool {
-        true
-    }
+    signatures!();
 }
 
 /// Reads the key of an end of the fixture.
@@ -207,6 +178,26 @@ impl Fixture {
         alpn: &'static [u8],
         answer: impl Fn(u32) -> Option<Value> + Send + Sync + 'static,
     ) -> (SocketAddr, Arc<Mutex<Vec<Option<u32>>>>) {
+        let seen = Arc::<Mutex<Vec<Option<u32>>>>::default();
+        let all = Arc::clone(&seen);
+        let address = self.relay_by_hand(alpn, move |connection, number| {
+            all.lock().expect("no panic").push(number);
+            if let Some(answer) = number.and_then(&answer) {
+                // The client may have given up.
+                let _ = connection.send(&answer);
+                let _ = connection.0.read_to_end(&mut Vec::new());
+            }
+        });
+        (address, seen)
+    }
+
+    /// Starts a relay with the key of the fixture's relay, which accepts the protocol `alpn`. Each connection, whose
+    /// number is `None` without `hello`, ends when `serve` returns. Returns the address of the relay.
+    fn relay_by_hand(
+        &self,
+        alpn: &'static [u8],
+        serve: impl Fn(&mut Connection<ServerConnection>, Option<u32>) + Send + Sync + 'static,
+    ) -> SocketAddr {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ServerConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13]);
         let key = key(&self.folder.path().join("relay.key"));
@@ -218,11 +209,10 @@ impl Fixture {
         let config = Arc::new(config);
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
-        let (seen, answer) = (Arc::<Mutex<Vec<Option<u32>>>>::default(), Arc::new(answer));
-        let all = Arc::clone(&seen);
+        let serve = Arc::new(serve);
         thread::spawn(move || {
             for tcp in listener.incoming().map_while(Result::ok) {
-                let (config, all, answer) = (Arc::clone(&config), Arc::clone(&all), Arc::clone(&answer));
+                let (config, serve) = (Arc::clone(&config), Arc::clone(&serve));
                 thread::spawn(move || {
                     let tls = ServerConnection::new(config).expect("a configuration");
                     let mut connection = Connection::new(tls, tcp);
@@ -234,17 +224,11 @@ impl Fixture {
                         }
                         _ => None,
                     };
-                    all.lock().expect("no panic").push(number);
-                    let answer = number.and_then(|number| answer(number));
-                    if let Some(answer) = answer {
-                        // The client may have given up.
-                        let _ = connection.send(&answer);
-                        let _ = connection.0.read_to_end(&mut Vec::new());
-                    }
+                    serve(&mut connection, number);
                 });
             }
         });
-        (address, seen)
+        address
     }
 }
 
@@ -290,6 +274,46 @@ fn a_client_names_the_version_of_its_relay() {
         assert_eq!(seen.iter().all(Option::is_none), answer.is_none(), "{seen:?}");
     }
     assert!(!fixture.fetched("b").exists());
+}
+
+/// Sends the notes of a copy.
+struct NotesTo(mpsc::Sender<String>);
+
+impl CopyObserver for NotesTo {
+    fn note(&self, text: &str) {
+        self.0.send(text.into()).expect("the test waits");
+    }
+}
+
+/// A relay that ends a transfer closes all connections, and its reason on connection 0 may arrive last. The copy then
+/// reports the reason alone. If the copy goes on, it reports the loss.
+#[test]
+fn a_refused_copy_reports_only_the_reason() {
+    let fixture = Fixture::new();
+    let source = fixture.source("large", 2 << 20);
+    for wait_ms in [300, 1500] {
+        let address = fixture.relay_by_hand(PRESENT, move |connection, number| {
+            // The client may have given up.
+            let _ = connection.send(&json!({ "type": "welcome", "version": 1 }));
+            if number == Some(0) {
+                crate::wait(wait_ms);
+                let _ = connection.send(&json!({ "type": "failed", "message": "no space", "hint": "h" }));
+                let _ = connection.0.read_to_end(&mut Vec::new());
+            } else {
+                crate::wait(100);
+            }
+        });
+        let options = CopyOptions {
+            connections: Connections::new(2, 2).expect("a range"),
+            ..fixture.options(&source, "large", address)
+        };
+        let (sender, notes) = mpsc::channel();
+        let error = copy(&options, None, &NotesTo(sender)).expect_err("refused");
+        assert!(error.message.ends_with(": no space"), "{error}");
+        let notes: Vec<String> = notes.try_iter().collect();
+        let is_loss = |note: &String| note.starts_with("lost connection 1 (");
+        assert!(notes.iter().all(is_loss) && notes.len() == usize::from(wait_ms > 1000), "{notes:?}");
+    }
 }
 
 /// A TLS server with a certificate, as on the port of a web server, is not a relay.
@@ -364,6 +388,7 @@ fn a_relay_over_ssh_names_the_version_of_its_client() {
             serde_json::from_str(text.strip_prefix("fullpipe-relay ").expect("a mark")).expect("JSON");
         assert_eq!(answer["failed"]["hint"], HINT, "{text}");
         assert_eq!(answer["failed"]["message"], "this host supports only version 1 of the protocol");
+        assert_eq!(answer["failed"]["versions"], json!([1]));
     }
 }
 

@@ -77,6 +77,23 @@ fn a_copy_over_ssh_starts_the_other_end() {
     assert!(error.starts_with("me@ny: cannot create the folder file"), "{error}");
     let (code, _, stderr) = copy(&search, "other:a");
     assert!(code == 3 && stderr.contains("ssh other did not start a relay"), "{stderr}");
+    // The other host has a build of another version, or one without copies.
+    let version = r#"{"failed":{"message":"this host supports only version 2 of the protocol","hint":"install the same version of fullpipe at both ends","temporary":false}}"#;
+    for (script, message) in [
+        (
+            format!("echo 'fullpipe-relay {version}'"),
+            "me@ny: this host supports only version 2 of the protocol",
+        ),
+        ("echo unknown command >&2; exit 2".into(), "ssh me@ny did not start a relay (exit status: 2)"),
+    ] {
+        fs::remove_file(path("bin/fullpipe")).expect("removed");
+        fs::write(path("bin/fullpipe"), format!("#!/bin/sh\n{script}\n")).expect("written");
+        fs::set_permissions(path("bin/fullpipe"), fs::Permissions::from_mode(0o755))
+            .expect("the owner may do so");
+        let (code, _, stderr) = copy(&search, "me@ny:a");
+        assert_eq!(code, 3, "{stderr}");
+        assert!(stderr.contains(&format!("error: {message}\nhint: ")), "{stderr}");
+    }
     let (_, hint) = refusal(1, copy("/nowhere", "me@ny:a"));
     assert_eq!(hint, "install the client of OpenSSH");
 }
