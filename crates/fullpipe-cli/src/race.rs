@@ -110,11 +110,11 @@ fn plan(args: &RaceArgs) -> Result<RacePlan, Failure> {
     )?;
     let experiment = experiment(args, if args.full { race::FULL } else { race::QUICK })?;
     let plan = RacePlan::new(&experiment, &arms, against).map_err(|error| about(args, error))?;
-    // In real time, 1000 pairs of each small download would take hours, so an emulated race has fewer.
     let emulated = args.world == World::Emu;
-    let plan = if emulated && args.paths.is_none() { plan.with_single_connections() } else { plan };
-    Ok(match args.pairs.or_else(|| emulated.then(|| experiment.seeds().len() as u64)) {
+    let plan = if emulated && args.paths.is_none() { plan.without_simulated_cells() } else { plan };
+    Ok(match args.pairs {
         Some(pairs) => plan.with_pairs(pairs),
+        None if emulated => plan.in_real_time(),
         None => plan,
     })
 }

@@ -232,8 +232,8 @@ fn bounds_count_only_when_asked() {
 
 #[test]
 fn what_cannot_race_gets_one_line_and_a_hint() {
-    let known = "known: reno, bic, cubic, vegas, bbr1, bbr3, surge; NAME+iw has an initial window of 44 \
-                 segments, NAME+PROFILE has the settings of a profile, and tcpa is short for bbr1+tcpa";
+    let known = "known: reno, bic, cubic, vegas, bbr1, bbr3, surge; NAME+iw has the initial window of \
+                 surge, 44 segments without a profile, NAME+PROFILE has the settings of a profile, and tcpa is short for bbr1+tcpa";
     let cases: [(&[&str], i32, &str, String); 9] = [
         (&["--arms", "bbr1,cubik"], 2, "unknown arm 'cubik'", format!("did you mean cubic? {known}")),
         (&["--arms", "bbr1,BBR3+iw"], 2, "unknown arm 'BBR3+iw'", format!("did you mean bbr3+iw? {known}")),
