@@ -67,8 +67,8 @@ pub fn read_profiles(path: &Path) -> Result<Profiles, Error> {
 /// counts pairs.
 ///
 /// If there is a folder `out`, each pair is appended to `race.jsonl` in this folder as soon as it is
-/// complete. Pairs of the same plan that the file already contains are not run again. The results are written
-/// to `race.json`.
+/// complete. Pairs of the same plan that the file already contains are not run again, unless another version of the
+/// program made them. The results are written to `race.json`.
 ///
 /// ```
 /// use fullpipe::lab::experiment::Experiment;
@@ -186,6 +186,14 @@ fn complete<O: Observer>(
         MissingPairs { cell: number, seeds: seeds.collect() }
     });
     let missing: Vec<MissingPairs> = missing.filter(|missing| !missing.seeds.is_empty()).collect();
+    if let Some(store) = &store {
+        store.note_foreign(observer, |pair| {
+            let is_of = |missing: &MissingPairs| {
+                missing.seeds.contains(&pair.seed) && plan.accepts(world, &plan.cells()[missing.cell], pair)
+            };
+            missing.iter().any(is_of)
+        });
+    }
     let done = pairs.iter().map(BTreeMap::len).sum();
     let relay = Relay::new(observer, store.as_ref(), done, plan.pairs());
     for (cell, pair) in make(&missing, &relay)? {
