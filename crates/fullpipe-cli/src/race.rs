@@ -13,9 +13,8 @@ use crate::failure::{EXPECTATION, Failure, INTERRUPTED, USAGE};
 use crate::output::{self, Notes};
 use crate::suggestion::nearest_name;
 
-/// Default arms of a race in the simulator. An emulated race omits `surge`, which Linux does not implement.
-const SIMULATED_ARMS: &str = "cubic,bbr1,bbr1+iw,surge";
-const KERNEL_ARMS: &str = "cubic,bbr1,bbr1+iw";
+/// Default arms of a race.
+const ARMS: &str = "cubic,bbr1,bbr1+iw,surge";
 /// Default arms of a race that measures harm.
 const HARM_ARMS: &str = "bbr1,surge";
 const PROGRESS: &str = "racing {bar:30} {pos}/{len} pairs";
@@ -101,13 +100,7 @@ fn verdict(args: &RaceArgs, interrupted: bool, failed: usize) -> ExitCode {
 
 /// Returns the plan of the race: the cells, arms and pairs that the options select.
 fn plan(args: &RaceArgs) -> Result<RacePlan, Failure> {
-    let (arms, against) = arms(
-        args,
-        match args.world {
-            World::Sim => SIMULATED_ARMS,
-            World::Emu => KERNEL_ARMS,
-        },
-    )?;
+    let (arms, against) = arms(args, ARMS)?;
     let experiment = experiment(args, if args.full { race::FULL } else { race::QUICK })?;
     let plan = RacePlan::new(&experiment, &arms, against).map_err(|error| about(args, error))?;
     let emulated = args.world == World::Emu;

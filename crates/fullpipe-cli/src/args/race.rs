@@ -37,8 +37,8 @@ cells: two rates, three queues and five victims; with --full, 525 cells. repeat 
 runs per cell and arm.
 
 With --world emu, senders race in real time, several at once on separate paths. The clients are
-kernel sockets, and so are the senders that the kernel has; fullpipe's own TCP sends for the other
-arms. Each cell gets the pairs that repeat states, or 400 for downloads of up to 640 kB with a loss
+kernel sockets, and so are the senders that the kernel has. For the other arms, fullpipe's own TCP
+sends, in the relay of fullpipe accelerate in front of the same server. Each cell gets the pairs that repeat states, or 400 for downloads of up to 640 kB with a loss
 of 3 % or more. If the machine does not keep up during a download, fullpipe repeats the download, at
 most twice.
 
@@ -65,8 +65,7 @@ pub(crate) struct RaceArgs {
     #[arg(long, value_name = "NAMES", requires = "harm")]
     pub(crate) victims: Option<String>,
 
-    /// Senders to compare, separated by commas [default: cubic,bbr1,bbr1+iw and, in the simulator, surge;
-    /// with --harm, bbr1,surge]
+    /// Senders to compare, separated by commas [default: cubic,bbr1,bbr1+iw,surge; with --harm, bbr1,surge]
     #[arg(long, value_name = "NAMES")]
     pub(crate) arms: Option<String>,
 
