@@ -131,8 +131,8 @@ pub fn run_between(hosts: &mut Hosts, scenario: &Scenario, sink: &mut dyn Sink) 
 }
 
 /// Runs `scenario`, a single flow with a request, like [`run_between`], but with `relay` in front of the server. The flow
-/// requires fullpipe's TCP as its sender, and `relay` has the settings of its connections. The server is the same program
-/// as the one behind which no relay is: the kernel sends on its sockets.
+/// requires fullpipe's TCP as its sender, and `relay` has the settings of its connections. The server is the one that
+/// answers the flows of kernel senders, on a kernel socket.
 ///
 /// The state of the sender in trace rows is that of the socket between server and relay. The relay's retransmissions are
 /// not known, so they are not compared with the drops.
