@@ -74,13 +74,17 @@ impl NamedProfile {
         Ok(Profile::read(name, &table)?)
     }
 
-    /// Returns `config` with the settings of this profile. The bursts of `config` stay, because they depend on the
-    /// host.
+    /// Returns `config` with the settings of this profile.
     fn applied(&self, config: &Config) -> Result<Config, ConfigError> {
-        let applied = self.profile()?.applied(config.clone());
-        let tunables = Tunables { bursts: config.tunables.bursts, ..applied.tunables };
-        Ok(Config { tunables, ..applied })
+        Ok(applied(&self.profile()?, config))
     }
+}
+
+/// Returns `config` with the settings of `profile`, but with its own bursts, because they depend on the host.
+pub(crate) fn applied(profile: &Profile, config: &Config) -> Config {
+    let applied = profile.applied(config.clone());
+    let tunables = Tunables { bursts: config.tunables.bursts, ..applied.tunables };
+    Config { tunables, ..applied }
 }
 
 impl Senders {

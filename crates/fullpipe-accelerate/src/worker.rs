@@ -41,7 +41,7 @@ use crate::upstream::{self, Server, Sources, is_temporary};
 
 pub use report::{Beat, PathReport};
 pub(crate) use settings::{PathLimits, WorkerSettings};
-pub use start::{relay, work};
+pub use start::{RunService, relay, relay_run, work};
 
 /// Interval between two reports to the keeper. If reports are missing, the keeper treats the worker as
 /// silent.

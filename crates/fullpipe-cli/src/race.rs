@@ -13,9 +13,8 @@ use crate::failure::{EXPECTATION, Failure, INTERRUPTED, USAGE};
 use crate::output::{self, Notes};
 use crate::suggestion::nearest_name;
 
-/// Default arms of a race in the simulator. An emulated race omits `surge`, which Linux does not implement.
-const SIMULATED_ARMS: &str = "cubic,bbr1,bbr1+iw,surge";
-const KERNEL_ARMS: &str = "cubic,bbr1,bbr1+iw";
+/// Default arms of a race.
+const ARMS: &str = "cubic,bbr1,bbr1+iw,surge";
 /// Default arms of a race that measures harm.
 const HARM_ARMS: &str = "bbr1,surge";
 const PROGRESS: &str = "racing {bar:30} {pos}/{len} pairs";
@@ -101,20 +100,14 @@ fn verdict(args: &RaceArgs, interrupted: bool, failed: usize) -> ExitCode {
 
 /// Returns the plan of the race: the cells, arms and pairs that the options select.
 fn plan(args: &RaceArgs) -> Result<RacePlan, Failure> {
-    let (arms, against) = arms(
-        args,
-        match args.world {
-            World::Sim => SIMULATED_ARMS,
-            World::Emu => KERNEL_ARMS,
-        },
-    )?;
+    let (arms, against) = arms(args, ARMS)?;
     let experiment = experiment(args, if args.full { race::FULL } else { race::QUICK })?;
     let plan = RacePlan::new(&experiment, &arms, against).map_err(|error| about(args, error))?;
-    // In real time, 1000 pairs of each small download would take hours, so an emulated race has fewer.
     let emulated = args.world == World::Emu;
-    let plan = if emulated && args.paths.is_none() { plan.with_single_connections() } else { plan };
-    Ok(match args.pairs.or_else(|| emulated.then(|| experiment.seeds().len() as u64)) {
+    let plan = if emulated && args.paths.is_none() { plan.without_simulated_cells() } else { plan };
+    Ok(match args.pairs {
         Some(pairs) => plan.with_pairs(pairs),
+        None if emulated => plan.in_real_time(),
         None => plan,
     })
 }

@@ -3,7 +3,7 @@
 //! | name | sender |
 //! |---|---|
 //! | `bbr1` | a congestion control, with the initial window of the scenario |
-//! | `bbr1+iw` | the same with an initial window of [`LAUNCH_WINDOW`] segments |
+//! | `bbr1+iw` | the same with the initial window that surge has: [`LAUNCH_WINDOW`] segments without a profile |
 //! | `bbr1+web` | the same with the settings of the profile `web` ([`crate::profile`]) |
 //! | `tcpa` | `bbr1` with the settings of TCPA, which are part of the program |
 
@@ -15,10 +15,11 @@ use fullpipe_tcp::cc::{Algorithm, Launch};
 use crate::profile::{Profile, ProfileName};
 use crate::scenario::{FlowSpec, Scenario};
 
-/// Initial window of `NAME+iw`, in segments; equal to the launch window of surge.
+/// Launch window of surge in segments, if neither a profile nor the host sets another one. It is also the initial window
+/// of `NAME+iw`.
 pub const LAUNCH_WINDOW: u32 = Launch::DEFAULT.window;
 
-/// Suffix in the name of an arm whose initial window is [`LAUNCH_WINDOW`].
+/// Suffix in the name of an arm whose initial window is that of surge.
 const WITH_LAUNCH: &str = "iw";
 
 /// Name of the arm with the settings of TCPA, and of its profile.
@@ -29,10 +30,20 @@ const TCPA: &str = "tcpa";
 pub struct Arm {
     /// Congestion control of the sender.
     pub cc: Algorithm,
-    /// Initial congestion window in segments; `None` for the window of the scenario.
-    pub launch: Option<u32>,
+    /// Whether the initial congestion window is the one that surge has in the same race. Otherwise, it is that of the
+    /// scenario or the profile.
+    pub launch: bool,
     /// Name of the profile of the sender; `None` for the settings of the scenario.
     pub profile: Option<ProfileName>,
+}
+
+/// Settings of an arm that its name does not contain.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ArmSettings {
+    /// Profile that the arm names.
+    pub profile: Option<Profile>,
+    /// Initial window in segments, if the arm has that of surge.
+    pub window: Option<u32>,
 }
 
 impl Arm {
@@ -40,31 +51,36 @@ impl Arm {
     /// window.
     pub fn all() -> impl Iterator<Item = Self> {
         let with = |launch| Algorithm::ALL.into_iter().map(move |cc| Self { cc, launch, profile: None });
-        with(None).chain(with(Some(LAUNCH_WINDOW)))
+        with(false).chain(with(true))
     }
 
-    /// Returns `scenario` with this sender for every flow. `profile` is the profile that the arm names.
+    /// Returns `scenario` with this sender for every flow.
     #[must_use]
-    pub fn applied(self, scenario: &Scenario, profile: Option<Profile>) -> Scenario {
+    pub fn applied(self, scenario: &Scenario, settings: &ArmSettings) -> Scenario {
         let mut scenario = scenario.clone();
         for flow in &mut scenario.flows {
-            *flow = self.applied_to(flow, profile);
+            *flow = self.applied_to(flow, settings);
         }
         // The emulator can set the initial window only on the route, where it applies to all flows.
-        scenario.host.initcwnd = self.launch.or(scenario.host.initcwnd);
+        scenario.host.initcwnd = settings.window.or(scenario.host.initcwnd);
         scenario
     }
 
     /// Returns `flow` with this sender, but without its initial window, because that is a setting of the
-    /// host.
-    fn applied_to(self, flow: &FlowSpec, profile: Option<Profile>) -> FlowSpec {
-        FlowSpec { cc: self.cc.into(), profile: profile.or(flow.profile), ..flow.clone() }
+    /// host. If the flow has a profile of the experiment, the window of the profile would replace that of the host, so
+    /// the profile gets the window too.
+    fn applied_to(self, flow: &FlowSpec, settings: &ArmSettings) -> FlowSpec {
+        let mut profile = settings.profile.or(flow.profile);
+        if let (Some(profile), Some(window)) = (&mut profile, settings.window) {
+            profile.launch.window = window;
+        }
+        FlowSpec { cc: self.cc.into(), profile, ..flow.clone() }
     }
 
     /// Returns `flow` with this sender, including its initial window. Other flows of the host are not affected.
     #[must_use]
-    pub fn applied_to_one(self, flow: &FlowSpec, profile: Option<Profile>) -> FlowSpec {
-        FlowSpec { initcwnd: self.launch, ..self.applied_to(flow, profile) }
+    pub fn applied_to_one(self, flow: &FlowSpec, settings: &ArmSettings) -> FlowSpec {
+        FlowSpec { initcwnd: settings.window, ..self.applied_to(flow, settings) }
     }
 }
 
@@ -74,8 +90,8 @@ impl fmt::Display for Arm {
         match (&self.profile, self.launch) {
             (Some(profile), _) if self.cc == Algorithm::Bbr1 && profile.as_str() == TCPA => f.pad(TCPA),
             (Some(profile), _) => f.pad(&format!("{name}+{profile}")),
-            (None, Some(_)) => f.pad(&format!("{name}+{WITH_LAUNCH}")),
-            (None, None) => f.pad(name),
+            (None, true) => f.pad(&format!("{name}+{WITH_LAUNCH}")),
+            (None, false) => f.pad(name),
         }
     }
 }
@@ -88,8 +104,8 @@ impl UnknownArm {
     /// Returns a one-line hint that lists the known names.
     pub fn hint(&self) -> String {
         format!(
-            "{}; NAME+{WITH_LAUNCH} has an initial window of {LAUNCH_WINDOW} segments, NAME+PROFILE has the \
-             settings of a profile, and {TCPA} is short for bbr1+{TCPA}",
+            "{}; NAME+{WITH_LAUNCH} has the initial window of surge, {LAUNCH_WINDOW} segments without a profile, \
+             NAME+PROFILE has the settings of a profile, and {TCPA} is short for bbr1+{TCPA}",
             Algorithm::KNOWN
         )
     }
@@ -111,10 +127,10 @@ impl FromStr for Arm {
         let text = if text == TCPA { "bbr1+tcpa" } else { text };
         let (name, suffix) = text.split_once('+').map_or((text, None), |(name, suffix)| (name, Some(suffix)));
         let cc = name.parse().map_err(|_| unknown())?;
-        let plain = Self { cc, launch: None, profile: None };
+        let plain = Self { cc, launch: false, profile: None };
         match suffix {
             None => Ok(plain),
-            Some(WITH_LAUNCH) => Ok(Self { launch: Some(LAUNCH_WINDOW), ..plain }),
+            Some(WITH_LAUNCH) => Ok(Self { launch: true, ..plain }),
             Some(profile) => {
                 let profile = profile.parse().map_err(|_| unknown())?;
                 Ok(Self { profile: Some(profile), ..plain })
@@ -133,11 +149,11 @@ mod tests {
             assert_eq!(arm.to_string().parse(), Ok(arm));
         }
         assert_eq!(Arm::all().count(), 2 * Algorithm::ALL.len());
-        let iw = Arm { cc: Algorithm::Bbr1, launch: Some(44), profile: None };
+        let iw = Arm { cc: Algorithm::Bbr1, launch: true, profile: None };
         assert_eq!(("bbr+iw".parse(), iw.to_string().as_str()), (Ok(iw), "bbr1+iw"), "the kernel's name");
-        let web = Arm { launch: None, profile: Some("web".parse().expect("a name")), ..iw };
+        let web = Arm { launch: false, profile: Some("web".parse().expect("a name")), ..iw };
         assert_eq!(("bbr+web".parse(), web.to_string().as_str()), (Ok(web), "bbr1+web"));
-        let tcpa = Arm { launch: None, profile: Some("tcpa".parse().expect("a name")), ..iw };
+        let tcpa = Arm { launch: false, profile: Some("tcpa".parse().expect("a name")), ..iw };
         assert_eq!(
             ("tcpa".parse(), "bbr+tcpa".parse(), tcpa.to_string().as_str()),
             (Ok(tcpa), Ok(tcpa), "tcpa")

@@ -8,6 +8,8 @@
 //! The outcome covers the duration of the scenario. After that time, the senders stop writing, but the path
 //! keeps running until all data is acknowledged, so that every drop can be matched with a retransmission.
 //!
+//! A third form has fullpipe's TCP at the sender's end as a relay in front of a server: [`run_relayed`].
+//!
 //! [`run`] creates the hosts of the run and removes them afterwards. [`run_between`] uses existing hosts of
 //! the caller and ends as soon as all flows are complete. Both save most of the time that runs of short
 //! downloads would take.
@@ -15,6 +17,7 @@
 mod settings;
 
 use std::collections::BTreeMap;
+use std::net::SocketAddrV4;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -31,14 +34,16 @@ use crate::Datapath;
 use crate::clock::Clock;
 use crate::error::{Doing, Error};
 use crate::flows::{
-    Ending, Flow, GreedyReads, Opener, Receivers, Sampler, Senders, Servers, allow_files, impose, listening,
-    receive, send, stack,
+    Ending, Flow, GreedyReads, LISTEN_PORT, Opener, Receivers, Sampler, Senders, Servers, allow_files,
+    impose, listening, receive, send, stack,
 };
 use crate::link::{FlowNumbers, Log, PacketNote, Sampling, WAITING};
+use crate::namespace::Namespace;
+use crate::netlink::Netlink;
 use crate::outcome::{FlowEnd, Totals, outcome};
 use crate::poll::Stop;
 use crate::stack_loop::{self, Port, locked};
-use crate::wan::{End, Hosts, Wan, WanConfig};
+use crate::wan::{End, Hosts, LOOPBACK, SENDER, Wan, WanConfig};
 
 pub use settings::{check, check_congestion_control};
 
@@ -50,6 +55,17 @@ const DRAIN: Duration = Duration::from_secs(2);
 const DRAIN_ROUND_TRIPS: u64 = 4;
 /// Interval at which the senders are polled for unacknowledged data while the path drains.
 const DRAIN_POLL: Duration = Duration::from_millis(10);
+
+/// Program on the sending host that accepts the connections of the receiver with fullpipe's TCP at the end of the path, and
+/// relays them to a server on the same host.
+pub trait Relay: Sync {
+    /// Relays the connections that arrive at the address `listen` on `port` to the address `server`, until `stop`. The
+    /// calling thread is in the network namespace of the sending host.
+    ///
+    /// # Errors
+    /// An error ends the run.
+    fn run(&self, port: &Port, listen: SocketAddrV4, server: SocketAddrV4, stop: &Stop) -> Result<(), Error>;
+}
 
 /// Options of an emulated run.
 #[derive(Clone, Copy, Debug, Default)]
@@ -81,7 +97,7 @@ pub struct EmuRun {
 /// scenario, or if a system call fails.
 pub fn run(scenario: &Scenario, options: Options, sink: &mut dyn Sink) -> Result<EmuRun, Error> {
     let mut hosts = hosts(scenario, options.datapath)?;
-    make(&mut hosts, scenario, Ending::AfterDuration, options, sink, None)
+    make(&mut hosts, scenario, Ending::AfterDuration, options, Links { sink, noted: None, relay: None })
 }
 
 /// Creates hosts with the TCP stacks that the flows of `scenario` require, for [`run_between`].
@@ -111,7 +127,33 @@ pub fn run_between(hosts: &mut Hosts, scenario: &Scenario, sink: &mut dyn Sink) 
             "create the hosts for a scenario with the same stacks",
         ));
     }
-    make(hosts, scenario, Ending::WhenComplete, Options::default(), sink, None)
+    make(hosts, scenario, Ending::WhenComplete, Options::default(), Links { sink, noted: None, relay: None })
+}
+
+/// Runs `scenario`, a single flow with a request, like [`run_between`], but with `relay` in front of the server. The flow
+/// requires fullpipe's TCP as its sender, and `relay` has the settings of its connections. The server is the one that
+/// answers the flows of kernel senders, on a kernel socket.
+///
+/// The state of the sender in trace rows is that of the socket between server and relay. The relay's retransmissions are
+/// not known, so they are not compared with the drops.
+///
+/// # Errors
+/// Returns the same errors as [`run_between`], and an error if `scenario` is not a single flow with a request.
+pub fn run_relayed(
+    hosts: &mut Hosts,
+    scenario: &Scenario,
+    sink: &mut dyn Sink,
+    relay: &dyn Relay,
+) -> Result<EmuRun, Error> {
+    let is_download = scenario.flows.len() == 1 && scenario.flows[0].workload.request.is_some();
+    if !is_download || hosts.ends() != [End::Ours, End::Kernel] || settings::ends(scenario)? != hosts.ends() {
+        return Err(Error::settings(
+            "a relay requires one flow with a request and fullpipe's TCP as the sender",
+            "set count = 1, app = { request = \"200B\" } and stack = \"fullpipe\"",
+        ));
+    }
+    let links = Links { sink, noted: None, relay: Some(relay) };
+    make(hosts, scenario, Ending::WhenComplete, Options::default(), links)
 }
 
 /// Runs `scenario` like [`run`], and also captures the packets of the sending host. Until the path has
@@ -133,8 +175,16 @@ pub fn run_captured(
         // The channel closes when both directions of the link have ended, even after an error.
         scope.spawn(move || noted.iter().for_each(|packet| capture.packet(&packet.captured())));
         let mut hosts = hosts(scenario, options.datapath)?;
-        make(&mut hosts, scenario, Ending::AfterDuration, options, sink, Some(note))
+        let links = Links { sink, noted: Some(note), relay: None };
+        make(&mut hosts, scenario, Ending::AfterDuration, options, links)
     })
+}
+
+/// Code of the caller that takes part in a run.
+struct Links<'a> {
+    sink: &'a mut dyn Sink,
+    noted: Option<SyncSender<PacketNote>>,
+    relay: Option<&'a dyn Relay>,
 }
 
 fn make(
@@ -142,9 +192,9 @@ fn make(
     scenario: &Scenario,
     ending: Ending,
     options: Options,
-    sink: &mut dyn Sink,
-    noted: Option<SyncSender<PacketNote>>,
+    links: Links<'_>,
 ) -> Result<EmuRun, Error> {
+    let Links { sink, noted, relay } = links;
     let flows = scenario.flows.len();
     allow_files(flows as u64);
     let ends = hosts.ends();
@@ -165,7 +215,8 @@ fn make(
     let wan = Wan::between(hosts, &config, numbers, Some(sampling), noted)?;
     let clock = wan.clock;
     let stack_at = |side| wan.port(side).map(|port| Arc::new(Mutex::new(stack(scenario, side, port.cut()))));
-    let stacks = [stack_at(0), stack_at(1)];
+    // A relay has its own stack.
+    let stacks = [if relay.is_none() { stack_at(0) } else { None }, stack_at(1)];
     let (listener, receivers) = wan.receiver.run(|| match ends[1] {
         End::Ours => Ok((None, BTreeMap::new())),
         End::Kernel => {
@@ -177,6 +228,10 @@ fn make(
     let (servers, senders) = wan.sender.run(|| {
         impose(&scenario.host)?;
         Ok(match ends[0] {
+            End::Ours if relay.is_some() => {
+                Netlink::new()?.up(LOOPBACK, None)?;
+                (Servers::relayed_one()?, BTreeMap::new())
+            }
             End::Ours => (Servers::default(), BTreeMap::new()),
             End::Kernel => (
                 Servers::all(&scenario.host, &scenario.flows)?,
@@ -185,12 +240,16 @@ fn make(
         })
     })?;
     let flows = Flow::all(scenario, &stacks, [senders, receivers], first_port);
-    let ours = OurEnds::new(&wan, &stacks, &flows, scenario)?;
+    let ours = match (relay, wan.port(0)) {
+        (Some(relay), Some(port)) => OurEnds::Relaying(port, relay, &wan.sender),
+        _ => OurEnds::new(&wan, &stacks, &flows, scenario)?,
+    };
+    let kernel_sends = ends[0] == End::Kernel || relay.is_some();
 
     let (stop_sending, stop_receiving) = (Stop::new()?, Stop::new()?);
     let mut sampler = Sampler::new(scenario, &flows, ending);
     let (retransmits, duplicates) = thread::scope(|scope| {
-        let sending = (ends[0] == End::Kernel)
+        let sending = kernel_sends
             .then(|| scope.spawn(|| send(&flows, &scenario.flows, &servers, clock, &stop_sending)));
         let receiving = listener.as_ref().map(|listener| {
             let (flows, stop) = (&flows, &stop_receiving);
@@ -222,7 +281,7 @@ fn make(
         rtt: scenario.path.rtt(),
         lateness: report.forward.lateness.clone().with(&report.backward.lateness).quantiles(),
         tun_drops: report.tun_drops,
-        retransmits: Some(retransmits),
+        retransmits: relay.is_none().then_some(retransmits),
         drops: report.forward.data_drops,
         duplicates,
         cpu: cpu.as_secs_f64() / elapsed.as_secs_f64(),
@@ -260,6 +319,8 @@ enum OurEnds<'a> {
     None,
     Sending(&'a Port, &'a Mutex<Stack>, Senders<'a>),
     Receiving(&'a Port, &'a Mutex<Stack>, Receivers<'a>),
+    /// A relay in front of a server in this network namespace.
+    Relaying(&'a Port, &'a dyn Relay, &'a Namespace),
 }
 
 impl<'a> OurEnds<'a> {
@@ -290,6 +351,10 @@ impl<'a> OurEnds<'a> {
             }
             Self::Receiving(port, stack, mut receivers) => {
                 stack_loop::run(port, stack, clock, &mut receivers, stop).map(drop)
+            }
+            Self::Relaying(port, relay, host) => {
+                let listen = SocketAddrV4::new(SENDER, LISTEN_PORT);
+                host.run(|| relay.run(port, listen, Servers::RELAYED, stop))
             }
         }
     }

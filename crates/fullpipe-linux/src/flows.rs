@@ -17,6 +17,7 @@ mod sockets;
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::iter::Peekable;
+use std::mem::MaybeUninit;
 use std::net::SocketAddrV4;
 use std::os::fd::AsFd;
 use std::sync::{Arc, LazyLock, Mutex, OnceLock};
@@ -243,12 +244,13 @@ fn connect(socket: &Socket, peer: SocketAddrV4) -> Result<(), Error> {
 }
 
 /// Accepts a connection, determines its flow from the peer's port, and watches it for data. `end` selects the
-/// accepting end of the flow. Returns the number of the flow; `None` if no connection of a flow was accepted.
+/// accepting end of the flow. `relayed` is the number of the flow if a relay connects, whose port shows no flow. Returns the number of the flow; `None` if no connection of a flow was accepted.
 fn accept(
     flows: &[Flow],
     listener: &Socket,
     end: fn(&Flow) -> &Half,
     poll: &Poll,
+    relayed: Option<usize>,
 ) -> Result<Option<usize>, Error> {
     let (socket, peer) = match listener.accept() {
         Ok(accepted) => accepted,
@@ -256,7 +258,12 @@ fn accept(
         Err(error) => return Err(Error::system("accept a flow", error)),
     };
     socket.set_nonblocking(true).doing("make a socket non-blocking")?;
-    let number = Flow::of_port(flows, peer.as_socket().map_or(0, |peer| peer.port()));
+    // A connection of a relay that ends without a request only checks whether the server accepts connections.
+    if relayed.is_some() && socket.peek(&mut [MaybeUninit::uninit()]).is_ok_and(|octets| octets == 0) {
+        return Ok(None);
+    }
+    let number =
+        relayed.unwrap_or_else(|| Flow::of_port(flows, peer.as_socket().map_or(0, |peer| peer.port())));
     if let Some(Half::Kernel(accepted)) = flows.get(number).map(end) {
         poll.watch(socket.as_fd(), number as u64)?;
         let _ = accepted.set(socket);

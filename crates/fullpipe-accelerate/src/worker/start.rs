@@ -3,15 +3,19 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::sync::Mutex;
+use std::thread;
 
+use fullpipe_lab::profile::Profile;
 use fullpipe_linux::stack_loop::{Port, serve};
 use fullpipe_linux::{Clock, Datapath, Error, Stop, Tun};
 use fullpipe_tcp::buffers::Buffer;
-use fullpipe_tcp::cc::Algorithm;
-use fullpipe_tcp::memory::Memory;
+use fullpipe_tcp::cc::{Algorithm, INITIAL_SEGMENTS};
+use fullpipe_tcp::memory::{Memory, MemoryLimits};
 use fullpipe_tcp::stack::siphash::Key;
 use fullpipe_tcp::stack::{Admission, IsnClock, Policy, Stack, StackConfig};
 use fullpipe_tcp::{Bursts, Config, KeepAlive, Tunables};
@@ -24,7 +28,8 @@ use rustix::thread::{
 use socket2::Socket;
 
 use super::{Worker, WorkerSettings};
-use crate::config::ClientAddress;
+use crate::config::{ClientAddress, Upstream};
+use crate::policies::{Senders, applied};
 use crate::probes::SharedTable;
 use crate::{handover, refused, sandbox, system};
 
@@ -42,8 +47,9 @@ const RECEIVE_BUFFER: Bytes = Bytes::from_mib(6);
 const BURST: Duration = Duration::from_micros(250);
 /// Maximum delay of the worker for which a connection makes up after the worker has woken up late.
 const MISSED: Duration = Duration::from_millis(1);
-/// Initial window in segments without a path memory (RFC 6928).
-const INITIAL_WINDOW: u32 = 10;
+/// Memory and number of connections of the service of one run.
+const RUN_MEMORY: Bytes = Bytes::from_mib(256);
+const RUN_CONNECTIONS: usize = 64;
 /// Speed of the device that the launch budget assumes if the actual speed is not known.
 const ASSUMED_SPEED: Rate = Rate::from_bps(1_000_000_000);
 
@@ -77,6 +83,60 @@ pub fn relay(port: &Port, control: UnixStream, stop: &Stop) -> Result<(), Error>
     control.set_nonblocking(true).map_err(|error| system("prepare the socket to the keeper", error))?;
     let (stack, mut worker) = prepare(port, settings, control, raw, stop)?;
     serve(port, &stack, Clock::starting_in(Duration::ZERO), &mut worker, stop).map(drop)
+}
+
+/// Service of one run on an emulated path.
+#[derive(Clone, Copy, Debug)]
+pub struct RunService {
+    /// Address at which clients connect.
+    pub listen: SocketAddr,
+    /// Address of the server.
+    pub server: SocketAddr,
+    /// Congestion control of the connections to the clients.
+    pub cc: Algorithm,
+    /// Initial window in segments; `None` for that of the congestion control or the profile.
+    pub initcwnd: Option<u32>,
+    /// Profile of the connections, which may have the wider ranges of the lab.
+    pub profile: Option<Profile>,
+    /// MTU of the path to the clients, in bytes.
+    pub mtu: u32,
+}
+
+/// Relays the connections of a port until `stop`, like the worker of a service, but without a keeper. The path memory
+/// is empty at first.
+///
+/// # Errors
+/// Returns an error if the settings are not valid, or if a system call fails.
+pub fn relay_run(port: &Port, service: &RunService, stop: &Stop) -> Result<(), Error> {
+    let settings = WorkerSettings {
+        listen: service.listen,
+        upstream: Upstream::Tcp(service.server),
+        client_address: ClientAddress::Hidden,
+        cc: service.cc.name().into(),
+        mtu: service.mtu,
+        memory: RUN_MEMORY.get(),
+        connections: RUN_CONNECTIONS,
+        table: PathBuf::new(),
+        identity: None,
+        limit: None,
+        paths: Some(MemoryLimits::DEFAULT.into()),
+        senders: Senders::default(),
+    };
+    let (config, policies) = configs(&settings)?;
+    let config = Config { initcwnd: service.initcwnd.or(config.initcwnd), ..config };
+    let config = service.profile.map_or_else(|| config.clone(), |profile| applied(&profile, &config));
+    let stack = Mutex::new(stack_with(&settings, port, config, policies)?);
+    let (control, reports) = UnixStream::pair().map_err(|error| system("create a socket pair", error))?;
+    control.set_nonblocking(true).map_err(|error| system("prepare a socket", error))?;
+    let mut worker = Worker::new(settings, control, None, stop.clone());
+    thread::scope(|scope| {
+        // Nobody needs the reports, but the worker must not run out of room for them. The thread ends when the worker
+        // is dropped.
+        scope.spawn(move || io::copy(&mut &reports, &mut io::sink()));
+        let served = serve(port, &stack, Clock::starting_in(Duration::ZERO), &mut worker, stop).map(drop);
+        drop(worker);
+        served
+    })
 }
 
 /// Creates the stack and the worker for a port, and opens all files that they need.
@@ -135,6 +195,17 @@ fn read_settings(control: &UnixStream) -> Result<(WorkerSettings, Option<Socket>
 
 /// Returns a stack that listens on the address and port of the service.
 pub(super) fn stack(settings: &WorkerSettings, port: &Port) -> Result<Stack, Error> {
+    let (config, policies) = configs(settings)?;
+    stack_with(settings, port, config, policies)
+}
+
+/// Returns a stack whose connections have the configuration `config`, unless a policy applies.
+fn stack_with(
+    settings: &WorkerSettings,
+    port: &Port,
+    config: Config,
+    policies: Vec<Policy>,
+) -> Result<Stack, Error> {
     let (mut key, mut path_key) = ([0; 16], [0; 8]);
     let mut random = File::open("/dev/urandom").map_err(|error| system("open /dev/urandom", error))?;
     let read = random.read_exact(&mut key).and_then(|()| random.read_exact(&mut path_key));
@@ -145,7 +216,6 @@ pub(super) fn stack(settings: &WorkerSettings, port: &Port) -> Result<Stack, Err
         max_connections: settings.connections,
         cut: port.cut(),
     });
-    let (config, policies) = configs(settings)?;
     if let Some(limits) = settings.paths {
         let device = settings.limit.map_or(ASSUMED_SPEED, Rate::from_bps);
         let memory = Memory::with_limits(u64::from_le_bytes(path_key), device, limits.into());
@@ -188,7 +258,7 @@ pub(super) fn configs(settings: &WorkerSettings) -> Result<(Config, Vec<Policy>)
     // Only the path memory limits launches, so without it, first flights have ten segments.
     let permitted = |config: Config| match settings.paths {
         Some(_) => config,
-        None => Config { launch: None, initcwnd: Some(INITIAL_WINDOW), ..config },
+        None => Config { launch: None, initcwnd: Some(INITIAL_SEGMENTS as u32), ..config },
     };
     let policy = |(clients, config)| Policy { clients, config: permitted(config) };
     Ok((permitted(config), policies.into_iter().map(policy).collect()))

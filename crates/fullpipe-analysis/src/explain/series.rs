@@ -3,12 +3,13 @@
 use std::fmt;
 
 use fullpipe_lab::stats;
-use fullpipe_tcp::cc::Algorithm;
+use fullpipe_tcp::cc::{Algorithm, INITIAL_SEGMENTS};
 use fullpipe_units::{Bytes, Duration, Rate};
 
 use super::RttSource;
 use super::{MeasuredFigures, Sender};
 use crate::measurement::{Flow, Interval, Transfer};
+use crate::segment::DEFAULT_MSS;
 use crate::thresholds::{loss, queue, window};
 use crate::throughput_models::loss_based_rate;
 
@@ -63,10 +64,6 @@ const LEAST_OF_BBR: f64 = 0.25;
 /// If there are more intervals than this after the ramp, the count of retransmissions leaves out
 /// the first one.
 const FEWEST_AFTER: usize = 4;
-/// Initial window of a connection: ten segments.
-/// Source: RFC 6928.
-/// Unit: bytes
-const INITIAL_WINDOW: f64 = 14_480.0;
 /// No interval behind a policer is faster than this multiple of the rate at which the policer drops packets.
 /// An interval may exceed that rate, because the bucket has saved tokens.
 const FASTER_THAN_A_POLICER: f64 = 1.1;
@@ -255,7 +252,8 @@ impl Series {
     /// window, and during the ramp the window at most doubles per round trip.
     pub(super) fn rtt_bound(&self) -> Option<Duration> {
         let by_cwnd = self.rtt_by_cwnd()?.as_secs_f64();
-        let before = std::iter::once(INITIAL_WINDOW * self.streams).chain(self.points.iter().map(|p| p.cwnd));
+        let initial = (INITIAL_SEGMENTS * DEFAULT_MSS.get()) as f64;
+        let before = std::iter::once(initial * self.streams).chain(self.points.iter().map(|p| p.cwnd));
         let by_growth = before
             .zip(&self.points)
             .map(|(before, p)| (p.cwnd / before, p.length))

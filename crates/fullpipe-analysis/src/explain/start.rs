@@ -10,16 +10,13 @@
 //! Even after an overshoot, random loss is the limit if the later losses occur at rates much lower than the
 //! highest rate.
 
+use fullpipe_tcp::cc::INITIAL_SEGMENTS;
 use fullpipe_units::Bytes;
 
 use super::series::Series;
 use super::{Confidence, Explainer, Finding, Limit, RttSource};
 use crate::thresholds::loss;
 
-/// Initial window of a connection.
-/// Source: RFC 6928.
-/// Unit: segments
-const INITIAL_WINDOW: f64 = 10.0;
 /// Number of round trips that a flow in slow start takes in addition to those of the formula: the last window
 /// must be acknowledged, delayed ACKs slow the growth, and BBR paces its first window.
 /// Unit: round trips
@@ -61,7 +58,7 @@ impl Explainer<'_> {
         }
         let bytes = self.facts.transfer.bytes().get() as f64;
         let segments = bytes / measured.mss.get().max(1) as f64 / measured.streams.max(1) as f64;
-        let needed = (segments / INITIAL_WINDOW + 1.0).log2();
+        let needed = (segments / INITIAL_SEGMENTS as f64 + 1.0).log2();
         let taken = measured.length.as_secs_f64() / measured.rtt.as_secs_f64();
         (taken <= needed + MORE_ROUND_TRIPS).then_some(needed)
     }

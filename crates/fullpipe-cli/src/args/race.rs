@@ -15,17 +15,20 @@ Examples:
   fullpipe race --harm --full --out harm
   sudo fullpipe race --world emu
 
-An arm is a sender: a congestion control (NAME), optionally with an initial window of 44 segments
-(NAME+iw) or with the settings of a profile (NAME+PROFILE). A cell is a path with a loss rate and a
-file size. In each pair of a cell, all arms download the same file with identical packet losses. A
-ratio above 1 means that the arm is faster.
+An arm is a sender: a congestion control (NAME), optionally with the initial window that surge has
+in the race (NAME+iw), or with the settings of a profile (NAME+PROFILE). Surge's window is 44
+segments, unless a profile sets launch.window. A cell is a path with a loss rate and a file size. In
+each pair of a cell, all arms download the same file with identical packet losses. A ratio above 1
+means that the arm is faster.
 
 Without --full and --paths, a race has 24 cells: three paths, two loss rates (0 and 1 %) and four
 sizes. With --paths, each point of the experiment is a cell. Its [[flow]] needs bytes and
 app = { request = \"200B\" }; the arms replace its cc. repeat sets the number of pairs in a cell with
 random loss, for example 60. Downloads of up to 100 kB get 50/3 times as many pairs (1000), because
 a few of them wait for a timeout and take much longer; downloads of up to 640 kB get 20/3 times as
-many (400). A cell without random loss gets 10 pairs.
+many (400), and larger downloads with a loss of 3 % or more get 5 times as many (300). Loss-based
+senders take part in a third of the pairs that repeat states (20), and not in downloads of more than
+640 kB with loss. A cell without random loss gets 10 pairs.
 
 With --harm, each arm shares the path with another flow, the victim: a long transfer by cubic, reno
 or bbr1, a stream of 5 Mbit/s, or 24 downloads (web). The harm is the share of its performance that
@@ -34,9 +37,10 @@ cells: two rates, three queues and five victims; with --full, 525 cells. repeat 
 runs per cell and arm.
 
 With --world emu, senders race in real time, several at once on separate paths. The clients are
-kernel sockets, and so are the senders that the kernel has; fullpipe's own TCP sends for the other
-arms. If the machine does not keep up during a download, fullpipe repeats the download, at most
-twice.
+kernel sockets, and so are the senders that the kernel has. For the other arms, fullpipe's own TCP
+sends, in the relay of fullpipe accelerate in front of the same server. Each cell gets the pairs that repeat states, or 400 for downloads of up to 640 kB with a loss
+of 3 % or more. If the machine does not keep up during a download, fullpipe repeats the download, at
+most twice.
 
 Exit codes:
   0  done
@@ -61,8 +65,7 @@ pub(crate) struct RaceArgs {
     #[arg(long, value_name = "NAMES", requires = "harm")]
     pub(crate) victims: Option<String>,
 
-    /// Senders to compare, separated by commas [default: cubic,bbr1,bbr1+iw and, in the simulator, surge;
-    /// with --harm, bbr1,surge]
+    /// Senders to compare, separated by commas [default: cubic,bbr1,bbr1+iw,surge; with --harm, bbr1,surge]
     #[arg(long, value_name = "NAMES")]
     pub(crate) arms: Option<String>,
 

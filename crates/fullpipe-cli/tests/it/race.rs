@@ -123,6 +123,23 @@ fn a_race_continues_where_it_stopped() {
     let changed = (0..2).filter(|cell| again["cells"][*cell]["arms"][0]["from_syn"]["max_s"] == 9.0).count();
     assert_eq!((changed, pairs().lines().count()), (1, 10), "{again:#}");
 
+    // The race does not use pairs that another version of the program made, or an unknown one, and says so.
+    let foreign = pairs();
+    for (from, to, count) in
+        [("\"program\":\"", "\"program\":\"0.0.9+", 10), ("\"program\":", "\"made_by\":", 10)]
+    {
+        fs::write(out.join("race.jsonl"), foreign.replace(from, to)).expect("pairs");
+        let (code, stdout, stderr) = fullpipe(&arguments(&file, &["--pairs", "5", "--out", dir, "--json"]));
+        assert_eq!((code, serde_json::from_str::<Value>(&stdout).expect("JSON")), (0, continued.clone()));
+        let note = format!("note: another version of fullpipe made {count} results in ");
+        assert!(
+            stderr.starts_with(&note) && stderr.contains("\n2 cells, 10 pairs; takes about "),
+            "{stderr}"
+        );
+        assert_eq!(pairs().lines().count(), 20, "{}", pairs());
+    }
+    fs::write(out.join("race.jsonl"), foreign).expect("pairs");
+
     // A different arm or a different path requires new runs.
     let other = cells("race-other", &CELLS.replace("50ms", "40ms"));
     document(&arguments(&other, &["--pairs", "5", "--out", dir]));
@@ -155,6 +172,14 @@ fn a_race_for_harm_continues_where_it_stopped() {
     assert_eq!(continued, harm(&["--pairs", "3"]), "as if made at once");
     let written: Value = fs::read_to_string(out.join("harm.json")).expect("results").parse().expect("JSON");
     assert_eq!(written, continued);
+
+    let foreign = runs().replace("\"program\":\"", "\"program\":\"0.0.9+");
+    fs::write(out.join("harm.jsonl"), foreign).expect("runs");
+    let options = ["--harm", "--paths", file.to_str().expect("UTF-8"), "--victims", "cubic,web"];
+    let again = [&["race", "--arms", "bbr1,surge"], &options[..], &["--pairs", "3", "--out"]].concat();
+    let (_, _, stderr) = fullpipe(&[&again[..], &[out.to_str().expect("UTF-8")]].concat());
+    assert!(stderr.starts_with("note: another version of fullpipe made 6 results in "), "{stderr}");
+    assert_eq!(runs().lines().count(), 12, "{}", runs());
 }
 
 /// After Ctrl-C, the command prints the results of the finished runs, and the next command makes the others.
@@ -232,8 +257,8 @@ fn bounds_count_only_when_asked() {
 
 #[test]
 fn what_cannot_race_gets_one_line_and_a_hint() {
-    let known = "known: reno, bic, cubic, vegas, bbr1, bbr3, surge; NAME+iw has an initial window of 44 \
-                 segments, NAME+PROFILE has the settings of a profile, and tcpa is short for bbr1+tcpa";
+    let known = "known: reno, bic, cubic, vegas, bbr1, bbr3, surge; NAME+iw has the initial window of \
+                 surge, 44 segments without a profile, NAME+PROFILE has the settings of a profile, and tcpa is short for bbr1+tcpa";
     let cases: [(&[&str], i32, &str, String); 9] = [
         (&["--arms", "bbr1,cubik"], 2, "unknown arm 'cubik'", format!("did you mean cubic? {known}")),
         (&["--arms", "bbr1,BBR3+iw"], 2, "unknown arm 'BBR3+iw'", format!("did you mean bbr3+iw? {known}")),
@@ -259,10 +284,10 @@ fn what_cannot_race_gets_one_line_and_a_hint() {
             "compare with one of the arms: cubic, bbr1, bbr1+iw, surge".into(),
         ),
         (
-            &["--world", "emu", "--against", "surge"],
+            &["--world", "emu", "--against", "bbr3"],
             2,
-            "the arm surge is not in the race",
-            "compare with one of the arms: cubic, bbr1, bbr1+iw".into(),
+            "the arm bbr3 is not in the race",
+            "compare with one of the arms: cubic, bbr1, bbr1+iw, surge".into(),
         ),
     ];
     for (arguments, code, message, expected) in cases {

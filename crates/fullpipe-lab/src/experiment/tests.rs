@@ -638,14 +638,14 @@ fn ratios_are_read() {
     let experiment = Experiment::from_toml(&text).expect("valid");
     let [bound] = experiment.ratios() else { panic!("one bound") };
     assert_eq!((bound.arm.to_string(), bound.against.to_string()), ("bbr1+iw".into(), "bbr1".into()));
-    assert_eq!((bound.arm.launch, bound.min, &bound.points), (Some(44), 1.0, &vec![1]));
+    assert_eq!((bound.arm.launch, bound.min, &bound.points), (true, 1.0, &vec![1]));
 
     for (body, message, hint) in [
         (
             "arm = 'bbr2'\nagainst = 'bbr1'\nmin = 1.1",
             "line 12, column 7: unknown arm 'bbr2'",
-            "known: reno, bic, cubic, vegas, bbr1, bbr3, surge; NAME+iw has an initial window of 44 \
-             segments, NAME+PROFILE has the settings of a profile, and tcpa is short for bbr1+tcpa",
+            "known: reno, bic, cubic, vegas, bbr1, bbr3, surge; NAME+iw has the initial window of \
+             surge, 44 segments without a profile, NAME+PROFILE has the settings of a profile, and tcpa is short for bbr1+tcpa",
         ),
         (
             "arm = 'bbr1+iw'\nagainst = 'bbr1+iw'\nmin = 1.1",

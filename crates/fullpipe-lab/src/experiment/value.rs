@@ -400,7 +400,7 @@ impl Value for FlowAlgorithm {
     }
 }
 
-/// Type: congestion control, `NAME+iw` with an initial window of 44 segments, or `NAME+PROFILE`
+/// Type: congestion control, `NAME+iw` with the initial window of surge, or `NAME+PROFILE`
 impl Value for Arm {
     const EXAMPLE: &'static str = "write bbr1, or bbr1+iw for a larger initial window";
 

@@ -22,13 +22,13 @@ use std::collections::BTreeMap;
 use fullpipe_units::draw;
 use serde::{Deserialize, Serialize};
 
+use super::lineup::Lineup;
 use super::report::segments;
-use super::{RacePlan, identity, profiles_of, raced};
+use super::{identity, raced};
 use crate::arm::Arm;
 use crate::cost::RunCost;
 use crate::experiment::{Experiment, ExperimentError, HarmBound, Point};
 use crate::outcome::Outcome;
-use crate::profile::Profiles;
 use crate::scenario::{FlowSpec, Scenario};
 use crate::sim;
 use crate::victim::{STARTS_SHARE, Victim, scaled, spread};
@@ -42,9 +42,7 @@ pub struct HarmPlan {
     name: String,
     cells: Vec<HarmCell>,
     seeds: Vec<u64>,
-    arms: Vec<Arm>,
-    profiles: Profiles,
-    against: Arm,
+    lineup: Lineup,
     bounds: Vec<HarmBound>,
 }
 
@@ -125,7 +123,7 @@ impl HarmPlan {
     /// Each arm runs in each cell once per seed of the experiment.
     ///
     /// # Errors
-    /// Returns an error if the arms cannot be compared ([`RacePlan::check_arms`]), if the experiment lacks the
+    /// Returns an error if the arms cannot be compared ([`RacePlan::check_arms`](super::RacePlan::check_arms)), if the experiment lacks the
     /// profile of an arm, if its flows cannot run in the simulator, or if it has only one seed.
     pub fn new(
         experiment: &Experiment,
@@ -133,8 +131,7 @@ impl HarmPlan {
         against: Arm,
         victims: &[Victim],
     ) -> Result<Self, ExperimentError> {
-        RacePlan::check_arms(arms, against)?;
-        let profiles = profiles_of(experiment, arms)?;
+        let lineup = Lineup::new(experiment, arms, against)?;
         experiment.check_simulated()?;
         if experiment.seeds().len() < 2 {
             return Err(ExperimentError::new(
@@ -144,7 +141,7 @@ impl HarmPlan {
         }
         let points = || experiment.points().iter().enumerate();
         let cells = points().flat_map(|(number, point)| {
-            let new = |victim: &Victim| HarmCell::new(experiment, &profiles, number, point, *victim);
+            let new = |victim: &Victim| HarmCell::new(experiment, &lineup, number, point, *victim);
             victims.iter().map(new).collect::<Vec<_>>()
         });
         let cells = cells.collect();
@@ -154,10 +151,8 @@ impl HarmPlan {
             name: experiment.name().into(),
             cells,
             seeds: experiment.seeds(),
-            arms: arms.into(),
-            profiles,
-            against,
             bounds: bounds.cloned().collect(),
+            lineup,
         })
     }
 
@@ -178,12 +173,12 @@ impl HarmPlan {
 
     /// Returns the arms of the race.
     pub fn arms(&self) -> &[Arm] {
-        &self.arms
+        &self.lineup.arms
     }
 
     /// Returns the arm with which the other arms are compared.
     pub fn against(&self) -> Arm {
-        self.against
+        self.lineup.against
     }
 
     /// Returns the bounds of the experiment that apply to the arms of this race.
@@ -197,8 +192,8 @@ impl HarmPlan {
         let victims = cell.victim.flows(scenario.duration, scenario.seed);
         let alone = sim::run(&Scenario { flows: victims.clone(), ..scenario.clone() });
         let beside = |arm: &Arm| {
-            let profile = arm.profile.and_then(|name| self.profiles.get(&name)).copied();
-            let senders = started(scenario).map(|flow| arm.applied_to_one(&flow, profile));
+            let settings = self.lineup.settings(*arm, scenario);
+            let senders = started(scenario).map(|flow| arm.applied_to_one(&flow, &settings));
             // The victims come first, so that their random losses are the same with and without the senders.
             let flows = victims.iter().cloned().chain(senders).collect();
             let outcome = sim::run(&Scenario { flows, ..scenario.clone() });
@@ -206,7 +201,7 @@ impl HarmPlan {
         };
         HarmRuns {
             alone: cell.victim.measured(&victims, &alone.flows, scenario.duration),
-            arms: self.arms.iter().map(beside).collect(),
+            arms: self.arms().iter().map(beside).collect(),
         }
     }
 
@@ -216,7 +211,7 @@ impl HarmPlan {
         let victims = cell.victim.flows(scenario.duration, scenario.seed);
         let beside = victims.iter().chain(&scenario.flows).cloned().collect();
         let of = |flows| RunCost::of(&Scenario { flows, ..scenario.clone() }, false).packets();
-        RunCost::sum([of(victims), self.arms.len() as f64 * of(beside)].into_iter())
+        RunCost::sum([of(victims), self.arms().len() as f64 * of(beside)].into_iter())
     }
 
     /// Returns the number of seeds over all cells.
@@ -232,7 +227,7 @@ impl HarmPlan {
             seed,
             scenario: cell.identity.clone(),
             alone: runs.alone,
-            runs: self.arms.iter().map(Arm::to_string).zip(runs.arms.iter().copied()).collect(),
+            runs: self.arms().iter().map(Arm::to_string).zip(runs.arms.iter().copied()).collect(),
         }
     }
 
@@ -243,7 +238,7 @@ impl HarmPlan {
             && stored.victim == cell.victim.name()
             && stored.scenario == cell.identity
             && self.seeds.contains(&stored.seed);
-        let arms = self.arms.iter().map(|arm| stored.runs.get(&arm.to_string()).copied());
+        let arms = self.arms().iter().map(|arm| stored.runs.get(&arm.to_string()).copied());
         Some(HarmRuns { alone: stored.alone, arms: arms.collect::<Option<_>>()? }).filter(|_| same)
     }
 }
@@ -276,15 +271,9 @@ impl HarmRun {
 }
 
 impl HarmCell {
-    fn new(
-        experiment: &Experiment,
-        profiles: &Profiles,
-        number: usize,
-        point: &Point,
-        victim: Victim,
-    ) -> Self {
+    fn new(experiment: &Experiment, lineup: &Lineup, number: usize, point: &Point, victim: Victim) -> Self {
         let point = raced(experiment, point);
-        Self { identity: identity(&point, profiles), point, number, victim }
+        Self { identity: identity(&point, lineup), point, number, victim }
     }
 }
 
@@ -357,7 +346,9 @@ mod tests {
         let runs = plan.run(cell, &scenario);
         assert_eq!(runs.arms[0].needed, 4 * 42);
         assert_ne!(runs.arms[0].beside, runs.arms[1].beside, "the window has an effect");
-        let flow = plan.arms()[1].applied_to_one(&FlowSpec::plain(Algorithm::Reno), None);
+        let arm = plan.arms()[1];
+        let settings = plan.lineup.settings(arm, &scenario);
+        let flow = arm.applied_to_one(&FlowSpec::plain(Algorithm::Reno), &settings);
         assert_eq!((flow.cc, flow.initcwnd), (Algorithm::Cubic.into(), Some(44)));
     }
 

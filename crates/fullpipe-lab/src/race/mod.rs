@@ -20,24 +20,25 @@
 mod harm;
 mod harm_report;
 mod harm_table;
+mod lineup;
 mod report;
 mod table;
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::convert::Infallible;
 
-use fullpipe_units::Bytes;
+use fullpipe_units::{Bytes, Probability};
 use serde::{Deserialize, Serialize};
 
-use crate::arm::Arm;
+use crate::arm::{Arm, LAUNCH_WINDOW};
 use crate::cost::RunCost;
-use crate::experiment::{Experiment, ExperimentError, Point, RatioBound, missing_profile};
+use crate::experiment::{Experiment, ExperimentError, Point, RatioBound};
 use crate::outcome::Outcome;
-use crate::profile::{Profile, Profiles};
 use crate::scenario::{FlowSpec, Scenario};
 use crate::sim;
 use crate::trace::Digest;
+
+use lineup::Lineup;
 
 pub use harm::{HarmCell, HarmPlan, HarmRun, HarmRuns, StoredHarm};
 pub use harm_report::{
@@ -67,15 +68,21 @@ const TINY: Bytes = Bytes::new(100_000);
 /// of 60. In cells with random loss, loss-based senders are left out of larger downloads, because such a download would
 /// take them minutes.
 const SMALL: Bytes = Bytes::new(640_000);
+/// Loss probability from which a larger download has five times as many pairs as the experiment states: 300 instead of
+/// 60. The simulator makes them in seconds, but the emulator would take hours.
+const HEAVY_LOSS: Probability = Probability::from_ppm(30_000);
+/// Divisor of the stated number of pairs for loss-based senders in cells with random loss: 20 instead of 60. Such a
+/// download takes many times as long as one by a rate-based sender, so the difference is clear after a few pairs.
+const LOSS_BASED_SHARE: u64 = 3;
+/// Minimum number of pairs of an arm, because one pair has no interval.
+const LEAST_PAIRS: u64 = 2;
 
 /// Plan of a race: cells, arms and seeds, all of which are fixed before the first run.
 #[derive(Clone, Debug)]
 pub struct RacePlan {
     name: String,
     cells: Vec<Cell>,
-    arms: Vec<Arm>,
-    profiles: Profiles,
-    against: Arm,
+    lineup: Lineup,
     bounds: Vec<RatioBound>,
 }
 
@@ -90,8 +97,20 @@ pub struct Cell {
     pub random: bool,
     /// Seeds of the pairs.
     pub seeds: Vec<u64>,
+    /// Number of pairs, from the first one, in which loss-based arms run.
+    loss_based: usize,
+    /// Number of pairs that the experiment states.
+    stated: u64,
     /// Hash of the scenario, which identifies stored pairs.
     identity: String,
+}
+
+/// Numbers of pairs of a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct PairCounts {
+    all: u64,
+    /// Number of pairs, from the first one, in which loss-based arms run.
+    loss_based: u64,
 }
 
 /// Runs of all arms in one cell with one seed.
@@ -158,19 +177,20 @@ impl RacePlan {
     /// compared with those of the arm `against`.
     ///
     /// A cell with random loss has one pair per seed of the experiment. A cell without random loss has at most
-    /// [`PAIRS_WITHOUT_LOSS`] pairs. A small download with random loss has more pairs: 1000 instead of 60 up to 100 kB,
-    /// and 400 up to 640 kB.
+    /// [`PAIRS_WITHOUT_LOSS`] pairs. With random loss, some downloads have more pairs: 1000 instead of 60 up to 100 kB,
+    /// 400 up to 640 kB, and 300 for larger downloads with a loss of 3 % or more. Loss-based arms run in the first 20 of
+    /// 60 pairs.
     ///
     /// # Errors
     /// Returns the errors of [`Self::check_arms`], and an error if the experiment lacks the profile of an arm, if a
-    /// point of the experiment is not a single download that the simulator can run, or if the experiment has only one
-    /// seed. A race in another world uses the same plan, so its results can be compared with simulated ones.
+    /// point of the experiment is not a single download that the simulator can run, if the experiment has only one
+    /// seed, or if arms `NAME+iw` are in a race with several profiles of surge that launch different windows. A race in
+    /// another world uses the same plan, so its results can be compared with simulated ones.
     pub fn new(experiment: &Experiment, arms: &[Arm], against: Arm) -> Result<Self, ExperimentError> {
-        Self::check_arms(arms, against)?;
-        let profiles = profiles_of(experiment, arms)?;
+        let lineup = Lineup::new(experiment, arms, against)?;
         experiment.check_simulated()?;
-        let cells = experiment.points().iter().map(|point| Cell::new(experiment, &profiles, point));
-        let cells: Vec<Cell> = cells.collect::<Result<_, _>>()?;
+        let cells = experiment.points().iter().map(|point| Cell::new(experiment, &lineup, point));
+        let mut cells: Vec<Cell> = cells.collect::<Result<_, _>>()?;
         if experiment.seeds().len() < 2 {
             return Err(ExperimentError::new(
                 "a race needs at least two pairs, but the experiment has only one seed",
@@ -179,29 +199,40 @@ impl RacePlan {
         }
         let bounds = experiment.ratios().iter();
         let bounds = bounds.filter(|bound| bound.against == against && arms.contains(&bound.arm));
-        Ok(Self {
-            name: experiment.name().into(),
-            bounds: bounds.cloned().collect(),
-            cells,
-            arms: arms.into(),
-            profiles,
-            against,
-        })
+        let bounds = bounds.cloned().collect();
+        for cell in &mut cells {
+            cell.plan(cell.simulated(), &lineup);
+        }
+        Ok(Self { name: experiment.name().into(), cells, lineup, bounds })
     }
 
-    /// Returns the plan with `pairs` pairs in each cell with random loss, regardless of the download size.
+    /// Returns the plan with `pairs` pairs in each cell with random loss, regardless of the download size and the arm.
     #[must_use]
     pub fn with_pairs(mut self, pairs: u64) -> Self {
         for cell in &mut self.cells {
-            cell.seeds = seeds(cell.seeds.first().copied().unwrap_or_default(), pairs, cell.random);
+            cell.plan(PairCounts { all: pairs, loss_based: pairs }, &self.lineup);
         }
         self
     }
 
-    /// Returns the plan without cells that have several connections, because only the simulator can run them.
+    /// Returns the plan with the numbers of pairs for a race in real time, in which 1000 pairs would take hours: those
+    /// that the experiment states, for example 60, and 400 for downloads of up to 640 kB with a loss of 3 % or more.
+    /// Loss-based arms run in a third of the stated number, as in the simulator.
     #[must_use]
-    pub fn with_single_connections(mut self) -> Self {
-        self.cells.retain(|cell| cell.point.scenario.flows.len() == 1);
+    pub fn in_real_time(mut self) -> Self {
+        for cell in &mut self.cells {
+            cell.plan(cell.emulated(), &self.lineup);
+        }
+        self
+    }
+
+    /// Returns the plan without the cells that only the simulator runs: those that have several connections, and
+    /// downloads of more than 640 kB with a loss of 3 % or more, which need 300 pairs.
+    #[must_use]
+    pub fn without_simulated_cells(mut self) -> Self {
+        let is_emulated =
+            |cell: &Cell| cell.point.scenario.flows.len() == 1 && !(cell.is_heavy() && cell.size > SMALL);
+        self.cells.retain(is_emulated);
         self
     }
 
@@ -210,23 +241,7 @@ impl RacePlan {
     /// # Errors
     /// Returns an error if an arm is listed twice, or if `against` is not one of the arms or is the only one.
     pub fn check_arms(arms: &[Arm], against: Arm) -> Result<(), ExperimentError> {
-        if let Some((_, twice)) = arms.iter().enumerate().find(|(i, arm)| arms[..*i].contains(arm)) {
-            return Err(ExperimentError::new(
-                format!("the arm {twice} is listed twice"),
-                "list each arm once; bbr is another name of bbr1",
-            ));
-        }
-        if !arms.contains(&against) {
-            let known: Vec<_> = arms.iter().map(Arm::to_string).collect();
-            return Err(ExperimentError::new(
-                format!("the arm {against} is not in the race"),
-                format!("compare with one of the arms: {}", known.join(", ")),
-            ));
-        }
-        if arms.len() < 2 {
-            return Err(ExperimentError::new("a race needs at least two arms", "add an arm, such as bbr1"));
-        }
-        Ok(())
+        lineup::check(arms, against)
     }
 
     /// Returns the name of the race.
@@ -241,12 +256,12 @@ impl RacePlan {
 
     /// Returns the arms of the race.
     pub fn arms(&self) -> &[Arm] {
-        &self.arms
+        &self.lineup.arms
     }
 
     /// Returns the arm with which the other arms are compared.
     pub fn against(&self) -> Arm {
-        self.against
+        self.lineup.against
     }
 
     /// Returns the bounds of the experiment that apply to the arms of this race.
@@ -259,11 +274,11 @@ impl RacePlan {
         self.cells.iter().map(|cell| cell.seeds.len()).sum()
     }
 
-    /// Returns the estimated work of one pair of `cell` in the simulator.
-    pub fn pair_cost(&self, cell: &Cell) -> RunCost {
-        let arms = self.arms.iter().filter(|arm| cell.includes(**arm));
-        let of_download = RunCost::of(&cell.point.scenario, false).packets();
-        RunCost::sum(arms.map(|_| of_download))
+    /// Returns the estimated work of the pairs of `cell` with these `seeds` in the simulator.
+    pub fn cost(&self, cell: &Cell, seeds: &[u64]) -> RunCost {
+        let arms = |seed: &u64| self.arms().iter().filter(|arm| cell.includes(**arm, *seed)).count();
+        let downloads = seeds.iter().map(arms).sum::<usize>();
+        RunCost::sum([downloads as f64 * RunCost::of(&cell.point.scenario, false).packets()].into_iter())
     }
 
     /// Runs all arms of `cell` in turn with one seed in the simulator. `scenario` is the scenario of the cell
@@ -286,10 +301,10 @@ impl RacePlan {
         scenario: &Scenario,
         mut run: impl FnMut(&Scenario) -> Result<ArmRun, E>,
     ) -> Result<Pair, E> {
-        let arms = self.arms.iter().filter(|arm| cell.includes(**arm));
+        let arms = self.arms().iter().filter(|arm| cell.includes(**arm, scenario.seed));
         let runs = arms.map(|arm| {
-            let profile = arm.profile.and_then(|name| self.profiles.get(&name)).copied();
-            Ok::<_, E>((arm.to_string(), run(&arm.applied(scenario, profile))?))
+            let settings = self.lineup.settings(*arm, scenario);
+            Ok::<_, E>((arm.to_string(), run(&arm.applied(scenario, &settings))?))
         });
         Ok(Pair {
             cell: cell.point.label.clone(),
@@ -301,13 +316,16 @@ impl RacePlan {
     }
 
     /// Returns whether a stored pair belongs to `cell` of this race in `world`: it has one of the seeds, the same
-    /// scenario, and a run of each arm.
+    /// scenario, and a run of each arm that runs with this seed.
     pub fn accepts(&self, world: &str, cell: &Cell, pair: &Pair) -> bool {
         pair.cell == cell.point.label
             && pair.scenario == cell.identity
             && pair.world == world
             && cell.seeds.contains(&pair.seed)
-            && self.arms.iter().all(|arm| !cell.includes(*arm) || pair.runs.contains_key(&arm.to_string()))
+            && self
+                .arms()
+                .iter()
+                .all(|arm| !cell.includes(*arm, pair.seed) || pair.runs.contains_key(&arm.to_string()))
     }
 }
 
@@ -323,36 +341,24 @@ fn raced(experiment: &Experiment, point: &Point) -> Point {
     point
 }
 
-/// Returns the hash that identifies stored runs of a point. Stored runs are valid only if the scenario and the
-/// settings of the profiles have not changed.
-fn identity(point: &Point, profiles: &Profiles) -> String {
+/// Returns the hash that identifies stored runs of a point. Stored runs are valid only if the scenario, the settings of
+/// the profiles, and the initial window of the arms `NAME+iw` have not changed.
+fn identity(point: &Point, lineup: &Lineup) -> String {
     let mut hash = Digest::default();
-    point.scenario.identity().bytes().for_each(|byte| hash.add(byte.into()));
-    for profile in profiles {
-        format!("{profile:?}").bytes().for_each(|byte| hash.add(byte.into()));
+    let mut add = |text: &str| text.bytes().for_each(|byte| hash.add(byte.into()));
+    add(&point.scenario.identity());
+    for profile in &lineup.profiles {
+        add(&format!("{profile:?}"));
+    }
+    let window = lineup.launch_window(&point.scenario);
+    if window != LAUNCH_WINDOW {
+        add(&format!("launch {window}"));
     }
     format!("{:016x}", hash.value())
 }
 
-/// Returns the profiles of `experiment`, and the built-in profiles that `arms` name.
-fn profiles_of(experiment: &Experiment, arms: &[Arm]) -> Result<Profiles, ExperimentError> {
-    let mut profiles = experiment.profiles().clone();
-    for name in arms.iter().filter_map(|arm| arm.profile) {
-        if let Entry::Vacant(entry) = profiles.entry(name) {
-            entry.insert(Profile::built_in(name).ok_or_else(|| missing_profile(name))?);
-        }
-    }
-    Ok(profiles)
-}
-
-/// Returns the seeds of `pairs` pairs; a cell without randomness has fewer pairs.
-fn seeds(first: u64, pairs: u64, random: bool) -> Vec<u64> {
-    let pairs = if random { pairs } else { pairs.min(PAIRS_WITHOUT_LOSS) };
-    (0..pairs).map(|pair| first.wrapping_add(pair)).collect()
-}
-
 impl Cell {
-    fn new(experiment: &Experiment, profiles: &Profiles, point: &Point) -> Result<Self, ExperimentError> {
+    fn new(experiment: &Experiment, lineup: &Lineup, point: &Point) -> Result<Self, ExperimentError> {
         let refused = |problem: &str| {
             Err(ExperimentError::new(
                 format!("point '{}' {problem}", point.label),
@@ -372,28 +378,68 @@ impl Cell {
         }
         let path = &point.scenario.path;
         let random = path.forward.is_random(1) || path.backward.is_random(1);
-        let wanted = experiment.seeds();
-        let stated = wanted.len() as u64;
-        let pairs = match random {
-            true if size <= TINY => (stated * 50).div_ceil(3),
-            true if size <= SMALL => (stated * 20).div_ceil(3),
-            _ => stated,
-        };
-        let first = wanted.first().copied().unwrap_or_default();
+        let seeds = experiment.seeds();
         let point = raced(experiment, point);
         Ok(Self {
-            identity: identity(&point, profiles),
+            identity: identity(&point, lineup),
             point,
             size,
             random,
-            seeds: seeds(first, pairs, random),
+            loss_based: seeds.len(),
+            stated: seeds.len() as u64,
+            seeds,
         })
     }
 
-    /// Returns whether `arm` runs in this cell. With random loss, loss-based arms run only in cells with small
-    /// downloads.
-    fn includes(&self, arm: Arm) -> bool {
-        !self.random || arm.cc.is_rate_based() || self.size <= SMALL
+    /// Returns whether the path loses so many packets that small numbers of pairs give wide intervals.
+    fn is_heavy(&self) -> bool {
+        self.point.scenario.path.forward.loss >= HEAVY_LOSS
+    }
+
+    /// Returns the numbers of pairs in the simulator.
+    fn simulated(&self) -> PairCounts {
+        let all = match self.size {
+            _ if !self.random => self.stated,
+            size if size <= TINY => (self.stated * 50).div_ceil(3),
+            size if size <= SMALL => (self.stated * 20).div_ceil(3),
+            _ if self.is_heavy() => self.stated * 5,
+            _ => self.stated,
+        };
+        PairCounts { all, loss_based: self.stated / LOSS_BASED_SHARE }
+    }
+
+    /// Returns the numbers of pairs in a race in real time.
+    fn emulated(&self) -> PairCounts {
+        let counts = self.simulated();
+        let all =
+            if self.is_heavy() && self.size <= SMALL { (self.stated * 20).div_ceil(3) } else { self.stated };
+        PairCounts { all, ..counts }
+    }
+
+    /// Sets the numbers of pairs. Without randomness, the cell has at most [`PAIRS_WITHOUT_LOSS`] pairs, and all arms
+    /// run in all of them.
+    fn plan(&mut self, counts: PairCounts, lineup: &Lineup) {
+        let first = self.seeds.first().copied().unwrap_or_default();
+        let PairCounts { all, loss_based } = match self.random {
+            true => counts,
+            false => {
+                let all = counts.all.min(PAIRS_WITHOUT_LOSS);
+                PairCounts { all, loss_based: all }
+            }
+        };
+        let loss_based = loss_based.max(LEAST_PAIRS).min(all);
+        let has_rate_based = lineup.arms.iter().any(|arm| arm.cc.is_rate_based());
+        let all = if has_rate_based { all } else { loss_based };
+        self.seeds = (0..all).map(|pair| first.wrapping_add(pair)).collect();
+        self.loss_based = loss_based as usize;
+    }
+
+    /// Returns whether `arm` runs in the pair with this seed. With random loss, loss-based arms run only in cells with
+    /// small downloads, and only in the first pairs.
+    fn includes(&self, arm: Arm, seed: u64) -> bool {
+        arm.cc.is_rate_based()
+            || !self.random
+            || (self.size <= SMALL && self.seeds.iter().take(self.loss_based).any(|&first| first == seed))
     }
 
     /// Returns the label of a cell for tables: the values of the fields without their names.
@@ -430,22 +476,102 @@ mod tests {
             ("loss=1% bytes=60kB", (5, 100)),
             ("loss=1% bytes=2MB", (5, 6)),
             ("loss=3% bytes=60kB", (5, 100)),
-            ("loss=3% bytes=2MB", (5, 6)),
+            ("loss=3% bytes=2MB", (5, 30)),
         ];
         assert_eq!(cells, expected);
-        assert_eq!(plan.pairs(), 224);
+        assert_eq!(plan.pairs(), 248);
         let many = CELLS.replace("repeat = 6", "repeat = 60");
         let many = planned(&many, "bbr1,bbr3", "bbr1").expect("a plan");
         assert_eq!(many.cells().iter().map(|cell| cell.seeds.len()).collect::<Vec<_>>(), [10, 10, 1_000, 60]);
         let few = many.with_pairs(20);
         assert_eq!(few.cells().iter().map(|cell| cell.seeds.len()).collect::<Vec<_>>(), [10, 10, 20, 20]);
         assert_eq!(few.cells()[2].seeds[..2], [5, 6]);
-        // CUBIC makes all downloads without loss, but only the small downloads with loss.
-        let races = |cell: &Cell| cell.includes(plan.arms()[0]);
+    }
+
+    /// CUBIC makes all downloads without loss, but only the small downloads with loss, and those in a third of the
+    /// stated number of pairs. An explicit number of pairs applies to all arms.
+    #[test]
+    fn loss_based_arms_run_in_fewer_pairs() {
+        let text = CELLS.replace("'1%'", "'1%', '3%'").replace("repeat = 6", "repeat = 60");
+        let plan = planned(&text, "cubic,bbr1,bbr1+iw", "bbr1").expect("a plan");
+        let races = |plan: &RacePlan, arm: usize| -> Vec<usize> {
+            let arm = plan.arms()[arm];
+            let of = |cell: &Cell| cell.seeds.iter().filter(|seed| cell.includes(arm, **seed)).count();
+            plan.cells().iter().map(of).collect()
+        };
+        assert_eq!(races(&plan, 0), [10, 10, 20, 0, 20, 0]);
+        assert_eq!(races(&plan, 1), [10, 10, 1_000, 60, 1_000, 300]);
+        let emulated = plan.clone().in_real_time();
+        assert_eq!(races(&emulated, 0), [10, 10, 20, 0, 20, 0]);
+        assert_eq!(races(&emulated, 1), [10, 10, 60, 60, 400, 60]);
+        let labels =
+            |plan: &RacePlan| plan.cells().iter().map(|cell| cell.point.label.clone()).collect::<Vec<_>>();
+        let kept = labels(&emulated.clone().without_simulated_cells());
+        assert_eq!(kept, labels(&emulated)[..5]);
+        assert_eq!(races(&plan.with_pairs(30), 0), [10, 10, 30, 0, 30, 0]);
+        let only = planned(&text, "cubic,reno", "cubic").expect("a plan");
+        assert_eq!(races(&only, 0), [10, 10, 20, 0, 20, 0]);
+        assert_eq!(only.cells()[2].seeds.len(), 20);
+
+        // A pair without a run of CUBIC belongs to the race if CUBIC does not run with its seed.
+        let plan = planned(CELLS, "cubic,bbr1", "bbr1").expect("a plan");
+        let cell = &plan.cells()[2];
+        for (seed, arms) in [(5, 2), (6, 2), (7, 1)] {
+            let mut pair = plan.run_pair(cell, &Scenario { seed, ..cell.point.scenario.clone() });
+            assert_eq!((pair.runs.len(), plan.accepts(SIM, cell, &pair)), (arms, true), "seed {seed}");
+            pair.runs.remove("cubic");
+            assert_eq!(plan.accepts(SIM, cell, &pair), arms == 1, "seed {seed}");
+        }
+    }
+
+    /// The initial window of `NAME+iw` is the launch window of surge in the same race.
+    #[test]
+    fn arms_with_the_launch_window_follow_surge() {
+        let host = CELLS.replace("[[flow]]", "[host]\ninitcwnd = 20\n[[flow]]");
+        let profiles = "[profile.web]\nlaunch.window = 32\n[profile.wide]\nlaunch.window = 60\n\
+                        [profile.same]\nlaunch = { window = 32, rate = '10mbit' }\n";
+        let of_flow = format!("{}{profiles}", CELLS.replace("cc = 'bbr1'", "cc = 'bbr1'\nprofile = 'web'"));
+        let with = |text: &str| format!("{text}{profiles}");
+        for (text, arms, window) in [
+            (with(CELLS), "bbr1,bbr1+iw", 44),
+            (with(CELLS), "bbr1,bbr1+iw,surge", 44),
+            (with(CELLS), "bbr1,bbr1+iw,surge+web", 32),
+            (with(CELLS), "bbr1,bbr1+iw,surge+web,surge+same", 32),
+            (with(CELLS), "bbr1,bbr1+iw,surge+web,surge", 44),
+            (with(&host), "bbr1,bbr1+iw,surge+wide", 60),
+            (with(&host), "bbr1,bbr1+iw,surge", 20),
+            (with(&host), "bbr1,bbr1+iw", 44),
+            (of_flow.clone(), "bbr1,bbr1+iw,surge", 32),
+            (of_flow, "bbr1,bbr1+iw,surge+wide", 60),
+        ] {
+            let plan = planned(&text, arms, "bbr1").expect(arms);
+            let cell = &plan.cells()[0];
+            let mut windows = Vec::new();
+            let run = |scenario: &Scenario| {
+                let config = sim::connection(scenario, &scenario.flows[0], 0, 0);
+                windows.push(config.launch.map_or(config.initcwnd, |launch| Some(launch.window)));
+                Ok::<_, Infallible>(ArmRun::default())
+            };
+            let Ok(_) = plan.run_pair_in(SIM, cell, &cell.point.scenario, run);
+            assert_eq!(windows[1], Some(window), "{arms}");
+        }
+        let error =
+            planned(&with(CELLS), "bbr1,bbr1+iw,surge+web,surge+wide", "bbr1").expect_err("ambiguous");
         assert_eq!(
-            plan.cells().iter().map(races).collect::<Vec<_>>(),
-            [true, true, true, false, true, false]
+            error.message,
+            "the initial window of bbr1+iw is ambiguous: surge+web launches 32 segments, and surge+wide launches 60"
         );
+        planned(&with(CELLS), "bbr1,surge+web,surge+wide", "bbr1").expect("no arm with the window of surge");
+
+        // A stored pair with another window does not belong to the race.
+        let [narrow, wide] = ["surge+web", "surge+wide"]
+            .map(|arm| planned(&with(CELLS), &format!("bbr1,bbr1+iw,{arm}"), "bbr1").expect("a plan"));
+        let cell = &narrow.cells()[0];
+        let mut pair = narrow.run_pair(cell, &Scenario { seed: 5, ..cell.point.scenario.clone() });
+        assert!(narrow.accepts(SIM, cell, &pair));
+        let run = pair.runs["surge+web"];
+        pair.runs.insert("surge+wide".into(), run);
+        assert!(!wide.accepts(SIM, &wide.cells()[0], &pair));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{ArmReport, Cell, CellReport, IntervalKind, RaceReport};
+use super::{ArmReport, Cell, CellReport, IntervalKind, RaceReport, TimesReport};
 
 /// Text tables of the results of a race, at most 100 columns wide if the labels of the cells are short. Each
 /// compared arm has one table, in which the cell with the lowest ratio comes first.
@@ -19,7 +19,11 @@ impl fmt::Display for RaceTable<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { report } = self;
         let RaceReport { race, world, against, .. } = report;
-        writeln!(f, "race {race}, world {world}; times from the SYN to the last byte in seconds")?;
+        writeln!(
+            f,
+            "race {race}, world {world}; times in seconds: mean and p95 from the SYN to the last byte,\n\
+             req: mean from the request to the last byte"
+        )?;
         let names = report.cells.first().into_iter().flat_map(|cell| &cell.arms).map(|arm| &arm.arm);
         for name in names.filter(|name| *name != against) {
             writeln!(f, "\n{name} compared with {against}; ratio: time of {against} / time of {name}\n")?;
@@ -47,17 +51,17 @@ impl RaceTable<'_> {
         let width = labels.iter().map(|label| label.chars().count()).max().unwrap_or(0).max(4);
         writeln!(
             f,
-            "{:width$}  {:>14}  {:>14}  {:>14}  {:>5}  {:^10}  {:>5}",
-            "", "floors", against, name, "", "", "sent/"
+            "{:width$}  {:>12}  {against:>17}  {name:>17}  {:>5} {:^10} {:>5}",
+            "", "floors", "", "", "sent/"
         )?;
         writeln!(
             f,
-            "{:width$}  {:>6}  {:>6}  {:>6}  {:>6}  {:>6}  {:>6}  {:>5}  {:^10}  {:>5}",
-            "cell", "link", "window", "mean", "p95", "mean", "p95", "ratio", "interval", "need"
+            "{:width$}  {:>5} {:>6}  {:>5} {:>5} {:>5}  {:>5} {:>5} {:>5}  {:>5} {:^10} {:>5}",
+            "cell", "link", "window", "mean", "p95", "req", "mean", "p95", "req", "ratio", "interval", "need"
         )?;
         for (label, (cell, base, arm)) in labels.iter().zip(&lines) {
-            let [base_mean, base_p95] = times(base);
-            let [mean, p95] = times(arm);
+            let [base_mean, base_p95, base_req] = times(base);
+            let [mean, p95, req] = times(arm);
             let (link, window) = (seconds(cell.link_floor_s), seconds(cell.window_floor_s));
             let ratio = arm.ratio.map_or("-".into(), |ratio| format!("{:.2}", ratio.ratio));
             let interval =
@@ -65,8 +69,8 @@ impl RaceTable<'_> {
             let sent = arm.sent_per_needed.map_or("-".into(), |sent| format!("{sent:.3}"));
             writeln!(
                 f,
-                "{label:width$}  {link:>6}  {window:>6}  {base_mean:>6}  {base_p95:>6}  {mean:>6}  {p95:>6}  \
-                 {ratio:>5}  {interval:^10}  {sent:>5}"
+                "{label:width$}  {link:>5} {window:>6}  {base_mean:>5} {base_p95:>5} {base_req:>5}  {mean:>5} {p95:>5} \
+                 {req:>5}  {ratio:>5} {interval:^10} {sent:>5}"
             )?;
         }
         Ok(())
@@ -130,23 +134,30 @@ impl RaceTable<'_> {
     }
 }
 
-/// Formats the mean and the 95th percentile of the times of an arm.
-fn times(arm: &ArmReport) -> [String; 2] {
-    match arm.from_syn {
-        Some(times) => [times.mean_s, times.p95_s].map(seconds),
-        None => ["-".into(), "-".into()],
-    }
+/// Formats the mean and the 95th percentile of the times of an arm from the SYN, and the mean from the request.
+fn times(arm: &ArmReport) -> [String; 3] {
+    let text = |time: Option<f64>| time.map_or("-".into(), seconds);
+    let from_syn = |part: fn(&TimesReport) -> f64| text(arm.from_syn.as_ref().map(part));
+    [
+        from_syn(|times| times.mean_s),
+        from_syn(|times| times.p95_s),
+        text(arm.from_request.map(|times| times.mean_s)),
+    ]
 }
 
-/// Formats a time in at most six characters.
+/// Formats a time in at most five characters, if it is below 100 000 s.
 fn seconds(seconds: f64) -> String {
-    if seconds < 99.9 { format!("{seconds:.3}") } else { format!("{seconds:.0}") }
+    match seconds {
+        ..9.9995 => format!("{seconds:.3}"),
+        ..99.995 => format!("{seconds:.2}"),
+        _ => format!("{seconds:.0}"),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::race::{BoundReport, RatioReport, SCHEMA, TimesReport};
+    use crate::race::{BoundReport, RatioReport, SCHEMA};
 
     fn arm(name: &str, mean_s: f64, low: Option<f64>, unfinished: u64) -> ArmReport {
         let times = TimesReport { mean_s, median_s: mean_s, p95_s: 2.0 * mean_s, min_s: mean_s, max_s: 3.0 };
@@ -158,7 +169,7 @@ mod tests {
             repeated: 0,
             late: 0,
             from_syn: Some(times),
-            from_request: None,
+            from_request: Some(TimesReport { mean_s: mean_s - 0.2, ..times }),
             sent_per_needed: Some(1.0),
             ratio: low.map(|low| RatioReport {
                 ratio: low + 0.05,
@@ -223,13 +234,17 @@ mod tests {
         let [cubic] = table("cubic")[..] else { panic!("{text}") };
         let words: Vec<&str> = cubic.split_whitespace().collect();
         assert_eq!(words[4..6], ["0.453", "0.800"], "{text}");
-        assert_eq!(words[6..], ["0.600", "1.200", "101", "202", "0.15", "0.10..0.20", "1.000"], "{text}");
+        assert_eq!(
+            words[6..],
+            ["0.600", "1.200", "0.400", "101", "202", "101", "0.15", "0.10..0.20", "1.000"],
+            "{text}"
+        );
         let [worst, best] = table("bbr1+iw")[..] else { panic!("{text}") };
         assert!(
             worst.starts_with("1mbit 1ms 60kB ") && best.starts_with("100mbit 200ms 1% 640kB "),
             "{text}"
         );
-        assert!(best.contains(" 1.30  1.25..1.35  1.000"), "{text}");
+        assert!(best.contains(" 0.500 1.000 0.300   1.30 1.25..1.35 1.000"), "{text}");
         assert_eq!((with("95 % confidence"), with("smallest to largest")), (1, 1), "{text}");
         assert_eq!(with("2 of 60 downloads of cubic did not complete"), 1, "{text}");
         assert_eq!(with(" late"), 0, "{text}");

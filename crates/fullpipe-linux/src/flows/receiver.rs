@@ -164,7 +164,7 @@ fn receive_polled<'f>(
             }
             let listener = event.checked_sub(first_listener).map(|which| which as usize);
             if let Some(listener) = listener.and_then(|which| listeners.get(which)) {
-                if let Some(number) = accept(flows, listener, |flow| &flow.receiver, &poll)?
+                if let Some(number) = accept(flows, listener, |flow| &flow.receiver, &poll, None)?
                     && let Some(socket) = flows[number].receiver.socket()
                 {
                     set_receiver_algorithm(socket, &scenario.flows[number], &scenario.flows)?;

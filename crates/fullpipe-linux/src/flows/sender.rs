@@ -62,7 +62,7 @@ pub(crate) fn send(
             }
             let server = event.checked_sub(first_server).map(|which| which as usize);
             if let Some(server) = server.and_then(|which| servers.sockets().get(which)) {
-                accept(flows, server, |flow| &flow.sender, &poll)?;
+                accept(flows, server, |flow| &flow.sender, &poll, servers.relayed())?;
                 continue;
             }
             let number = event as usize;

@@ -91,7 +91,11 @@ pub(crate) fn listening(host: &HostSpec, flows: &[FlowSpec]) -> Result<Socket, E
 /// An accepted socket inherits the options of its listener; a server sets its congestion control on the
 /// listening socket in the same way. Flows with different settings therefore have different listeners.
 #[derive(Debug, Default)]
-pub(crate) struct Servers(Vec<Socket>);
+pub(crate) struct Servers {
+    listeners: Vec<Socket>,
+    /// Whether a relay connects instead of the receiver of the only flow.
+    is_relayed: bool,
+}
 
 impl Servers {
     /// Creates the listeners of all flows with a request. The function must be called inside the sender's
@@ -102,17 +106,37 @@ impl Servers {
             set_sender(&socket, host, flow)?;
             listen(socket, SENDER, LISTEN_PORT + which as u16)
         });
-        listeners.collect::<Result<_, _>>().map(Self)
+        Ok(Self { listeners: listeners.collect::<Result<_, _>>()?, is_relayed: false })
+    }
+
+    /// Creates the listener of a server behind a relay on the same host, at [`Servers::RELAYED`]. It has the kernel's
+    /// settings, because the relay sends to the client. The function must be called inside the sender's network namespace.
+    pub(crate) fn relayed_one() -> Result<Self, Error> {
+        let socket = tcp()?;
+        // A relay may check whether the server accepts connections. Such a connection is accepted only when it has ended,
+        // so that it differs from one with a request.
+        sys::set_socket_option(socket.as_fd(), libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, 1)
+            .doing("set TCP_DEFER_ACCEPT")?;
+        let listener = listen(socket, *Self::RELAYED.ip(), Self::RELAYED.port())?;
+        Ok(Self { listeners: vec![listener], is_relayed: true })
+    }
+
+    /// Address of the server behind a relay.
+    pub(crate) const RELAYED: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, LISTEN_PORT);
+
+    /// Returns the number of the flow to which all connections belong, if a relay connects.
+    pub(crate) fn relayed(&self) -> Option<usize> {
+        self.is_relayed.then_some(0)
     }
 
     /// Adds the listeners of another sending host.
     pub(crate) fn extend(&mut self, other: Self) {
-        self.0.extend(other.0);
+        self.listeners.extend(other.listeners);
     }
 
     /// Returns the listening sockets.
     pub(crate) fn sockets(&self) -> &[Socket] {
-        &self.0
+        &self.listeners
     }
 
     /// Returns, for each flow with a request, the port to which its receiver connects. Each sender on fullpipe's stack

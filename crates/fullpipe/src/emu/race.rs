@@ -9,7 +9,8 @@
 //!
 //! A download takes a fraction of a second, and creating hosts takes about as long. All downloads of a job therefore
 //! use the same hosts: one pair for the arms in which the kernel is the sender, and one for the arms in which
-//! fullpipe's TCP is the sender. The client is always the kernel. The path is created anew for each download, from
+//! fullpipe's TCP is the sender. The client is always the kernel, and the server is the same program for all arms. The
+//! kernel's arms connect to it directly, and the others through the relay of `fullpipe accelerate`. The path is created anew for each download, from
 //! the seed of the pair.
 
 use std::cmp::Reverse;
@@ -21,7 +22,7 @@ use fullpipe_lab::race::{ArmRun, Cell, EMU, Pair, RacePlan};
 use fullpipe_lab::scenario::{Scenario, Stack};
 use fullpipe_lab::trace::NoTrace;
 use fullpipe_linux::Kind;
-use fullpipe_linux::emu::{check_congestion_control, hosts, run_between};
+use fullpipe_linux::emu::{EmuRun, check_congestion_control, hosts, run_between};
 use fullpipe_linux::wan::Hosts;
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::Duration;
@@ -284,7 +285,12 @@ fn run_job<O: Observer>(
 fn download(hosts: &mut Hosts, scenario: &Scenario, observer: &impl Observer) -> Result<ArmRun, Error> {
     let mut repeated = 0;
     loop {
-        let run = run_between(hosts, scenario, &mut Attended { rows: &mut NoTrace, observer })?;
+        let mut attended = Attended { rows: &mut NoTrace, observer };
+        let is_own = scenario.flows.iter().any(|flow| flow.stack == Some(Stack::Fullpipe));
+        let run = match is_own {
+            true => sender::run(hosts, scenario, &mut attended)?,
+            false => run_between(hosts, scenario, &mut attended)?,
+        };
         let made = ArmRun { repeated, ..ArmRun::from(&run.outcome) };
         if run.validity.kept_up() {
             return Ok(made);
@@ -293,6 +299,66 @@ fn download(hosts: &mut Hosts, scenario: &Scenario, observer: &impl Observer) ->
             return Ok(ArmRun { from_syn_ns: None, from_request_ns: None, late: true, ..made });
         }
         repeated += 1;
+    }
+}
+
+/// Downloads by fullpipe's TCP, through the relay of `fullpipe accelerate`.
+#[cfg(feature = "accelerate")]
+mod sender {
+    use std::net::SocketAddrV4;
+
+    use fullpipe_accelerate::worker::{RunService, relay_run};
+    use fullpipe_lab::trace::Sink;
+    use fullpipe_linux::emu::{Relay, run_relayed};
+    use fullpipe_linux::stack_loop::Port;
+    use fullpipe_linux::{Error, Stop};
+
+    use super::{EmuRun, Hosts, Scenario};
+
+    /// The relay with the sender of `scenario`.
+    struct ArmRelay<'a> {
+        scenario: &'a Scenario,
+    }
+
+    impl Relay for ArmRelay<'_> {
+        fn run(
+            &self,
+            port: &Port,
+            listen: SocketAddrV4,
+            server: SocketAddrV4,
+            stop: &Stop,
+        ) -> Result<(), Error> {
+            let Scenario { flows, host, path, .. } = self.scenario;
+            let Some((flow, cc)) = flows.first().and_then(|flow| Some((flow, flow.cc.of_fullpipe()?))) else {
+                return Ok(());
+            };
+            let service = RunService {
+                listen: listen.into(),
+                server: server.into(),
+                cc,
+                initcwnd: host.initcwnd,
+                profile: flow.profile,
+                mtu: path.mtu as u32,
+            };
+            relay_run(port, &service, stop)
+        }
+    }
+
+    pub(super) fn run(hosts: &mut Hosts, scenario: &Scenario, sink: &mut dyn Sink) -> Result<EmuRun, Error> {
+        run_relayed(hosts, scenario, sink, &ArmRelay { scenario })
+    }
+}
+
+/// Downloads by fullpipe's TCP. Without the relay of `fullpipe accelerate`, the server uses fullpipe's TCP itself.
+#[cfg(not(feature = "accelerate"))]
+mod sender {
+    use fullpipe_lab::trace::Sink;
+    use fullpipe_linux::Error;
+
+    use super::{EmuRun, Hosts, Scenario, run_between};
+
+    pub(super) fn run(hosts: &mut Hosts, scenario: &Scenario, sink: &mut dyn Sink) -> Result<EmuRun, Error> {
+        run_between(hosts, scenario, sink)
     }
 }
 

@@ -29,8 +29,8 @@ const RESULT: &str = "harm.json";
 /// seeds that are not stored. Its progress counts the seeds over all cells.
 ///
 /// If there is a folder `out`, the runs of each cell and seed are appended to `harm.jsonl` in this folder as
-/// soon as they are complete. Runs of the same plan that the file already contains are not made again. The
-/// results are written to `harm.json`.
+/// soon as they are complete. Runs of the same plan that the file already contains are not made again, unless another
+/// version of the program made them. The results are written to `harm.json`.
 ///
 /// ```
 /// use fullpipe::lab::experiment::Experiment;
@@ -63,6 +63,12 @@ pub fn harm(plan: &HarmPlan, out: Option<&Path>, observer: &impl Observer) -> Re
     };
     let mut made: Vec<BTreeMap<u64, HarmRuns>> = plan.cells().iter().map(stored).collect();
     let missing: Vec<Vec<u64>> = plan.cells().iter().zip(&made).map(missing_seeds).collect();
+    if let Some(store) = &store {
+        store.note_foreign(observer, |stored| {
+            let mut cells = plan.cells().iter().zip(&missing);
+            cells.any(|(cell, seeds)| seeds.contains(&stored.seed) && plan.restored(cell, stored).is_some())
+        });
+    }
     let (cells, runs) = (plan.cells().len(), plan.runs());
     let stored = runs - missing.iter().map(Vec::len).sum::<usize>();
     let cost =

@@ -7,17 +7,40 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use fullpipe_lab::campaign::{Progress, RunResult, Watch};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use crate::files::cannot_write;
 use crate::{Error, Observer, json};
 
+/// Version of this program and, in a build from the repository, hash of the sources that determine the result of a run.
+/// A race does not mix results of different programs.
+const PROGRAM: &str = concat!(env!("CARGO_PKG_VERSION"), "+", env!("FULLPIPE_SOURCES"));
+
+/// A result as a line of the file.
+#[derive(Serialize)]
+struct Line<'a, R> {
+    program: &'a str,
+    #[serde(flatten)]
+    result: &'a R,
+}
+
+/// A line of the file, in an earlier version possibly without the program.
+#[derive(Deserialize)]
+struct StoredLine<R> {
+    #[serde(default)]
+    program: String,
+    #[serde(flatten)]
+    result: R,
+}
+
 /// File with one JSON line per result. If the process is killed, only runs in progress are lost.
 pub(crate) struct Store<R> {
     path: PathBuf,
-    /// Results that the file contained when it was opened.
+    /// Results of this program that the file contained when it was opened.
     kept: Vec<R>,
+    /// Results of other programs that the file contained when it was opened.
+    foreign: Vec<R>,
     /// The open file, or the first error that occurred.
     file: Mutex<Result<File, Error>>,
 }
@@ -37,17 +60,31 @@ impl<R: Serialize + DeserializeOwned> Store<R> {
         };
         // If the process was killed, the last line may be incomplete.
         let complete = text.rfind('\n').map_or(0, |end| end + 1);
-        let result = |(number, line): (usize, &str)| {
-            serde_json::from_str::<R>(line)
-                .map_err(|e| unreadable(&path, &format_args!("line {}: {e}", number + 1)))
-        };
-        let kept: Vec<R> = text[..complete].lines().enumerate().map(result).collect::<Result<_, Error>>()?;
+        let (mut kept, mut foreign) = (Vec::new(), Vec::new());
+        for (number, line) in text[..complete].lines().enumerate() {
+            let StoredLine { program, result } = serde_json::from_str(line)
+                .map_err(|e| unreadable(&path, &format_args!("line {}: {e}", number + 1)))?;
+            if program == PROGRAM { &mut kept } else { &mut foreign }.push(result);
+        }
         let file = OpenOptions::new().append(true).create(true).open(&path).map_err(|e| refused(&e))?;
         file.set_len(complete as u64).map_err(|e| refused(&e))?;
-        Ok(Self { path, kept, file: Mutex::new(Ok(file)) })
+        Ok(Self { path, kept, foreign, file: Mutex::new(Ok(file)) })
     }
 
-    /// Returns the results that the file contained when it was opened.
+    /// Tells `observer` if the file contains results of the present race that another program made. `is_missing` returns
+    /// whether a result belongs to the race and has to be made again.
+    pub(super) fn note_foreign(&self, observer: &impl Observer, is_missing: impl Fn(&R) -> bool) {
+        let count = self.foreign.iter().filter(|result| is_missing(result)).count();
+        if count > 0 {
+            let path = self.path.display();
+            observer.note(&format!(
+                "another version of fullpipe made {count} results in {path}; they are not used, because versions may \
+                 differ"
+            ));
+        }
+    }
+
+    /// Returns the results of this program that the file contained when it was opened.
     pub(super) fn kept(&self) -> &[R] {
         &self.kept
     }
@@ -56,7 +93,7 @@ impl<R: Serialize + DeserializeOwned> Store<R> {
     pub(super) fn add(&self, result: &R) {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let Ok(open) = &mut *file else { return };
-        let written = json::line(result).and_then(|line| {
+        let written = json::line(&Line { program: PROGRAM, result }).and_then(|line| {
             let written = open.write_all(line.as_bytes());
             written.map_err(|e| cannot_write(&self.path, &e, "choose a writable folder"))
         });

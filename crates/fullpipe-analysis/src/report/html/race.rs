@@ -146,10 +146,10 @@ struct RowView<'a> {
     cell: &'a str,
     link: String,
     window: String,
-    /// Mean and 95th percentile of the times of the arm `against`.
-    base: [String; 2],
-    /// Mean and 95th percentile of the times of the compared arm.
-    times: [String; 2],
+    /// Mean and 95th percentile of the times of the arm `against` from the SYN, and their mean from the request.
+    base: [String; 3],
+    /// The same of the compared arm.
+    times: [String; 3],
     ratio: String,
     interval: String,
     sent: String,
@@ -171,9 +171,11 @@ fn row<'a>(cell: &'a CellReport, against: &str, name: &str) -> Option<RowView<'a
     let made = |name: &str| cell.arm(name).filter(|arm| arm.runs > 0);
     let (base, arm) = (made(against)?, made(name)?);
     let none = || "-".to_owned();
-    let times = |arm: &ArmReport| match arm.from_syn {
-        Some(times) => [times.mean_s, times.p95_s].map(seconds),
-        None => [none(), none()],
+    let text = |time: Option<f64>| time.map_or_else(none, seconds);
+    let times = |arm: &ArmReport| {
+        let from_request = arm.from_request.map(|times| times.mean_s);
+        let from_syn = arm.from_syn.map(|times| (times.mean_s, times.p95_s)).unzip();
+        [text(from_syn.0), text(from_syn.1), text(from_request)]
     };
     Some(RowView {
         cell: &cell.cell,
