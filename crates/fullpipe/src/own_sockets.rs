@@ -91,13 +91,19 @@ const QUEUE: f64 = 1.25;
 /// RTT, if the link transmits it before ACKs release more.
 const FULL: f64 = 2.0;
 
+/// Two segments, for whose ACK a receiver waits, and the longest time for which Linux delays an ACK. At the rate of a
+/// connection with a small window, this raises the RTT without a queue.
+const DELAYED: Bytes = Bytes::new(2 * 1448);
+const MOST_DELAYED_MS: f64 = 40.0;
+
 /// Returns whether another connection may increase the total rate.
 fn room(limit: Limit, report: &SocketReport) -> Room {
     // With a queue at the link, larger congestion windows would not increase the rate. A burst that a send
     // buffer or a receive window releases also queues, although the link is not full; in this case, a trial
     // of more connections decides.
+    let delayed = report.achieved.time_for(DELAYED).as_secs_f64() * 1e3;
     let is_queueing = |factor: f64| match (report.rtt_ms, report.min_rtt_ms) {
-        (Some(rtt), Some(least)) => rtt > least * factor,
+        (Some(rtt), Some(least)) => rtt > least * factor + delayed.min(MOST_DELAYED_MS),
         _ => false,
     };
     match limit {

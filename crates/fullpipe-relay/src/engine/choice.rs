@@ -5,7 +5,8 @@
 //!   Watching ──────────────────────────────────────────────────► Raised (as many as fill the link, or four
 //!     ▲   ▲                                                        │      times as many; later one more)
 //!     │   │  the total rate rose by most of the prediction,        │ the newest has left slow start, or 12 RTT;
-//!     │   └─ and these limits still apply: kept ───────────────────┤
+//!     │   │  or losses of the same amount of data did not become   │
+//!     │   └─ more; and these limits still apply: kept ─────────────┤
 //!     │                                                            │ otherwise
 //!     │      the same rate as with more connections: kept          ▼
 //!     └────────────────────────────────────────────────────────  Lowered (as many as the rate needs, then fewer)
@@ -13,6 +14,9 @@
 //!     │      for a whole span, no limit per connection             │   │
 //!     └────────────────────────────────────────────────────────────┘◄──┘
 //! ```
+//!
+//! If losses occur without a queue, a trial of more connections waits until their number says whether the path loses segments
+//! at random (`losses.rs`), so that each connection has a rate of its own.
 //!
 //! If losses reduce the windows in front of a queue, the cycles between the losses decide instead: while they leave a part
 //! of the link unused, half as many connections are added, and kept.
@@ -22,6 +26,7 @@
 //! total rate; it only takes bandwidth from other flows. Fewer connections are then tried.
 
 mod cycles;
+mod losses;
 mod watching;
 
 use std::collections::VecDeque;
@@ -29,7 +34,7 @@ use std::collections::VecDeque;
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
 use self::cycles::Cycles;
-use self::watching::{CAPPED_PERCENT, FIRST_FACTOR};
+use self::losses::{Change, Losses};
 
 /// Shortest time over which the total rate of all connections is measured.
 const SPAN: Duration = Duration::from_millis(750);
@@ -74,13 +79,18 @@ const SPANS_FEWER: u64 = 2;
 /// the rate in the earlier half. The second percentage applies if nothing was lost, because rates then vary less.
 const RISING_PERCENT: u64 = 110;
 const RISING_WITHOUT_LOSS_PERCENT: u64 = 103;
-/// Retransmissions of the same amount of data, as a percentage of those before a trial, up to which the path loses
-/// segments whatever the rate; and number of retransmissions from which they are compared. With half of the rate for
-/// each connection, CUBIC needs at least two and a half times as many losses.
-const SAME_LOSSES_PERCENT: u128 = 150;
-const LEAST_LOSSES: u64 = 8;
+/// Longest time for which a trial waits until the losses show whether the path loses segments at random.
+const LONGEST_COMPARISON: Duration = Duration::from_secs(4);
+/// Losses are counted from this time after the end of slow start on, in round trips and at least. The losses at the end of
+/// slow start say nothing about the path.
+const OVERSHOOT_ROUND_TRIPS: u64 = 4;
+const OVERSHOOT: Duration = Duration::from_millis(500);
 /// A queue has formed if the RTT stays above this percentage of its minimum.
 const QUEUED_PERCENT: u64 = 101;
+/// Less than one of this many losses may occur with a queue if losses are random: before a trial, after a slow start that has
+/// filled the link, and in a trial, in which the queue of the new connections' slow start is still there.
+const QUEUED_BEFORE: u32 = 4;
+const QUEUED_IN_TRIAL: u32 = 2;
 /// Factor by which the RTT may differ from that of an earlier copy over the same path, as a fraction.
 const SAME_RTT: (u64, u64) = (3, 2);
 /// Fraction of a receive buffer that the receive window can be. With a receive buffer of 320 KiB and an RTT of 100 ms, a
@@ -169,27 +179,16 @@ struct Sum {
     is_growing: bool,
     /// Longest RTT of the connections.
     rtt: Duration,
+    /// Whether the RTT of each connection is above its minimum, so that a queue has formed.
+    is_queued: bool,
 }
 
-/// Retransmissions during some time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Losses {
-    retransmits: u64,
-    acked: Bytes,
-}
-
-impl Losses {
-    fn between(first: &Sum, last: &Sum) -> Self {
-        Self {
-            retransmits: last.retransmits - first.retransmits,
-            acked: last.acked.saturating_sub(first.acked),
-        }
-    }
-
-    /// Returns the retransmissions of the same amount of data, as a percentage of those of `other`.
-    fn percent_of(self, other: Self) -> u128 {
-        let each = |losses: Self, acked: Bytes| u128::from(losses.retransmits) * u128::from(acked.get());
-        each(self, other.acked) * 100 / each(other, self.acked).max(1)
+impl Sum {
+    /// Returns whether most of the rate has a limit per connection, or is that of connections whose limit is not known at
+    /// present.
+    fn is_capped(&self) -> bool {
+        self.capped_percent >= watching::MOSTLY_CAPPED_PERCENT
+            && self.shared_percent <= watching::FREE_PERCENT
     }
 }
 
@@ -219,21 +218,29 @@ pub struct Choice {
     phase: Phase,
     /// Whether a trial has failed; from then on, one connection is added at a time.
     has_failed: bool,
-    /// Number of connections after the last search, and time until the next search.
+    /// Number of connections after the last search, their rate, and time until the next search.
     last: Option<u32>,
+    settled_rate: Option<Rate>,
     pause: Duration,
+    /// Time of the last interval.
+    sampled: Option<Instant>,
     acked: Bytes,
     retransmits: u64,
     /// Whether a segment was retransmitted since the last change of the number of connections.
     has_lost: bool,
-    /// Times of the last two intervals with retransmissions, the earlier one first, and the longest RTT of such an
-    /// interval since the last change of the number of connections.
+    /// Times of the last two intervals with retransmissions, the earlier one first.
     lost: [Option<Instant>; 2],
-    rtt_at_loss: Option<Duration>,
-    /// Total when the present number of connections had left slow start, and rate of retransmissions of the number
-    /// before.
+    /// Number of intervals with retransmissions since the last change of the number of connections, and number of those in
+    /// which a queue had formed.
+    losing: u32,
+    losing_with_queue: u32,
+    /// Time when the present number of connections had left slow start, total from which on its losses count, and losses
+    /// of the smaller numbers in this search.
+    started: Option<Instant>,
     settled: Option<Sum>,
-    losses: Option<Losses>,
+    losses: Losses,
+    /// Whether the losses before the trial of more connections were those of a policer, or random.
+    was_random: bool,
     /// Whether a congestion window grew throughout the span before the trial of more connections.
     was_growing: bool,
     /// Rate of a connection that its buffers or its receive window limit.
@@ -269,14 +276,19 @@ impl Choice {
             phase: Phase::Watching { not_before: Instant::ZERO },
             has_failed: false,
             last: None,
+            settled_rate: None,
             pause: PAUSE,
+            sampled: None,
             acked: Bytes::ZERO,
             retransmits: 0,
             has_lost: false,
             lost: [None; 2],
-            rtt_at_loss: None,
+            losing: 0,
+            losing_with_queue: 0,
+            started: None,
             settled: None,
-            losses: None,
+            losses: Losses::default(),
+            was_random: false,
             was_growing: false,
             each: None,
             may_resume: false,
@@ -354,11 +366,15 @@ impl Choice {
         let (mut all, mut capped, mut shared, mut windows) =
             (Bytes::ZERO, Bytes::ZERO, Bytes::ZERO, Bytes::ZERO);
         let (mut rtt, mut newest, mut is_growing) = (Duration::ZERO, None, false);
-        let mut retransmits = 0;
+        let time = self.sampled.replace(at).map_or(Duration::ZERO, |last| at.saturating_since(last));
+        let (mut retransmits, mut is_queued) = (0, None);
         for interval in intervals {
             all += interval.acked;
             if interval.is_resting {
                 continue;
+            }
+            if let Some(queued) = self.is_queued(time, &interval) {
+                is_queued = Some(is_queued.unwrap_or(true) && queued);
             }
             rtt = rtt.max(interval.rtt);
             retransmits += interval.retransmits;
@@ -375,11 +391,13 @@ impl Choice {
         self.acked += all;
         self.retransmits += retransmits;
         self.has_lost |= retransmits > 0;
+        let is_queued = is_queued.unwrap_or(false);
         if retransmits > 0 {
             self.lost = [self.lost[1], Some(at)];
             // A loss empties a shallow queue, so the interval before it counts, too.
-            let before = self.sums.back().map_or(rtt, |last| last.rtt);
-            self.rtt_at_loss = self.rtt_at_loss.max(Some(rtt.max(before)));
+            let was_queued = self.sums.back().is_some_and(|last| last.is_queued);
+            self.losing += 1;
+            self.losing_with_queue += u32::from(is_queued || was_queued);
         }
         let percent = |part: Bytes| part.get().saturating_mul(100) / all.get().max(1);
         self.sample(Sum {
@@ -392,18 +410,29 @@ impl Choice {
             is_growing,
             is_starting: is_opening || newest.is_none_or(|room| room == Room::Starting),
             rtt,
+            is_queued,
         })
     }
 
     /// Adds a total, and returns the number of connections if it changes.
     fn sample(&mut self, sum: Sum) -> Option<u32> {
-        self.least_rtt = Some(self.least_rtt.map_or(sum.rtt, |least| least.min(sum.rtt)));
+        if !sum.rtt.is_zero() {
+            self.least_rtt = Some(self.least_rtt.map_or(sum.rtt, |least| least.min(sum.rtt)));
+        }
         let span = self.span(sum.rtt);
         let has_lost = self.sums.back().is_some_and(|last| last.retransmits < sum.retransmits);
         self.cycles.sampled(sum.at, sum.acked, has_lost);
         self.sums.push_back(sum);
         if !sum.is_starting {
-            self.settled.get_or_insert(sum);
+            let started = *self.started.get_or_insert(sum.at);
+            let least = OVERSHOOT.max(sum.rtt * OVERSHOOT_ROUND_TRIPS);
+            if self.settled.is_none() && sum.at.saturating_since(started) >= least {
+                self.settled = Some(sum);
+                // The slow start of further connections may have filled the link for some time.
+                if matches!(self.phase, Phase::Raised { .. }) {
+                    (self.losing, self.losing_with_queue) = (0, 0);
+                }
+            }
         }
         let kept = match self.phase {
             Phase::Watching { .. } => span,
@@ -439,8 +468,8 @@ impl Choice {
             }
             Phase::Raised { before, rate, settled: Some(settled), .. } => {
                 if sum.at.saturating_since(*settled) >= span {
-                    let (before, rate) = (*before, *rate);
-                    self.judge_more(before, rate, sum);
+                    let (before, rate, settled) = (*before, *rate, *settled);
+                    self.judge_more(before, rate, settled, sum);
                 }
             }
             Phase::Lowered { floor, upper, rate, settled: Some(settled), .. } => {
@@ -455,36 +484,46 @@ impl Choice {
     }
 
     fn begin(&mut self, phase: Phase, count: u32) {
-        if let (Some(first), Some(last)) = (self.settled.take(), self.sums.back()) {
-            self.losses = Some(Losses::between(&first, last));
+        match (self.settled.take(), self.sums.back()) {
+            _ if count < self.count => self.losses = Losses::default(),
+            (Some(first), Some(last)) => self.losses += Losses::between(&first, last),
+            _ => {}
         }
+        self.started = None;
         (self.phase, self.count) = (phase, count);
         (self.has_lost, self.kept, self.expected) = (false, None, None);
         self.cycles.restart();
-        self.rtt_at_loss = None;
+        (self.losing, self.losing_with_queue) = (0, 0);
         // The earlier totals were measured with another number of connections.
         self.sums.clear();
     }
 
-    /// Keeps the connections of a trial if the total rate rose by at least two thirds of the predicted increase, and
-    /// each connection is still limited on its own. Otherwise, keeps as many connections as the measured rate needs.
-    fn judge_more(&mut self, before: u32, rate: Rate, sum: Sum) {
+    /// Keeps the connections of a trial if each connection is still limited on its own, and if the total rate rose by at
+    /// least two thirds of the predicted increase, or the losses are random. Otherwise, keeps about as many connections as
+    /// the measured rate needs.
+    fn judge_more(&mut self, before: u32, rate: Rate, settled: Instant, sum: Sum) {
         let Some(now) = self.rate() else { return };
         let predicted = u128::from(rate.as_bps()) * u128::from(self.count - before) / u128::from(before);
         let risen = u128::from(now.as_bps().saturating_sub(rate.as_bps())) * 100;
         let is_capped = sum.shared_percent < SHARED_PERCENT;
         let has_risen_most = risen >= predicted * u128::from(MOST_RISEN_PERCENT);
         let has_failed = risen < predicted * u128::from(BARELY_RISEN_PERCENT);
-        // The losses at the end of the first slow start say nothing about the path.
-        let is_late = before >= 2 * FIRST_FACTOR || (before > 1 && self.stepped.is_none());
-        let is_comparable = (is_late || !has_failed) && 2 * self.count >= 3 * before;
-        if is_capped && (has_risen_most || (is_comparable && self.loses_as_before(&sum))) {
+        let is_random = is_capped && self.was_random && self.are_losses_without_queue(&sum, QUEUED_IN_TRIAL);
+        let change = self.change_of_losses(before, &sum);
+        let is_undecided = self.was_random && !has_risen_most && change == Change::Unknown;
+        if is_undecided && sum.at.saturating_since(settled) < LONGEST_COMPARISON {
+            return;
+        }
+        let is_each = is_random && change != Change::More;
+        if is_capped && (has_risen_most || is_each) {
             self.phase = Phase::Watching { not_before: sum.at };
             (self.too_few, self.stepped) = (before, None);
+            self.has_failed &= !is_random;
             // The next trial can start at once: each connection was at a limit of its own for a whole span before the
             // first trial, and throughout this one.
             let count = self.more(now);
-            if count > self.count && self.sums.iter().all(|sum| sum.capped_percent >= CAPPED_PERCENT) {
+            let is_clear = is_random || !self.is_rising();
+            if count > self.count && is_clear && self.sums.iter().all(Sum::is_capped) {
                 let before = self.count;
                 self.begin(Phase::Raised { before, rate: now, begun: sum.at, settled: None }, count);
             }
@@ -492,7 +531,7 @@ impl Choice {
         }
         let is_losing = is_capped && self.has_lost && self.sums.iter().any(|sum| sum.is_growing);
         // Fewer windows would have to grow for seconds to reach the same rate. The cycles decide about more.
-        if self.stepped.is_some() || (is_losing && has_failed && self.each.is_none()) {
+        if self.stepped.is_some() || (is_losing && has_failed && self.each.is_none() && !is_undecided) {
             self.stepped = self.stepped.or(Some(rate));
             self.phase = Phase::Watching { not_before: sum.at };
             return;
@@ -508,8 +547,8 @@ impl Choice {
         self.has_failed |= !has_risen;
         self.may_resume = has_risen;
         let enough = now.mul_div(ENOUGH_PERCENT, 100);
-        let count = needed(enough, rate, before).clamp(before, self.count);
         let upper = self.count;
+        let count = needed(enough, rate, before).clamp(before, upper);
         // Without a queue, windows that losses limit add up, and fewer of them would have to grow for seconds first.
         let is_kept =
             is_capped && has_failed && self.has_lost && now >= rate.mul_div(RISING_WITHOUT_LOSS_PERCENT, 100);
@@ -523,6 +562,12 @@ impl Choice {
             // A buffer or a receive window holds each connection to the rate that it had before the trials.
             let least = self.each.map_or(0, |each| needed(now.mul_div(NEARLY_PERCENT, 100), each, 1) - 1);
             let floor = floor.max(least.min(count - 1));
+            // At least one more than before is needed. A settled copy may have one and a half times the connections that are
+            // needed, and a trial of fewer would cost more than they do.
+            let count = if is_nearly { count } else { count.max((before + 1) * 3 / 2).min(upper) };
+            if count == upper {
+                return self.settle(sum.at);
+            }
             self.begin(Phase::Lowered { floor, upper, rate: now, begun: sum.at, settled: None }, count);
         }
     }
@@ -569,6 +614,7 @@ impl Choice {
     /// Ends a search.
     fn settle(&mut self, at: Instant) {
         (self.too_few, self.may_resume, self.stepped) = (self.least - 1, false, None);
+        (self.losses, self.settled, self.settled_rate) = (Losses::default(), None, self.mean());
         self.cycles = Cycles::default();
         let is_same = self.last.replace(self.count) == Some(self.count);
         self.pause = if is_same { (self.pause * 2).min(LONGEST_PAUSE) } else { PAUSE };
@@ -594,23 +640,24 @@ impl Choice {
         last.at.saturating_since(first.at) >= self.span(last.rtt) * spans
     }
 
-    /// Returns whether the connections lose as many segments of the same amount of data as before the trial, and the
-    /// path loses them whatever the rate. Each connection then has a rate of its own: if the link dropped them, each
-    /// connection would have less of the link than before the trial, and would need more losses for that (RFC 9438,
-    /// section 5.1). This shows while the rate still falls after slow start.
-    fn loses_as_before(&self, sum: &Sum) -> bool {
-        let (Some(before), Some(settled)) = (self.losses, self.settled) else { return false };
-        let now = Losses::between(&settled, sum);
-        let is_known = |losses: Losses| losses.retransmits >= LEAST_LOSSES;
-        is_known(before) && is_known(now) && now.percent_of(before) <= SAME_LOSSES_PERCENT
+    /// Compares the losses of the present connections with those of fewer connections in this search.
+    fn change_of_losses(&self, before: u32, sum: &Sum) -> Change {
+        let Some(settled) = self.settled else { return Change::Unknown };
+        Losses::between(&settled, sum).change_since(self.losses, self.count, before)
     }
 
-    /// Returns whether an RTT is so far above its minimum that a queue has formed. Delayed ACKs raise the RTT by up to two
-    /// segments of a connection; all connections have the total `rate`.
-    fn is_above_least(&self, rtt: Duration, rate: Rate) -> bool {
-        let Some(least) = self.least_rtt else { return false };
-        let delayed = rate.time_for(Bytes::new(2 * PAYLOAD.0 * u64::from(self.count)));
-        rtt > least.mul_div(QUEUED_PERCENT, 100) + delayed
+    /// Returns whether windows limit most of the rate, and less than one of `in_every` losses occurs with a queue. The losses
+    /// are then those of a policer, or random.
+    fn are_losses_without_queue(&self, sum: &Sum, in_every: u32) -> bool {
+        sum.windows_percent >= watching::CAPPED_PERCENT && in_every * self.losing_with_queue < self.losing
+    }
+
+    /// Returns whether the RTT of a connection is so far above its minimum that a queue has formed; `None` if nothing was
+    /// acknowledged. Delayed ACKs raise the RTT by up to two segments at the rate of the connection.
+    fn is_queued(&self, time: Duration, interval: &Interval) -> Option<bool> {
+        let least = self.least_rtt.filter(|_| !interval.acked.is_zero() && !time.is_zero())?;
+        let delayed = Rate::mean(interval.acked, time).time_for(Bytes::new(2 * PAYLOAD.0));
+        Some(interval.rtt > least.mul_div(QUEUED_PERCENT, 100) + delayed)
     }
 
     /// Returns whether the total rate rises without a change of the number of connections.

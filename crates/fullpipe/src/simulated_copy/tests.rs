@@ -70,6 +70,26 @@ const SHALLOW_NEEDED: [(&str, u32); 3] = [
 const SHALLOW_COMPARED: [u32; 8] = [1, 2, 3, 4, 6, 8, 12, 16];
 const SHALLOW_MISSES: [&str; 1] = ["rate=200mbit rtt=100ms queue=0.1bdp"];
 
+/// Paths with random loss, and long paths: combinations of rate, RTT and loss with the kernel's default buffers. Only 16
+/// connections, or as many as fill the link, are enough on most of them.
+const LOSSY: &str = r#"
+name = "lossy"
+duration = "50s"
+[path]
+rate = ["50mbit", "340mbit"]
+rtt = ["20ms", "60ms", "140ms"]
+loss = ["0.5%", "1.5%", "3%"]
+[host]
+sndbuf = "4MiB"
+rcvbuf = "32MiB"
+notsent_lowat = "128KiB"
+[[flow]]
+cc = "cubic"
+"#;
+const LOSSY_COMPARED: [u32; 7] = [1, 2, 4, 6, 8, 12, 16];
+const LOSSY_SEEDS: [u64; 2] = [1, 2];
+const LOSSY_MISSES: [(u64, &str); 0] = [];
+
 /// Path on which the user states the link rate, because from a single connection, a shaper looks like the link.
 const STATED: &str = "shaper of each";
 
@@ -153,6 +173,23 @@ fn a_copy_in_front_of_a_shallow_queue_fills_the_link() {
     }
 }
 
+/// With random loss, each connection has a rate of its own, which varies: rates of single seconds decide little, and the
+/// number of losses decides. A sixteenth of the connections would have a tenth of the rate.
+#[test]
+fn a_copy_over_a_lossy_path_takes_all_connections() {
+    let experiment = Experiment::from_toml(LOSSY).expect("an experiment");
+    for label in ["rate=340mbit rtt=140ms loss=1.5%", "rate=50mbit rtt=60ms loss=1.5%"] {
+        for seed in LOSSY_SEEDS {
+            let point = experiment.points().iter().find(|point| point.label == label).expect("a point");
+            let mut point = point.clone();
+            point.scenario.seed = seed;
+            let (chosen, enough) = (chosen(&point), rate_of(&point.scenario, 16));
+            let reached = ratio(chosen.rate, enough);
+            assert!(reached >= ENOUGH, "{label}, seed {seed}: {reached:.3}, {}", chosen.changes);
+        }
+    }
+}
+
 /// Compares a copy with the fixed numbers `counts`. Returns a row of the page, the smallest sufficient number, and whether a
 /// bound is missed.
 fn compared(point: &Point, name: &str, counts: &[u32]) -> (String, u32, bool) {
@@ -205,6 +242,19 @@ fn a_copy_chooses_as_many_connections_as_twelve_paths_need() {
             misses += &row;
         }
         page += &row;
+    }
+    let _ = write!(page, "\n## Random loss\n\n{heading}");
+    for point in Experiment::from_toml(LOSSY).expect("an experiment").points() {
+        let path = ["rate", "rtt", "loss"].map(|key| point.parameters[key].as_str()).join(", ");
+        for seed in LOSSY_SEEDS {
+            let mut point = point.clone();
+            point.scenario.seed = seed;
+            let (row, _, is_miss) = compared(&point, &format!("{path}, seed {seed}"), &LOSSY_COMPARED);
+            if is_miss != LOSSY_MISSES.contains(&(seed, point.label.as_str())) {
+                misses += &row;
+            }
+            page += &row;
+        }
     }
     println!("{page}");
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/evidence/copy-connections.md");

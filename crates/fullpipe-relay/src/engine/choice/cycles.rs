@@ -90,6 +90,11 @@ impl Cycles {
         self.was_losing = has_lost;
     }
 
+    /// Returns the number of loss events with the present number of connections.
+    pub(super) fn events(&self) -> u32 {
+        self.events
+    }
+
     /// Returns whether the first cycle has ended and used most of the link, so that a long second cycle is no reason for
     /// more connections.
     pub(super) fn is_nearly_full(&self) -> bool {

@@ -1,7 +1,7 @@
 //! What the totals of a span say about the path while no trial is running (a `Finding`), and what follows.
 //!
 //! ```text
-//!   at least a span of totals, the pause is over
+//!   at least a span of totals; the pause is over, or random losses have reduced the rate by a third
 //!     ├─ the rate of an earlier copy with this number ──► settled
 //!     ├─ losses reduce the windows in front of a queue
 //!     │    ├─ the link is full between them, for 10 s ──► Full ─────► settled
@@ -16,28 +16,34 @@
 use fullpipe_units::{Duration, Instant, Rate};
 
 use super::cycles::Use;
-use super::{Choice, Phase, Sum, needed};
+use super::{Choice, Phase, QUEUED_BEFORE, Sum, needed};
 
 /// Thresholds for the share of the total rate that connections with a limit of their own carry, in percent. More
 /// connections are tried at or above the first one, and fewer connections at or below the second.
 pub(super) const CAPPED_PERCENT: u64 = 75;
-const FREE_PERCENT: u64 = 25;
+pub(super) const FREE_PERCENT: u64 = 25;
+/// The limit of a connection is not known at times, so that a smaller share suffices if little of the rate has a shared
+/// limit.
+pub(super) const MOSTLY_CAPPED_PERCENT: u64 = 50;
 /// Time after a loss in which a growing congestion window is not a cap: CUBIC's window needs about this time to reach a
 /// queue of a tenth of the BDP again, at 100 Mbit/s and 40 ms.
 const GROWTH: Duration = Duration::from_secs(10);
-/// Two losses within this time reduce a window again and again.
+/// Two losses within this time, or this number of losses without a queue, reduce a window again and again.
 const RECURRING: Duration = Duration::from_secs(3);
+const RECURRING_EVENTS: u32 = 3;
 /// A queue is growing if the RTT at the end of a span exceeds this percentage of the RTT at its start.
 const QUEUE_PERCENT: u64 = 103;
 /// Factors by which the number of connections grows if the link rate is not known: in the first trial, and in later
 /// trials. If the first factor is too large, the total rate still shows how many connections are needed, but the
 /// remaining connections must recover from the losses that the trial caused.
-pub(super) const FIRST_FACTOR: u32 = 4;
+const FIRST_FACTOR: u32 = 4;
 const FACTOR: u32 = 2;
 /// Percentage of the mean rate before a step that the rate must reach after it.
 const GAIN_PERCENT: u64 = 103;
 /// A copy stays at the number of an earlier copy while it has this percentage of the earlier rate.
 const AS_BEFORE_PERCENT: u64 = 90;
+/// A search begins anew if random losses reduce the rate below this percentage.
+const SLOWED_PERCENT: u64 = 67;
 
 /// What the totals of a span say about the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,18 +69,30 @@ impl Choice {
             self.kept = self.sums.front().copied();
         }
         if sum.at < not_before {
-            return;
+            if !self.has_slowed(rate, &sum) {
+                return;
+            }
+            self.has_failed = false;
         }
         if self.is_as_before(rate) {
             return self.settle(sum.at);
         }
-        match self.finding(rate, sum.at) {
+        match self.finding(sum.at) {
             Finding::Partial(mean) => self.step(mean, sum),
             Finding::Full => self.settle(sum.at),
             Finding::Capped { by_losses } => self.raise(rate, sum.at, by_losses),
             Finding::Shared => self.lower(rate, sum.at),
             Finding::Unclear => {}
         }
+    }
+
+    /// Returns whether random losses have reduced the rate since the end of the last search. The windows of new connections
+    /// exceed for some time what random losses permit, so that the search may have ended too early.
+    fn has_slowed(&self, rate: Rate, sum: &Sum) -> bool {
+        let is_lower = |before: Rate| rate < before.mul_div(SLOWED_PERCENT, 100);
+        self.settled_rate.is_some_and(is_lower)
+            && self.are_losses_without_queue(sum, QUEUED_BEFORE)
+            && self.all(Sum::is_capped)
     }
 
     /// Returns whether the copy has the rate of the earlier copy whose number of connections it has taken over. This is
@@ -87,13 +105,13 @@ impl Choice {
         expected.is_some_and(|expected| rate >= expected.mul_div(AS_BEFORE_PERCENT, 100))
     }
 
-    /// Returns what the totals of a span with a mean of `rate` say about the path.
-    fn finding(&self, rate: Rate, at: Instant) -> Finding {
-        let are_capped = self.all(|sum| sum.capped_percent >= CAPPED_PERCENT);
+    /// Returns what the totals of a span say about the path.
+    fn finding(&self, at: Instant) -> Finding {
+        let are_capped = self.all(Sum::is_capped);
         // Losses without a queue are those of a policer, or random. If so, the first step has shown whether each connection
         // has a rate of its own.
-        let is_random =
-            self.stepped.is_none() && self.rtt_at_loss.is_some_and(|rtt| !self.is_above_least(rtt, rate));
+        let is_random = self.stepped.is_none()
+            && self.sums.back().is_some_and(|sum| self.are_losses_without_queue(sum, QUEUED_BEFORE));
         let have_cycles = self.link.is_none() && self.all(|sum| sum.windows_percent >= CAPPED_PERCENT);
         let by_cycles = if have_cycles && !is_random { self.finding_from_cycles(are_capped) } else { None };
         if let Some(finding) = by_cycles {
@@ -105,9 +123,10 @@ impl Choice {
         let has_lost = self.lost[1].is_some();
         let is_growing = self.sums.iter().any(|sum| sum.is_growing) || (have_cycles && has_lost);
         // A window that grows is not a cap unless random losses reduce it again and again.
-        let is_recurring = is_random && since(self.lost[0], at) < RECURRING;
+        let is_recurring =
+            is_random && (since(self.lost[0], at) < RECURRING || self.cycles.events() >= RECURRING_EVENTS);
         let by_growth = is_growing && !is_recurring;
-        if by_growth && self.may_grow(rate, at) {
+        if by_growth && self.may_grow(at) {
             return Finding::Unclear;
         }
         if are_capped {
@@ -133,11 +152,11 @@ impl Choice {
     }
 
     /// Returns whether the windows may still fill the link by growing.
-    fn may_grow(&self, rate: Rate, at: Instant) -> bool {
+    fn may_grow(&self, at: Instant) -> bool {
         self.stepped.is_some()
             || self.cycles.is_nearly_full()
             || since(self.lost[1], at) < GROWTH
-            || self.all(|sum| self.is_above_least(sum.rtt, rate))
+            || self.all(|sum| sum.is_queued)
     }
 
     /// Tries more connections, if there are more.
@@ -147,6 +166,8 @@ impl Choice {
             return;
         }
         self.was_growing = self.all(|sum| sum.is_growing);
+        self.was_random =
+            self.sums.back().is_some_and(|sum| self.are_losses_without_queue(sum, QUEUED_BEFORE));
         self.stepped = by_losses.then_some(rate);
         let is_steady = |(first, last): (&Sum, &Sum)| first.retransmits == last.retransmits;
         if self.sums.front().zip(self.sums.back()).is_some_and(is_steady) && self.all(|sum| !sum.is_growing) {
@@ -174,7 +195,7 @@ impl Choice {
             return self.settle(sum.at);
         }
         self.stepped = Some(rate);
-        self.was_growing = false;
+        (self.was_growing, self.was_random) = (false, false);
         self.begin(Phase::Raised { before: self.count, rate, begun: sum.at, settled: None }, count);
     }
 
