@@ -21,6 +21,9 @@
 //! If losses reduce the windows in front of a queue, the cycles between the losses decide instead: while they leave a part
 //! of the link unused, half as many connections are added, and kept.
 //!
+//! If other flows share a link that is full, half of the connections are given up, and half of the others again
+//! (`yielding.rs`).
+//!
 //! A connection that is limited by its send buffer, its receive window, its congestion window or a rate cap leaves room
 //! for another one. If the link, an application or a processor is the limit, another connection does not increase the
 //! total rate; it only takes bandwidth from other flows. Fewer connections are then tried.
@@ -28,6 +31,7 @@
 mod cycles;
 mod losses;
 mod watching;
+mod yielding;
 
 use std::collections::VecDeque;
 
@@ -200,6 +204,8 @@ enum Phase {
     Raised { before: u32, rate: Rate, begun: Instant, settled: Option<Instant> },
     /// A trial of fewer connections than `upper`, which reached `rate`; `floor` connections are too few.
     Lowered { floor: u32, upper: u32, rate: Rate, begun: Instant, settled: Option<Instant> },
+    /// Fewer connections than `before`, which had `rate`, because other flows use the link, too.
+    Yielding { before: u32, rate: Rate, begun: Instant, settled: Option<Instant> },
 }
 
 /// Chooses the number of connections from the limit of each connection.
@@ -256,6 +262,10 @@ pub struct Choice {
     expected: Option<Rate>,
     /// Total from which on the present number of connections has been kept.
     kept: Option<Sum>,
+    /// Highest rate over a span, which is at most that of the link, and whether connections have been given up because other
+    /// flows share the link.
+    highest: Option<Rate>,
+    is_yielding: bool,
     /// Cycles of the congestion windows, and the mean rate before the last step because of them.
     cycles: Cycles,
     stepped: Option<Rate>,
@@ -296,6 +306,8 @@ impl Choice {
             least_rtt: None,
             expected: None,
             kept: None,
+            highest: None,
+            is_yielding: false,
             cycles: Cycles::default(),
             stepped: None,
             sums: VecDeque::new(),
@@ -322,6 +334,8 @@ impl Choice {
         let (connections, rate) = match self.phase {
             Phase::Raised { before, rate, .. } => (before, rate),
             Phase::Lowered { upper, rate, .. } => (upper, rate),
+            Phase::Yielding { .. } => return None,
+            Phase::Watching { .. } if self.is_yielding => return None,
             Phase::Watching { .. } => {
                 let (kept, last) = (self.kept?, self.sums.back()?);
                 let time = last.at.saturating_since(kept.at);
@@ -437,10 +451,13 @@ impl Choice {
         let kept = match self.phase {
             Phase::Watching { .. } => span,
             Phase::Raised { .. } => span * SPANS_MORE,
-            Phase::Lowered { .. } => span * SPANS_FEWER,
+            Phase::Lowered { .. } | Phase::Yielding { .. } => span * SPANS_FEWER,
         };
         while self.sums.get(1).is_some_and(|second| sum.at.saturating_since(second.at) >= kept) {
             self.sums.pop_front();
+        }
+        if let Some(rate) = self.rate() {
+            self.note_rate(rate);
         }
         let before = self.count;
         match &mut self.phase {
@@ -448,9 +465,9 @@ impl Choice {
                 let not_before = *not_before;
                 self.watch(sum, not_before);
             }
-            Phase::Lowered { begun, settled: settled @ None, .. } => {
-                let least = SETTLING_FEWER.max(sum.rtt * SETTLING_FEWER_ROUND_TRIPS);
-                if sum.at.saturating_since(*begun) >= least {
+            Phase::Lowered { begun, settled: settled @ None, .. }
+            | Phase::Yielding { begun, settled: settled @ None, .. } => {
+                if sum.at.saturating_since(*begun) >= Self::settling(&sum) {
                     *settled = Some(sum.at);
                     self.sums.clear();
                     self.sums.push_back(sum);
@@ -478,6 +495,10 @@ impl Choice {
                     let rate = *rate;
                     self.judge_fewer(bounds, rate, sum);
                 }
+            }
+            Phase::Yielding { before, rate, settled: Some(_), .. } => {
+                let (before, rate) = (*before, *rate);
+                self.judge_yielding(before, rate, sum.at);
             }
         }
         (self.count != before).then_some(self.count)
@@ -630,7 +651,7 @@ impl Choice {
             Phase::Raised { .. } => span(rtt),
             // A send buffer that is sent in bursts increases the RTT of its own segments.
             Phase::Watching { .. } => span(self.least_rtt.unwrap_or(rtt)) * 2,
-            Phase::Lowered { .. } => span(rtt) * 2,
+            Phase::Lowered { .. } | Phase::Yielding { .. } => span(rtt) * 2,
         }
     }
 

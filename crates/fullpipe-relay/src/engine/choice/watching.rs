@@ -68,6 +68,9 @@ impl Choice {
         if self.kept.is_none() {
             self.kept = self.sums.front().copied();
         }
+        if self.has_yielded(rate, sum.at) {
+            return;
+        }
         if sum.at < not_before {
             if !self.has_slowed(rate, &sum) {
                 return;
@@ -165,6 +168,7 @@ impl Choice {
         if count <= self.count {
             return;
         }
+        self.is_yielding = false;
         self.was_growing = self.all(|sum| sum.is_growing);
         self.was_random =
             self.sums.back().is_some_and(|sum| self.are_losses_without_queue(sum, QUEUED_BEFORE));
@@ -223,7 +227,7 @@ impl Choice {
     }
 
     /// Returns whether `is` holds for all totals of the span.
-    fn all(&self, is: impl Fn(&Sum) -> bool) -> bool {
+    pub(super) fn all(&self, is: impl Fn(&Sum) -> bool) -> bool {
         self.sums.iter().all(is)
     }
 }
