@@ -473,8 +473,13 @@ fn a_race_shows_every_cell_and_a_chart_of_each_path() {
         let ratio = cell.arm("bbr1+iw").and_then(|arm| arm.ratio).expect("a ratio");
         let [base, arm] = ["bbr1", "bbr1+iw"].map(|arm| cell.arm(arm).and_then(|arm| arm.from_syn));
         let (base, arm) = (base.expect("times"), arm.expect("times"));
+        let from_request = ["bbr1", "bbr1+iw"].map(|name| {
+            let arm = cell.arm(name).expect("an arm");
+            arm.from_request.expect("times").mean_s
+        });
+        let sent = cell.arm("bbr1+iw").and_then(|arm| arm.sent_per_needed).expect("segments");
         let row = format!(
-            "{} {:.3} {:.3} {:.3} {:.3} {:.3} {:.3} {:.2} {:.2} to {:.2}",
+            "{} {:.3} {:.3} {:.3} {:.3} {:.3} {:.3} {:.2} {:.2} to {:.2} {sent:.3} {:.3} {:.3}",
             cell.cell,
             cell.link_floor_s,
             cell.window_floor_s,
@@ -484,7 +489,9 @@ fn a_race_shows_every_cell_and_a_chart_of_each_path() {
             arm.p95_s,
             ratio.ratio,
             ratio.low,
-            ratio.high
+            ratio.high,
+            from_request[0],
+            from_request[1]
         );
         assert!(text.contains(&row), "no '{row}' in {text}");
     }

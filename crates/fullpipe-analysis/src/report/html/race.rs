@@ -146,10 +146,12 @@ struct RowView<'a> {
     cell: &'a str,
     link: String,
     window: String,
-    /// Mean and 95th percentile of the times of the arm `against` from the SYN, and their mean from the request.
-    base: [String; 3],
-    /// The same of the compared arm.
-    times: [String; 3],
+    /// Mean and 95th percentile of the times of the arm `against`.
+    base: [String; 2],
+    /// Mean and 95th percentile of the times of the compared arm.
+    times: [String; 2],
+    /// Mean times from the request, of the arm `against` and of the compared arm.
+    from_request: [String; 2],
     ratio: String,
     interval: String,
     sent: String,
@@ -173,9 +175,8 @@ fn row<'a>(cell: &'a CellReport, against: &str, name: &str) -> Option<RowView<'a
     let none = || "-".to_owned();
     let text = |time: Option<f64>| time.map_or_else(none, seconds);
     let times = |arm: &ArmReport| {
-        let from_request = arm.from_request.map(|times| times.mean_s);
-        let from_syn = arm.from_syn.map(|times| (times.mean_s, times.p95_s)).unzip();
-        [text(from_syn.0), text(from_syn.1), text(from_request)]
+        let (mean, p95) = arm.from_syn.map(|times| (times.mean_s, times.p95_s)).unzip();
+        [text(mean), text(p95)]
     };
     Some(RowView {
         cell: &cell.cell,
@@ -183,6 +184,7 @@ fn row<'a>(cell: &'a CellReport, against: &str, name: &str) -> Option<RowView<'a
         window: seconds(cell.window_floor_s),
         base: times(base),
         times: times(arm),
+        from_request: [base, arm].map(|arm| text(arm.from_request.map(|times| times.mean_s))),
         ratio: arm.ratio.map_or_else(none, |ratio| format!("{:.2}", ratio.ratio)),
         interval: arm.ratio.map_or_else(none, |ratio| format!("{:.2} to {:.2}", ratio.low, ratio.high)),
         sent: arm.sent_per_needed.map_or_else(none, |sent| format!("{sent:.3}")),
