@@ -266,6 +266,9 @@ pub struct Choice {
     /// flows share the link.
     highest: Option<Rate>,
     is_yielding: bool,
+    /// Number of attempts to give connections up after which the former number returned, and time of the next attempt.
+    yields_failed: u32,
+    yield_after: Option<Instant>,
     /// Cycles of the congestion windows, and the mean rate before the last step because of them.
     cycles: Cycles,
     stepped: Option<Rate>,
@@ -308,6 +311,8 @@ impl Choice {
             kept: None,
             highest: None,
             is_yielding: false,
+            yields_failed: 0,
+            yield_after: None,
             cycles: Cycles::default(),
             stepped: None,
             sums: VecDeque::new(),

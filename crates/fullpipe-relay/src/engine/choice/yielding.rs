@@ -8,7 +8,7 @@
 //!
 //!   rate      ________
 //!                     \____     _____   half of the connections: the queue is gone, or each connection has kept its rate
-//!                          \___/          ──► the former number again: the path itself has become slower
+//!                          \___/          ──► the former number again; after three times, the path itself has become slower
 //!   queue     ......:::::..:::::
 //! ```
 //!
@@ -26,6 +26,13 @@ const SHARED_LINK_PERCENT: u64 = 85;
 /// A queue that never empties is assumed above this percentage of the shortest RTT; the RTT of a path without a queue varies,
 /// too.
 const BUSY_PERCENT: u64 = 110;
+/// Percentage of the time for which the queue must remain with fewer connections. Losses of several flows at the same time may
+/// empty it for a moment.
+const STILL_BUSY_PERCENT: usize = 75;
+/// Half of the time after which connections are given up again if the former number has returned, and number of such attempts.
+/// Each attempt doubles the time.
+const RETRY: Duration = Duration::from_secs(5);
+const MOST_FAILED: u32 = 3;
 /// Percentage of the rate below which half of the connections have a rate of their own, for example that of a shaper per
 /// flow: with `n` connections beside `m` flows, half of the connections keep `(n + m) / (n + 2 m)` of the rate, which is two
 /// thirds if `m = n`.
@@ -41,9 +48,10 @@ impl Choice {
     pub(super) fn has_yielded(&mut self, rate: Rate, at: Instant) -> bool {
         let is_less = |highest: Rate| rate < highest.mul_div(SHARED_LINK_PERCENT, 100);
         // In slow start, the rate is still low, and the queue is that of the overshoot.
-        let is_steady = self.all(|sum| !sum.is_starting) && !self.is_rising();
+        let has_waited = self.yield_after.is_none_or(|after| at >= after);
+        let is_steady = has_waited && self.all(|sum| !sum.is_starting) && !self.is_rising();
         let are_others_there =
-            self.is_link_busy() && is_steady && self.highest.max(self.expected).is_some_and(is_less);
+            self.busy_percent() == 100 && is_steady && self.highest.max(self.expected).is_some_and(is_less);
         if self.count <= self.least || !are_others_there {
             return false;
         }
@@ -53,26 +61,32 @@ impl Choice {
         true
     }
 
-    /// Keeps fewer connections if the link is still full. Otherwise, goes back to the former number.
+    /// Keeps fewer connections if the link is still full. Otherwise, goes back to the former number, and tries again later.
     pub(super) fn judge_yielding(&mut self, before: u32, rate: Rate, at: Instant) {
         let Some(now) = self.rate() else { return };
         let is_shared = now >= rate.mul_div(OWN_RATE_PERCENT, 100);
-        if self.is_link_busy() && is_shared {
-            self.is_yielding = true;
+        if self.busy_percent() >= STILL_BUSY_PERCENT && is_shared {
+            (self.is_yielding, self.yields_failed) = (true, 0);
             // When the others have left, a limit per connection shows at once, and more connections are tried.
             self.phase = Phase::Watching { not_before: at };
             return;
         }
-        // The path is slower than before, so its present rate is the one to compare with.
-        let count = before;
-        self.begin(Phase::Watching { not_before: at }, count);
-        (self.highest, self.is_yielding) = (Some(rate), false);
+        self.begin(Phase::Watching { not_before: at }, before);
+        self.is_yielding = false;
+        // The losses with which other flows begin may empty the queue once. After several attempts, the path is slower than
+        // before, so its present rate is the one to compare with.
+        self.yields_failed += 1;
+        self.yield_after = Some(at + RETRY * (1 << self.yields_failed));
+        if self.yields_failed == MOST_FAILED {
+            (self.highest, self.yields_failed) = (Some(rate), 0);
+        }
     }
 
-    /// Returns whether each connection has had a queue in front of it for the whole span.
-    fn is_link_busy(&self) -> bool {
+    /// Returns the percentage of the totals at which each connection had a queue in front of it.
+    fn busy_percent(&self) -> usize {
         let queue = self.least_rtt.map(|least| least.mul_div(BUSY_PERCENT, 100));
-        self.all(|sum| sum.is_queued && queue.is_some_and(|queue| sum.rtt > queue))
+        let is_busy = |sum: &&Sum| sum.is_queued && queue.is_some_and(|queue| sum.rtt > queue);
+        self.sums.iter().filter(is_busy).count() * 100 / self.sums.len().max(1)
     }
 
     /// Returns the time after which the remaining connections have their share of the link.
@@ -150,11 +164,15 @@ mod tests {
     #[test]
     fn a_path_that_becomes_slower_keeps_the_connections_that_it_needs() {
         // A shaper for each connection, with a queue of its own.
-        let (_, counts) = run(60, |second, count| match second {
+        let (_, counts) = run(200, |second, count| match second {
             ..20 => (LINK * count / 8, RTT),
             _ => (LINK * count / 16, RTT * 2),
         });
-        assert_eq!(counts.iter().map(|(_, count)| *count).collect::<Vec<_>>(), [8, 4, 8], "{counts:?}");
+        assert_eq!(
+            counts.iter().map(|(_, count)| *count).collect::<Vec<_>>(),
+            [8, 4, 8, 4, 8, 4, 8],
+            "{counts:?}"
+        );
         // Half of the link, which four connections fill without a queue.
         let (_, counts) = run(60, |second, count| match second {
             ..20 => (LINK * count / 8, RTT),
