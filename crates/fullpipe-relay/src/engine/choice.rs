@@ -188,6 +188,11 @@ struct Sum {
 }
 
 impl Sum {
+    /// Returns the percentage of the rate on connections that have a limit of their own other than their windows: a buffer.
+    fn buffered_percent(&self) -> u64 {
+        self.capped_percent.saturating_sub(self.windows_percent)
+    }
+
     /// Returns whether most of the rate has a limit per connection, or is that of connections whose limit is not known at
     /// present.
     fn is_capped(&self) -> bool {

@@ -25,6 +25,9 @@ pub(super) const FREE_PERCENT: u64 = 25;
 /// The limit of a connection is not known at times, so that a smaller share suffices if little of the rate has a shared
 /// limit.
 pub(super) const MOSTLY_CAPPED_PERCENT: u64 = 50;
+/// If buffers limit connections that carry this percentage of the rate for a whole span, more connections are tried even if the
+/// windows of the others grow.
+const BUFFERED_PERCENT: u64 = 50;
 /// Time after a loss in which a growing congestion window is not a cap: CUBIC's window needs about this time to reach a
 /// queue of a tenth of the BDP again, at 100 Mbit/s and 40 ms.
 const GROWTH: Duration = Duration::from_secs(10);
@@ -127,7 +130,9 @@ impl Choice {
         // A window that grows is not a cap unless random losses reduce it again and again.
         let is_recurring =
             is_random && (since(self.lost[0], at) < RECURRING || self.cycles.events() >= RECURRING_EVENTS);
-        let by_growth = is_growing && !is_recurring;
+        // Beside connections that their buffers limit, the growth of the others adds little.
+        let are_buffered = self.all(|sum| sum.buffered_percent() >= BUFFERED_PERCENT);
+        let by_growth = is_growing && !is_recurring && !are_buffered;
         if by_growth && self.may_grow(at) {
             return Finding::Unclear;
         }
