@@ -466,9 +466,7 @@ impl Choice {
         while self.sums.get(1).is_some_and(|second| sum.at.saturating_since(second.at) >= kept) {
             self.sums.pop_front();
         }
-        if let Some(rate) = self.rate() {
-            self.note_rate(rate);
-        }
+        self.highest = self.highest.max(self.rate());
         let before = self.count;
         match &mut self.phase {
             Phase::Watching { not_before } => {
@@ -477,7 +475,8 @@ impl Choice {
             }
             Phase::Lowered { begun, settled: settled @ None, .. }
             | Phase::Yielding { begun, settled: settled @ None, .. } => {
-                if sum.at.saturating_since(*begun) >= Self::settling(&sum) {
+                let least = SETTLING_FEWER.max(sum.rtt * SETTLING_FEWER_ROUND_TRIPS);
+                if sum.at.saturating_since(*begun) >= least {
                     *settled = Some(sum.at);
                     self.sums.clear();
                     self.sums.push_back(sum);
@@ -677,10 +676,15 @@ impl Choice {
         Losses::between(&settled, sum).change_since(self.losses, self.count, before)
     }
 
-    /// Returns whether windows limit most of the rate, and less than one of `in_every` losses occurs with a queue. The losses
-    /// are then those of a policer, or random.
+    /// Returns whether windows limit most of the rate, and the losses are those of a policer, or random.
     fn are_losses_without_queue(&self, sum: &Sum, in_every: u32) -> bool {
-        sum.windows_percent >= watching::CAPPED_PERCENT && in_every * self.losing_with_queue < self.losing
+        sum.windows_percent >= watching::CAPPED_PERCENT && self.loses_without_queue(in_every)
+    }
+
+    /// Returns whether less than one of `in_every` losses occurs with a queue. The losses are then those of a policer, or
+    /// random.
+    fn loses_without_queue(&self, in_every: u32) -> bool {
+        in_every * self.losing_with_queue < self.losing
     }
 
     /// Returns whether the RTT of a connection is so far above its minimum that a queue has formed; `None` if nothing was

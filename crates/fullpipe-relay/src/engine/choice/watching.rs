@@ -116,7 +116,7 @@ impl Choice {
         let are_capped = self.all(Sum::is_capped);
         // Losses without a queue are those of a policer, or random. If so, the first step has shown whether each connection
         // has a rate of its own.
-        let is_random = self.stepped.is_none() && QUEUED_BEFORE * self.losing_with_queue < self.losing;
+        let is_random = self.stepped.is_none() && self.loses_without_queue(QUEUED_BEFORE);
         let have_cycles = self.link.is_none() && self.all(|sum| sum.windows_percent >= CAPPED_PERCENT);
         let by_cycles = if have_cycles && !is_random { self.finding_from_cycles(are_capped) } else { None };
         if let Some(finding) = by_cycles {

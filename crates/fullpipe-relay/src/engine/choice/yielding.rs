@@ -18,7 +18,7 @@
 
 use fullpipe_units::{Duration, Instant, Rate};
 
-use super::{Choice, Phase, SETTLING_FEWER, SETTLING_FEWER_ROUND_TRIPS, Sum};
+use super::{Choice, Phase, Sum};
 
 /// Percentage of the highest rate below which a copy with a queue shares its link. The rate of a full link is the same with
 /// each number of connections, up to the retransmissions and a measurement error.
@@ -29,9 +29,9 @@ const BUSY_PERCENT: u64 = 110;
 /// Percentage of the time for which the queue must remain with fewer connections. Losses of several flows at the same time may
 /// empty it for a moment.
 const STILL_BUSY_PERCENT: usize = 75;
-/// Half of the time after which connections are given up again if the former number has returned, and number of such attempts.
-/// Each attempt doubles the time.
-const RETRY: Duration = Duration::from_secs(5);
+/// Time after which connections are given up again if the former number has returned, and number of such attempts. Each attempt
+/// doubles the time.
+const RETRY: Duration = Duration::from_secs(10);
 const MOST_FAILED: u32 = 3;
 /// Percentage of the rate below which half of the connections have a rate of their own, for example that of a shaper per
 /// flow: with `n` connections beside `m` flows, half of the connections keep `(n + m) / (n + 2 m)` of the rate, which is two
@@ -39,11 +39,6 @@ const MOST_FAILED: u32 = 3;
 const OWN_RATE_PERCENT: u64 = 55;
 
 impl Choice {
-    /// Updates the highest rate with the rate over a span.
-    pub(super) fn note_rate(&mut self, rate: Rate) {
-        self.highest = self.highest.max(Some(rate));
-    }
-
     /// Gives up half of the connections if other flows share a full link. Returns whether it does.
     pub(super) fn has_yielded(&mut self, rate: Rate, at: Instant) -> bool {
         let is_less = |highest: Rate| rate < highest.mul_div(SHARED_LINK_PERCENT, 100);
@@ -75,8 +70,8 @@ impl Choice {
         self.is_yielding = false;
         // The losses with which other flows begin may empty the queue once. After several attempts, the path is slower than
         // before, so its present rate is the one to compare with.
-        self.yields_failed += 1;
         self.yield_after = Some(at + RETRY * (1 << self.yields_failed));
+        self.yields_failed += 1;
         if self.yields_failed == MOST_FAILED {
             (self.highest, self.yields_failed) = (Some(rate), 0);
         }
@@ -87,11 +82,6 @@ impl Choice {
         let queue = self.least_rtt.map(|least| least.mul_div(BUSY_PERCENT, 100));
         let is_busy = |sum: &&Sum| sum.is_queued && queue.is_some_and(|queue| sum.rtt > queue);
         self.sums.iter().filter(is_busy).count() * 100 / self.sums.len().max(1)
-    }
-
-    /// Returns the time after which the remaining connections have their share of the link.
-    pub(super) fn settling(sum: &Sum) -> Duration {
-        SETTLING_FEWER.max(sum.rtt * SETTLING_FEWER_ROUND_TRIPS)
     }
 }
 
