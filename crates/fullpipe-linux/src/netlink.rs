@@ -214,7 +214,8 @@ impl Netlink {
     /// Returns an IPv6 `route` with its next hops in the order of the routing table. The kernel reports the next hop first
     /// that it selects for the destination, by a hash with a random key.
     fn in_order(&self, mut route: RouteMessage) -> io::Result<RouteMessage> {
-        if !route.attributes.iter().any(|attribute| matches!(attribute, RouteAttribute::MultiPath(_))) {
+        let is_multipath = |attribute: &RouteAttribute| matches!(attribute, RouteAttribute::MultiPath(_));
+        if !route.attributes.iter().any(is_multipath) {
             return Ok(route);
         }
         // The priority is part of the key: two routes to the same destination may differ only in it.
@@ -234,8 +235,6 @@ impl Netlink {
         let found =
             self.dump(RouteNetlinkMessage::GetRoute(request))?.into_iter().find_map(|answer| match answer {
                 RouteNetlinkMessage::NewRoute(found) if key(&found) == wanted => {
-                    let is_multipath =
-                        |attribute: &RouteAttribute| matches!(attribute, RouteAttribute::MultiPath(_));
                     found.attributes.into_iter().find(is_multipath)
                 }
                 _ => None,
