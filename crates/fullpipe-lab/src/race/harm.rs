@@ -123,8 +123,8 @@ impl HarmPlan {
     /// Each arm runs in each cell once per seed of the experiment.
     ///
     /// # Errors
-    /// Returns an error if the arms cannot be compared ([`RacePlan::check_arms`](super::RacePlan::check_arms)), if the experiment lacks the
-    /// profile of an arm, if its flows cannot run in the simulator, or if it has only one seed.
+    /// Returns an error if the arms cannot be compared ([`RacePlan::check_arms`](super::RacePlan::check_arms)), if the
+    /// experiment lacks the profile of an arm, if its flows cannot run in the simulator, or if it has only one seed.
     pub fn new(
         experiment: &Experiment,
         arms: &[Arm],

@@ -391,7 +391,8 @@ impl Cell {
         })
     }
 
-    /// Returns whether the path loses so many packets that small numbers of pairs give wide intervals.
+    /// Returns whether the loss of the path is at least [`HEAVY_LOSS`]. Times then vary so much that an interval of the
+    /// same width needs more pairs.
     fn is_heavy(&self) -> bool {
         self.point.scenario.path.forward.loss >= HEAVY_LOSS
     }
