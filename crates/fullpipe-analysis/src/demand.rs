@@ -9,7 +9,7 @@ use fullpipe_units::{Bytes, Duration, Rate};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::input::InputError;
+use fullpipe_measurement::input::InputError;
 
 /// Example size of an application's queue, if the available memory is unknown.
 const EXAMPLE: Bytes = Bytes::from_mib(1024);
@@ -86,7 +86,7 @@ pub enum MemorySource {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Backlog {
     /// Rate that the path carries: key `carried_bps`.
-    #[serde(rename = "carried_bps", with = "crate::json::Bps")]
+    #[serde(rename = "carried_bps", with = "fullpipe_measurement::json::Bps")]
     pub carried: Rate,
     /// Comparison of the offered rate with the carried rate.
     pub carries: Carries,

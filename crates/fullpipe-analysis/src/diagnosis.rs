@@ -6,24 +6,24 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use fullpipe_measurement::classify::{Finding, LimitPeriod};
+use fullpipe_measurement::input::sysctl::HostSettings;
+use fullpipe_measurement::loss_estimate::{LossBasis, LossEstimate};
+use fullpipe_measurement::measurement::packets::Connection;
+use fullpipe_measurement::measurement::{Format, Protocol};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
 use schemars::JsonSchema;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
-use crate::classify::{Finding, LimitPeriod};
 use crate::demand::Demand;
 use crate::explain::{
     self, BufferSource, Exclusion, Facts, Findings, RttSource, Sender, SettingsSource, StandingQueue,
     Undecided,
 };
-use crate::input::sysctl::HostSettings;
 use crate::ladder::{Fit, Rung};
 use crate::latency::Latency;
-use crate::loss_estimate::{LossBasis, LossEstimate};
-use crate::measurement::packets::Connection;
-use crate::measurement::{Format, Protocol};
 use crate::offered_load::OfferedLoad;
 use crate::sockets::SocketReport;
 use crate::tcp_vs_udp::TcpVsUdp;
@@ -122,7 +122,7 @@ pub struct InputSummary {
     /// Whether the log ends before its summary.
     pub truncated: bool,
     /// Mean rate of the opposite direction in a bidirectional test: key `opposite_bps`.
-    #[serde(rename = "opposite_bps", with = "crate::json::OptionalBps")]
+    #[serde(rename = "opposite_bps", with = "fullpipe_measurement::json::OptionalBps")]
     pub opposite: Option<Rate>,
 }
 
@@ -140,13 +140,13 @@ pub struct CaptureSummary {
 #[serde(default)]
 pub struct PathSummary {
     /// Rate of the link, if known: key `link_bps`.
-    #[serde(rename = "link_bps", with = "crate::json::OptionalBps")]
+    #[serde(rename = "link_bps", with = "fullpipe_measurement::json::OptionalBps")]
     pub link: Option<Rate>,
     /// Mean goodput of the measured run: key `mean_bps`.
-    #[serde(rename = "mean_bps", with = "crate::json::Bps")]
+    #[serde(rename = "mean_bps", with = "fullpipe_measurement::json::Bps")]
     pub mean: Rate,
     /// Mean rate after the ramp: key `steady_bps`.
-    #[serde(rename = "steady_bps", with = "crate::json::Bps")]
+    #[serde(rename = "steady_bps", with = "fullpipe_measurement::json::Bps")]
     pub steady: Rate,
     /// Round-trip time in milliseconds.
     pub rtt_ms: f64,
@@ -177,7 +177,7 @@ pub struct PathSummary {
     /// Assumed send buffer of the sender.
     pub sndbuf_bytes: u64,
     /// Rate cap for a single flow of this host, from the control measurement or from a trace: key `cap_bps`.
-    #[serde(rename = "cap_bps", with = "crate::json::OptionalBps")]
+    #[serde(rename = "cap_bps", with = "fullpipe_measurement::json::OptionalBps")]
     pub cap: Option<Rate>,
     /// Loss estimate, if the log counts losses; for UDP, based on the lost datagrams.
     pub loss: Option<LossSummary>,
@@ -215,10 +215,10 @@ impl fmt::Display for CongestionControlSource {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct UdpSummary {
     /// Payload rate that was sent: key `sent_bps`.
-    #[serde(rename = "sent_bps", with = "crate::json::Bps")]
+    #[serde(rename = "sent_bps", with = "fullpipe_measurement::json::Bps")]
     pub sent: Rate,
     /// Payload rate that arrived; null if only the sender reported: key `arrived_bps`.
-    #[serde(rename = "arrived_bps", with = "crate::json::OptionalBps")]
+    #[serde(rename = "arrived_bps", with = "fullpipe_measurement::json::OptionalBps")]
     pub arrived: Option<Rate>,
     /// Payload length of a datagram.
     pub datagram_bytes: u64,
@@ -242,7 +242,7 @@ pub struct TcpAfterUdp {
     /// Share of the packets that TCP would lose, with its confidence interval.
     pub loss: LossSummary,
     /// Steady-state rate: key `steady_bps`.
-    #[serde(rename = "steady_bps", with = "crate::json::Bps")]
+    #[serde(rename = "steady_bps", with = "fullpipe_measurement::json::Bps")]
     pub steady: Rate,
 }
 

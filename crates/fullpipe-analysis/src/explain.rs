@@ -32,18 +32,18 @@ mod traced;
 mod udp;
 mod undecided;
 
-use fullpipe_units::{Duration, Rate};
-
-use crate::classify::{Classification, Confidence, Finding, Limit};
-use crate::input::InputError;
-use crate::loss_estimate::LossEstimate;
-use crate::measurement::Protocol;
-use crate::measurement::sharing::fills;
-use crate::segment::{DEFAULT_MSS, HEADERS};
-use crate::thresholds::{
+use fullpipe_measurement::classify::{Classification, Confidence, Finding, Limit};
+use fullpipe_measurement::input::InputError;
+use fullpipe_measurement::loss_estimate::LossEstimate;
+use fullpipe_measurement::measurement::Protocol;
+use fullpipe_measurement::measurement::sharing::fills;
+use fullpipe_measurement::segment::{DEFAULT_MSS, HEADERS};
+use fullpipe_measurement::thresholds::{
     link, queue, rate,
     window::{self, FREE_IN_LOG as FREE, FULL_IN_LOG as FULL},
 };
+use fullpipe_units::{Duration, Rate};
+
 use assumption::{Assumption, sentences};
 use received::ReceiverView;
 use series::Series;
@@ -416,8 +416,11 @@ impl<'a> Explainer<'a> {
         if let Some(loss) = self.loss.filter(|loss| loss.events > 0) {
             evidence.push(loss.to_string());
             if !self.sender.algorithm().is_rate_based() && measured.streams == 1 {
-                let model =
-                    crate::throughput_models::loss_based_rate(measured.rtt, loss.rate.as_f64(), measured.mss);
+                let model = fullpipe_measurement::throughput_models::loss_based_rate(
+                    measured.rtt,
+                    loss.rate.as_f64(),
+                    measured.mss,
+                );
                 evidence.push(format!(
                     "the model of a loss-based sender predicts {model} at this loss and RTT; the measured rate is {}",
                     measured.mean

@@ -14,13 +14,13 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use fullpipe_lab::campaign::JobWatch;
+use fullpipe_measurement::PathFacts;
 use fullpipe_units::Rate;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 pub use crate::ladder::FlowCount;
 use crate::ladder::{self, DiagnoseError, counted, effort_of_counts, lengths};
-use crate::path_facts::PathFacts;
 use crate::whatif::{self, Inputs, Question};
 
 /// Version of the JSON document. Within a version, keys are only added, never changed or removed.
@@ -79,7 +79,7 @@ pub struct FlowCounts {
     /// The question, with all defaults filled in; `flows` is the smallest number.
     pub path: Inputs,
     /// Payload rate of the link: key `line_bps`.
-    #[serde(rename = "line_bps", with = "crate::json::Bps")]
+    #[serde(rename = "line_bps", with = "fullpipe_measurement::json::Bps")]
     pub line: Rate,
     /// Figures for each number of flows, in ascending order; empty if the runs would take too long.
     pub counts: Vec<FlowCount>,
@@ -159,7 +159,7 @@ mod tests {
     use fullpipe_units::Bytes;
 
     use super::*;
-    use crate::classify::Limit;
+    use fullpipe_measurement::classify::Limit;
 
     #[test]
     fn ranges_are_read() {

@@ -30,18 +30,18 @@ mod walk;
 
 use fullpipe_lab::campaign::{JobWatch, RunPanicked};
 use fullpipe_lab::stats::nearest_rank;
+use fullpipe_measurement::classify::Limit;
+use fullpipe_measurement::input::InputError;
+use fullpipe_measurement::measurement::{Protocol, RttRange};
+use fullpipe_measurement::segment::{self, DEFAULT_MSS};
+use fullpipe_measurement::thresholds::queue;
+use fullpipe_measurement::throughput_models::loss_based_rate;
 use fullpipe_tcp::buffers::{DEFAULT_WMEM, OLDER_DEFAULT_RMEM, default_rmem};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Instant, Probability, Rate};
 
-use crate::classify::Limit;
 use crate::explain::{Facts, Findings, MeasuredFigures, RttSource, path_loss};
-use crate::input::InputError;
-use crate::measurement::{Protocol, RttRange};
 use crate::remedy::{Change, Host, State};
-use crate::segment::{self, DEFAULT_MSS};
-use crate::thresholds::queue;
-use crate::throughput_models::loss_based_rate;
 use budget::{Budget, Stop};
 pub use counted::FlowCount;
 pub(crate) use counted::{counted, effort_of_counts};

@@ -16,49 +16,38 @@
 //! - [`live`] classifies one flow while it is running, and [`sockets`] all flows of a host.
 //! - [`tune`] plans changes to a host for a given path.
 //!
-//! The modules form layers: `input < classify < explain < remedy < ladder < tune < report`. No module uses a
-//! layer above its own.
+//! The modules form layers: `live < explain < remedy < ladder < tune < report`. No module uses a layer above
+//! its own. The layers below, `input < classify`, are in `fullpipe-measurement`, whose public items are also here.
 #![forbid(unsafe_code)]
 
 pub mod advice;
-pub mod classify;
 pub mod demand;
 pub mod diagnosis;
 pub mod explain;
 pub mod flow_counts;
-pub mod input;
-mod json;
 pub mod ladder;
 pub mod latency;
 pub mod live;
-pub mod loss_estimate;
-pub mod measurement;
 pub mod offered_load;
-mod path_facts;
 pub mod remedy;
 pub mod report;
-pub mod segment;
 pub mod sockets;
 pub mod tcp_vs_udp;
-mod thresholds;
-pub mod throughput_models;
 pub mod tune;
 pub mod whatif;
 
-pub use classify::{Finding, Limit};
 pub use demand::{Demand, Memory};
 pub use diagnosis::Diagnosis;
 pub use explain::{Findings, HostFacts, RateOption};
 pub use flow_counts::{FlowCount, FlowCounts, FlowRange, flow_counts};
-pub use input::sysctl::HostSettings;
-pub use input::{InputError, Kind};
+pub use fullpipe_measurement::{
+    Finding, HostSettings, InputError, Kind, Limit, LossEstimate, Measurement, PathFacts, classify, input,
+    loss_estimate, measurement, segment, throughput_models,
+};
 pub use ladder::{DiagnoseError, Ladder, Rung};
 pub use latency::Latency;
 pub use live::{CurrentLimit, Live};
-pub use loss_estimate::LossEstimate;
-pub use measurement::Measurement;
 pub use offered_load::OfferedLoad;
-pub use path_facts::PathFacts;
 pub use remedy::{Command, Remedy};
 pub use report::{
     Look, render_brief, render_findings, render_flow_counts, render_ladder, render_latency, render_plan,

@@ -7,8 +7,8 @@
 //!                 counted times, and the history that the rules need
 //! ```
 //!
-//! The rules are those of [`crate::classify`], applied to the last 256 to 512 rows. At ten rows per second,
-//! these cover 25 to 51 seconds. They take less than half a mebibyte. Adding a row costs one copy. The rules
+//! The rules are those of [`fullpipe_measurement::classify`], applied to the last 256 to 512 rows. At ten rows
+//! per second, these cover 25 to 51 seconds. They take less than half a mebibyte. Adding a row costs one copy. The rules
 //! run only on request and when the store is full, because a flow may run for weeks.
 //!
 //! The rules need three facts from dropped rows: the maximum receive window (a buffer never shrinks, so a
@@ -24,12 +24,12 @@ mod shared_time;
 use std::collections::BTreeMap;
 
 use fullpipe_lab::trace::Row;
-use fullpipe_units::{Bytes, Duration, Instant, Rate};
-
-use crate::classify::{
+use fullpipe_measurement::classify::{
     Classification, Confidence, Limit, LimitPeriod, Past, SocketFacts, classify_since, intervals_between,
     limit_since, longest_since,
 };
+use fullpipe_units::{Bytes, Duration, Instant, Rate};
+
 pub use concurrent::ConcurrentFlows;
 use shared_time::SharedPeriod;
 pub use shared_time::SharedTime;

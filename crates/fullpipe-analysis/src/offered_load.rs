@@ -21,7 +21,7 @@ use crate::remedy::catalogue;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct OfferedLoad {
     /// Rate of the payload that the application produces: key `offered_bps`.
-    #[serde(rename = "offered_bps", with = "crate::json::Bps")]
+    #[serde(rename = "offered_bps", with = "fullpipe_measurement::json::Bps")]
     pub rate: Rate,
     /// Memory assumed to be available to the application's queue, in bytes.
     pub memory_bytes: u64,
@@ -137,9 +137,9 @@ mod tests {
 
     use super::*;
     use crate::advice::AppliedRemedy;
-    use crate::classify::Limit;
     use crate::demand::{Memory, MemorySource};
     use crate::ladder::RungRemedies;
+    use fullpipe_measurement::classify::Limit;
 
     fn mbit(n: u64) -> Rate {
         Rate::from_bps(n * 1_000_000)

@@ -20,14 +20,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use fullpipe_lab::trace::{ReceiverSample, Row, TcpInfo};
+use fullpipe_measurement::classify::{Confidence, Limit, SocketFacts};
+use fullpipe_measurement::measurement::sharing::{may_share, stays_on_host};
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::classify::{Confidence, Limit, SocketFacts};
 use crate::demand::{Backlog, Demand, Memory};
 use crate::live::{CurrentLimit, Live, SharedTime};
-use crate::measurement::sharing::{may_share, stays_on_host};
 use arrivals::Arrivals;
 pub(crate) use arrivals::{NOT_OBSERVABLE, reader_is_behind};
 use link::Way;
@@ -73,18 +73,18 @@ pub struct SocketReport {
     #[serde(skip)]
     pub connection: Arc<str>,
     /// Kernel name of the congestion control.
-    #[serde(with = "crate::json::SharedText")]
+    #[serde(with = "fullpipe_measurement::json::SharedText")]
     pub congestion_control: Arc<str>,
     /// Rate at which payload was acknowledged: key `achieved_bps`.
-    #[serde(rename = "achieved_bps", with = "crate::json::Bps")]
+    #[serde(rename = "achieved_bps", with = "fullpipe_measurement::json::Bps")]
     pub achieved: Rate,
     /// Rate at which payload was written, or the demand specified by the user: key `offered_bps`.
-    #[serde(rename = "offered_bps", with = "crate::json::Bps")]
+    #[serde(rename = "offered_bps", with = "fullpipe_measurement::json::Bps")]
     pub offered: Rate,
     /// Source of the offered rate.
     pub offered_source: OfferedSource,
     /// Rate at which payload was received: key `received_bps`.
-    #[serde(rename = "received_bps", with = "crate::json::Bps")]
+    #[serde(rename = "received_bps", with = "fullpipe_measurement::json::Bps")]
     pub received: Rate,
     /// Smoothed RTT in milliseconds.
     pub rtt_ms: Option<f64>,
@@ -103,7 +103,7 @@ pub struct SocketReport {
     /// Segments retransmitted in the interval.
     pub retransmits: u64,
     /// Pacing rate, if pacing is active: key `pacing_bps`.
-    #[serde(rename = "pacing_bps", with = "crate::json::OptionalBps")]
+    #[serde(rename = "pacing_bps", with = "fullpipe_measurement::json::OptionalBps")]
     pub pacing: Option<Rate>,
     /// Limit that applied for most of the interval; null for an idle socket, and for a receiving socket whose
     /// limit the receiver does not observe.

@@ -4,7 +4,7 @@
 //! not the effects specific to TCP: windows, buffers and the reaction to loss. The two results therefore
 //! complement each other.
 
-use crate::thresholds::loss;
+use fullpipe_measurement::thresholds::loss;
 use fullpipe_units::{Duration, Rate};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -16,23 +16,23 @@ const APART: f64 = 1.1;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TcpVsUdp {
     /// Rate of the payload received over TCP: key `tcp_bps`.
-    #[serde(rename = "tcp_bps", with = "crate::json::Bps")]
+    #[serde(rename = "tcp_bps", with = "fullpipe_measurement::json::Bps")]
     pub tcp: Rate,
     /// Number of segments that TCP retransmitted; null if the sender did not report it: key
     /// `tcp_retransmits`.
     #[serde(rename = "tcp_retransmits")]
     pub retransmits: Option<u64>,
     /// Rate of the payload sent over UDP: key `udp_offered_bps`.
-    #[serde(rename = "udp_offered_bps", with = "crate::json::Bps")]
+    #[serde(rename = "udp_offered_bps", with = "fullpipe_measurement::json::Bps")]
     pub offered: Rate,
     /// Rate of the payload received over UDP: key `udp_bps`.
-    #[serde(rename = "udp_bps", with = "crate::json::Bps")]
+    #[serde(rename = "udp_bps", with = "fullpipe_measurement::json::Bps")]
     pub udp: Rate,
     /// Share of lost datagrams, 0 to 1: key `udp_lost`.
     #[serde(rename = "udp_lost")]
     pub lost: f64,
     /// Jitter of the datagrams, in milliseconds: key `udp_jitter_ms`.
-    #[serde(rename = "udp_jitter_ms", with = "crate::json::Millis")]
+    #[serde(rename = "udp_jitter_ms", with = "fullpipe_measurement::json::Millis")]
     pub jitter: Duration,
 }
 

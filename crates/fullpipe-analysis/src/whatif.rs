@@ -10,6 +10,11 @@
 //! ```
 
 use fullpipe_lab::campaign::{JobWatch, RunPanicked};
+use fullpipe_measurement::PathFacts;
+use fullpipe_measurement::classify::Limit;
+use fullpipe_measurement::input::InputError;
+use fullpipe_measurement::segment::DEFAULT_MSS;
+use fullpipe_measurement::throughput_models::{loss_based_rate, loss_to_fill};
 use fullpipe_tcp::buffers::{DEFAULT_WMEM, KernelVersion, WindowRule, default_rmem};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Rate};
@@ -17,17 +22,12 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::advice::{self, Command};
-use crate::classify::Limit;
 use crate::demand::Demand;
-use crate::input::InputError;
 use crate::ladder::{
     self, Climb, DiagnoseError, Effort, Hosts, Ladder, Model, PathModel, Rung, climb_states, effort, lengths,
 };
 use crate::offered_load::OfferedLoad;
-use crate::path_facts::PathFacts;
 use crate::remedy::LARGER_BUFFERS;
-use crate::segment::DEFAULT_MSS;
-use crate::throughput_models::{loss_based_rate, loss_to_fill};
 
 /// Version of the JSON document. Within a version, keys are only added, never changed or removed.
 pub const SCHEMA: &str = "fullpipe.whatif/1";
@@ -76,7 +76,7 @@ pub struct WhatIf {
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Inputs {
     /// Link rate: key `link_bps`.
-    #[serde(rename = "link_bps", with = "crate::json::Bps")]
+    #[serde(rename = "link_bps", with = "fullpipe_measurement::json::Bps")]
     pub link: Rate,
     /// Round-trip time in milliseconds.
     pub rtt_ms: f64,
@@ -97,7 +97,7 @@ pub struct Inputs {
     /// Capacity of the queue at the bottleneck.
     pub queue_bytes: u64,
     /// Maximum rate of one flow, below the link rate; null without a cap: key `cap_bps`.
-    #[serde(rename = "cap_bps", with = "crate::json::OptionalBps")]
+    #[serde(rename = "cap_bps", with = "fullpipe_measurement::json::OptionalBps")]
     pub cap: Option<Rate>,
 }
 
@@ -105,22 +105,22 @@ pub struct Inputs {
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Figures {
     /// Payload rate of the link: key `line_bps`.
-    #[serde(rename = "line_bps", with = "crate::json::Bps")]
+    #[serde(rename = "line_bps", with = "fullpipe_measurement::json::Bps")]
     pub line: Rate,
     /// Window that the receive buffer allows.
     pub window_bytes: u64,
     /// Rule that converts receive memory to a window, in words.
     pub window_rule: String,
     /// Rate of one such window per round trip: key `window_bps`.
-    #[serde(rename = "window_bps", with = "crate::json::Bps")]
+    #[serde(rename = "window_bps", with = "fullpipe_measurement::json::Bps")]
     pub window: Rate,
     /// Rate that the send buffer allows if the payload that fits into it is sent once per round trip: key
     /// `sndbuf_bps`.
-    #[serde(rename = "sndbuf_bps", with = "crate::json::Bps")]
+    #[serde(rename = "sndbuf_bps", with = "fullpipe_measurement::json::Bps")]
     pub sndbuf: Rate,
     /// Rate of a loss-based sender, the larger of the CUBIC and Reno models; null without loss: key
     /// `loss_bps`.
-    #[serde(rename = "loss_bps", with = "crate::json::OptionalBps")]
+    #[serde(rename = "loss_bps", with = "fullpipe_measurement::json::OptionalBps")]
     pub loss: Option<Rate>,
     /// Maximum packet loss rate at which a loss-based sender still fills the link.
     pub loss_to_fill: f64,

@@ -4,6 +4,9 @@
 //! the rate of the control measurement. Candidates are ranked by how close their prediction is to the
 //! measured rate; a text log cannot prove any of them.
 
+use fullpipe_measurement::measurement::Role;
+use fullpipe_measurement::segment::HEADERS;
+use fullpipe_measurement::thresholds::{link, queue, rate, send_buffer, window};
 use fullpipe_tcp::buffers::{DEFAULT_WMEM, OLDER_DEFAULT_RMEM, WindowRule, default_rmem};
 use fullpipe_units::{Bytes, Duration, Rate};
 
@@ -11,9 +14,6 @@ use super::series::Series;
 use super::{
     BufferSource, Buffers, Confidence, Exclusion, Explainer, Facts, Finding, Limit, MeasuredFigures, Sender,
 };
-use crate::measurement::Role;
-use crate::segment::HEADERS;
-use crate::thresholds::{link, queue, rate, send_buffer, window};
 
 /// Average share of a limiting send buffer that is in flight.
 /// Source: 3.93 of 4.19 MB, measured.

@@ -1,15 +1,15 @@
 //! Input of the explainer.
 
+use fullpipe_measurement::PathFacts;
+use fullpipe_measurement::classify::SocketFacts;
+use fullpipe_measurement::input::sysctl::HostSettings;
+use fullpipe_measurement::measurement::{Measurement, Transfer};
 use fullpipe_tcp::buffers::KernelVersion;
 use fullpipe_units::Rate;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::RateOption;
-use crate::classify::SocketFacts;
-use crate::input::sysctl::HostSettings;
-use crate::measurement::{Measurement, Transfer};
-use crate::path_facts::PathFacts;
 
 /// Facts about the two hosts that the measurement does not contain.
 #[derive(Clone, Debug, Default)]

@@ -1,5 +1,8 @@
 //! Result of an explanation: findings, excluded limits, and the figures behind them.
 
+use fullpipe_measurement::classify::{Confidence, Finding, Limit, LimitPeriod};
+use fullpipe_measurement::loss_estimate::LossEstimate;
+use fullpipe_measurement::thresholds::queue;
 use fullpipe_tcp::buffers::WindowRule;
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Rate};
@@ -7,9 +10,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::undecided::Undecided;
-use crate::classify::{Confidence, Finding, Limit, LimitPeriod};
-use crate::loss_estimate::LossEstimate;
-use crate::thresholds::queue;
 
 /// Limit that was ruled out.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -13,10 +13,10 @@
 //! at most half a window arrives per round trip, and less if retransmissions are lost, too. Larger buffers
 //! lift this limit.
 
+use fullpipe_measurement::thresholds::window::FREE_IN_LOG as FREE;
 use fullpipe_units::Bytes;
 
 use super::{Confidence, Explainer, Finding, Limit, Sender};
-use crate::thresholds::window::FREE_IN_LOG as FREE;
 
 /// A window nearly always has a hole (with probability 1 - exp(-2)) if this many segments of a window are
 /// lost on average.

@@ -11,13 +11,13 @@
 //! The queue is checked first: if there is always a standing queue, the link behind it is always busy, and
 //! any bound on data in flight only bounds the queue.
 
-use fullpipe_units::{Duration, Rate};
-
-use super::{Confidence, Exclusion, Explainer, Finding, Limit};
-use crate::thresholds::{
+use fullpipe_measurement::thresholds::{
     link, queue,
     window::{self, FREE_IN_LOG as FREE, FULL_IN_LOG as FULL},
 };
+use fullpipe_units::{Duration, Rate};
+
+use super::{Confidence, Exclusion, Explainer, Finding, Limit};
 
 /// Minimum delay that counts as a queue; scheduling on the hosts can cause shorter delays.
 const LEAST_QUEUE: Duration = Duration::from_millis(1);

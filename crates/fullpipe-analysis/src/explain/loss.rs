@@ -12,12 +12,12 @@
 //! every estimate has this upper bound. A log does not report which retransmissions were spurious (D-SACK),
 //! so they count as losses.
 
+use fullpipe_measurement::loss_estimate::LossEstimate;
+use fullpipe_measurement::segment::DEFAULT_MSS;
+use fullpipe_measurement::thresholds::link;
 use fullpipe_units::Probability;
 
 use super::{Explainer, Sender};
-use crate::loss_estimate::LossEstimate;
-use crate::segment::DEFAULT_MSS;
-use crate::thresholds::link;
 
 /// If at least this share of the intervals has retransmissions, the few other intervals do not show how many
 /// events share an interval. The upper bound of the loss then assumes the maximum number of events to which

@@ -1,9 +1,10 @@
 //! Logs for tests.
 
+use fullpipe_measurement::PathFacts;
+use fullpipe_measurement::input::{InputError, iperf3};
+use fullpipe_measurement::measurement::Measurement;
+
 use super::{Facts, Findings, HostFacts, explain};
-use crate::input::{InputError, iperf3};
-use crate::measurement::Measurement;
-use crate::path_facts::PathFacts;
 
 /// Builds a log with one-second intervals from rates in Mbit/s, retransmissions, and Cwnd in KiB.
 pub(crate) fn log_of(rows: impl IntoIterator<Item = (f64, u64, u64)>) -> Measurement {

@@ -3,10 +3,10 @@
 //! A socket shows only that its application offers no more data, or reads no faster. The command line
 //! of the application shows why.
 
+use fullpipe_measurement::classify::Limit;
 use std::fmt;
 
 use super::{Facts, Findings};
-use crate::classify::Limit;
 
 /// Programs that can limit the rate of their transfers, with the option for it.
 const OPTIONS: [(&str, &str); 5] = [

@@ -11,12 +11,12 @@
 
 use fullpipe_lab::stats::upper_median;
 use fullpipe_lab::trace::ReceiverSample as Sample;
+use fullpipe_measurement::measurement::Measurement;
+use fullpipe_measurement::thresholds::reader;
 use fullpipe_units::Bytes;
 
 use super::{Confidence, Explainer, Finding, Limit};
-use crate::measurement::Measurement;
 use crate::sockets::{NOT_OBSERVABLE, reader_is_behind};
-use crate::thresholds::reader;
 
 /// Minimum number of out-of-order segments that indicates losses: occasional reordering on the path also
 /// produces a few.

@@ -1,14 +1,14 @@
 //! Assumptions of a diagnosis, and notes about its input.
 
+use fullpipe_measurement::input::sysctl::HostSettings;
+use fullpipe_measurement::measurement::Format;
+use fullpipe_measurement::segment::DEFAULT_MSS;
+use fullpipe_measurement::thresholds::window;
 use fullpipe_tcp::buffers::KernelVersion;
 use fullpipe_tcp::cc::Algorithm;
 
 use super::assumption::Assumption;
 use super::{Explainer, RttSource, Sender};
-use crate::input::sysctl::HostSettings;
-use crate::measurement::Format;
-use crate::segment::DEFAULT_MSS;
-use crate::thresholds::window;
 
 /// The RTT is probably in the wrong unit if data in flight is below this share of Cwnd, because flows rarely
 /// use so little of Cwnd.

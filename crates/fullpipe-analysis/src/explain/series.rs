@@ -3,15 +3,15 @@
 use std::fmt;
 
 use fullpipe_lab::stats;
+use fullpipe_measurement::measurement::{Flow, Interval, Transfer};
+use fullpipe_measurement::segment::DEFAULT_MSS;
+use fullpipe_measurement::thresholds::{loss, queue, window};
+use fullpipe_measurement::throughput_models::loss_based_rate;
 use fullpipe_tcp::cc::{Algorithm, INITIAL_SEGMENTS};
 use fullpipe_units::{Bytes, Duration, Rate};
 
 use super::RttSource;
 use super::{MeasuredFigures, Sender};
-use crate::measurement::{Flow, Interval, Transfer};
-use crate::segment::DEFAULT_MSS;
-use crate::thresholds::{loss, queue, window};
-use crate::throughput_models::loss_based_rate;
 
 /// The rate has levelled off in the first interval that reaches this share of the median rate in the second
 /// half of the log.

@@ -6,13 +6,13 @@
 //! bound of the rate that the path can carry. A single connection then cannot show what limits the others:
 //! its share of a full link is a rate as steady as that of a policer.
 
+use fullpipe_measurement::measurement::sharing::fills;
+use fullpipe_measurement::measurement::{Measurement, Protocol, Transfer};
+use fullpipe_measurement::segment::DEFAULT_MSS;
 use fullpipe_units::Rate;
 
 use super::series::Series;
 use super::{Confidence, Facts, Finding, Findings, Limit};
-use crate::measurement::sharing::fills;
-use crate::measurement::{Measurement, Protocol, Transfer};
-use crate::segment::DEFAULT_MSS;
 
 /// The connections are diagnosed together only if they overlap for at least this share of the time of the
 /// chosen connection.

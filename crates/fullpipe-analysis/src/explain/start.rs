@@ -10,12 +10,12 @@
 //! Even after an overshoot, random loss is the limit if the later losses occur at rates much lower than the
 //! highest rate.
 
+use fullpipe_measurement::thresholds::loss;
 use fullpipe_tcp::cc::INITIAL_SEGMENTS;
 use fullpipe_units::Bytes;
 
 use super::series::Series;
 use super::{Confidence, Explainer, Finding, Limit, RttSource};
-use crate::thresholds::loss;
 
 /// Number of round trips that a flow in slow start takes in addition to those of the formula: the last window
 /// must be acknowledged, delayed ACKs slow the growth, and BBR paces its first window.
@@ -168,7 +168,7 @@ mod tests {
                 tenths / 10,
                 tenths % 10,
             );
-            let log = crate::input::iperf3::parse(&text).expect("a log");
+            let log = fullpipe_measurement::input::iperf3::parse(&text).expect("a log");
             explained(&log, path("100ms"), &HostFacts::default()).expect("an explanation")
         };
         for (tenths, ends_in_start) in [(7, true), (9, true), (13, false)] {

@@ -2,11 +2,11 @@ use super::made::{explained, log_of, path};
 use super::*;
 use fullpipe_tcp::buffers::WindowRule;
 
-use crate::input::ss::made::{dump, dumps_of, malformed};
-use crate::input::sysctl::HostSettings;
-use crate::input::{iperf3, ss};
-use crate::measurement::{Measurement, Role};
-use crate::path_facts::PathFacts;
+use fullpipe_measurement::PathFacts;
+use fullpipe_measurement::input::ss::made::{dump, dumps_of, malformed};
+use fullpipe_measurement::input::sysctl::HostSettings;
+use fullpipe_measurement::input::{iperf3, ss};
+use fullpipe_measurement::measurement::{Measurement, Role};
 
 fn limits(findings: &Findings) -> Vec<Limit> {
     findings.findings.iter().map(|finding| finding.limit).collect()

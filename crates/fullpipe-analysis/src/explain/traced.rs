@@ -1,6 +1,11 @@
 //! Explains a trace or a capture: combines the classifier's findings with the figures of a log.
 
 use fullpipe_lab::trace::Row;
+use fullpipe_measurement::classify::{
+    Classification, agreement, classify, classify_capture, classify_streams, exact,
+};
+use fullpipe_measurement::measurement::packets::Packets;
+use fullpipe_measurement::thresholds::time;
 use fullpipe_tcp::buffers::WindowRule;
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Rate};
@@ -11,9 +16,6 @@ use super::undecided::{Observed, Undecided};
 use super::{
     BufferSource, Buffers, Confidence, Explainer, Facts, Finding, Findings, Limit, MeasuredFigures, Sender,
 };
-use crate::classify::{Classification, agreement, classify, classify_capture, classify_streams, exact};
-use crate::measurement::packets::Packets;
-use crate::thresholds::time;
 
 /// Explains the flows of a trace.
 pub(super) fn explain(facts: &Facts<'_>, series: &Series, measured: MeasuredFigures) -> Findings {

@@ -6,6 +6,11 @@
 //! and the link rate, the loss rate predicts the rate of TCP: the ladder is then built for a given path, not
 //! for a measured transfer.
 
+use fullpipe_measurement::loss_estimate::LossEstimate;
+use fullpipe_measurement::measurement::{Datagrams, Transfer};
+use fullpipe_measurement::segment::DEFAULT_MSS;
+use fullpipe_measurement::thresholds::{link, loss};
+use fullpipe_measurement::throughput_models::{loss_based_rate, loss_to_fill};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
@@ -13,11 +18,6 @@ use super::series::Series;
 use super::{
     Confidence, Exclusion, Facts, Finding, Findings, Limit, MeasuredFigures, RttSource, Sender, candidates,
 };
-use crate::loss_estimate::LossEstimate;
-use crate::measurement::{Datagrams, Transfer};
-use crate::segment::DEFAULT_MSS;
-use crate::thresholds::{link, loss};
-use crate::throughput_models::{loss_based_rate, loss_to_fill};
 
 /// Upper bound of the 95 % confidence interval of the loss count, if no loss was observed.
 /// Source: the Poisson distribution.

@@ -6,7 +6,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::classify::{Confidence, Finding, Limit};
+use fullpipe_measurement::classify::{Confidence, Finding, Limit};
 
 /// Candidates for a limit that a receiver does not observe. The receiver observes none of the sender's own
 /// limits, and of the limits of the path neither the congestion window nor a cap.

@@ -1,6 +1,7 @@
 //! Simulated figures of a path for different numbers of flows.
 
 use fullpipe_lab::campaign::{JobWatch, RunPanicked};
+use fullpipe_measurement::classify::Limit;
 use fullpipe_units::{Bytes, Duration, Rate};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -11,7 +12,6 @@ use super::phrases::noun;
 use super::prediction::Prediction;
 use super::runs::simulated;
 use super::walk::binding;
-use crate::classify::Limit;
 use crate::remedy::sndbuf_for;
 
 /// Work of the runs for one number of flows, in data packets, as [`Model::most_work`] counts them. Without
@@ -42,13 +42,13 @@ pub struct FlowCount {
     /// Number of flows.
     pub flows: u64,
     /// Payload rate of all flows together in steady state: key `steady_bps`.
-    #[serde(rename = "steady_bps", with = "crate::json::Bps")]
+    #[serde(rename = "steady_bps", with = "fullpipe_measurement::json::Bps")]
     pub steady: Rate,
     /// Lowest steady-state rate of a seed: key `low_bps`.
-    #[serde(rename = "low_bps", with = "crate::json::Bps")]
+    #[serde(rename = "low_bps", with = "fullpipe_measurement::json::Bps")]
     pub low: Rate,
     /// Highest steady-state rate of a seed: key `high_bps`.
-    #[serde(rename = "high_bps", with = "crate::json::Bps")]
+    #[serde(rename = "high_bps", with = "fullpipe_measurement::json::Bps")]
     pub high: Rate,
     /// Median RTT under load, in milliseconds; null if nothing was acknowledged.
     pub rtt_ms: Option<f64>,

@@ -17,6 +17,9 @@ use fullpipe_lab::cost::RunCost;
 use fullpipe_lab::outcome::{FlowOutcome, Outcome};
 use fullpipe_lab::scenario::Scenario;
 use fullpipe_lab::stats::{mean, quantile};
+use fullpipe_measurement::classify::Limit;
+use fullpipe_measurement::loss_estimate::{LossBasis, LossEstimate};
+use fullpipe_measurement::measurement::Interval;
 use fullpipe_units::{Bytes, Duration, Instant, Probability, Rate};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -25,10 +28,7 @@ use super::budget::{Budget, Stop};
 use super::model::{Model, PathModel};
 use super::rung::Rung;
 use super::runs::simulated;
-use crate::classify::Limit;
 use crate::explain::{Facts, Findings};
-use crate::loss_estimate::{LossBasis, LossEstimate};
-use crate::measurement::Interval;
 
 /// Number of loss rates that are tried, the estimate and both bounds included.
 const TRIED: usize = 7;
@@ -78,16 +78,16 @@ pub struct Fit {
     /// alone decide, and without any loss the mean alone.
     pub met: bool,
     /// Rate of the log: key `log_bps`.
-    #[serde(rename = "log_bps", with = "crate::json::Bps")]
+    #[serde(rename = "log_bps", with = "fullpipe_measurement::json::Bps")]
     pub log: Rate,
     /// Mean of the simulated rates: key `mean_bps`.
-    #[serde(rename = "mean_bps", with = "crate::json::Bps")]
+    #[serde(rename = "mean_bps", with = "fullpipe_measurement::json::Bps")]
     pub mean: Rate,
     /// 10th percentile of the simulated rates: key `low_bps`.
-    #[serde(rename = "low_bps", with = "crate::json::Bps")]
+    #[serde(rename = "low_bps", with = "fullpipe_measurement::json::Bps")]
     pub low: Rate,
     /// 90th percentile of the simulated rates: key `high_bps`.
-    #[serde(rename = "high_bps", with = "crate::json::Bps")]
+    #[serde(rename = "high_bps", with = "fullpipe_measurement::json::Bps")]
     pub high: Rate,
     /// Number of simulated seeds.
     pub seeds: u64,
@@ -99,14 +99,14 @@ pub struct Fit {
     pub loss_high: f64,
     /// Lowest rate that is expected of further measurements on this path: the lowest mean with a loss rate that meets
     /// the log, or `low` if that is lower. Key `range_low_bps`.
-    #[serde(default, rename = "range_low_bps", with = "crate::json::OptionalBps")]
+    #[serde(default, rename = "range_low_bps", with = "fullpipe_measurement::json::OptionalBps")]
     pub range_low: Option<Rate>,
     /// Highest rate that is expected of further measurements on this path: key `range_high_bps`.
-    #[serde(default, rename = "range_high_bps", with = "crate::json::OptionalBps")]
+    #[serde(default, rename = "range_high_bps", with = "fullpipe_measurement::json::OptionalBps")]
     pub range_high: Option<Rate>,
     /// Length of a test with enough loss events for narrower ranges: key `longer_test_s`. Null if all ranges of
     /// the ladder are narrow, or if the log has enough loss events.
-    #[serde(default, rename = "longer_test_s", with = "crate::json::OptionalSeconds")]
+    #[serde(default, rename = "longer_test_s", with = "fullpipe_measurement::json::OptionalSeconds")]
     pub longer_test: Option<Duration>,
 }
 

@@ -6,7 +6,7 @@ use fullpipe_units::{Duration, Probability};
 use super::budget;
 use super::model::{Effort, Model};
 use crate::remedy::Change;
-pub(crate) use crate::thresholds::loss::MOST as MOST_LOSS;
+pub(crate) use fullpipe_measurement::thresholds::loss::MOST as MOST_LOSS;
 
 /// Total work in data packets above which a simulation is too slow for an interactive answer.
 const TOO_MANY_PACKETS: u64 = 100_000_000;

@@ -7,6 +7,8 @@ use fullpipe_lab::algorithm::FlowAlgorithm;
 use fullpipe_lab::campaign::JobWatch;
 use fullpipe_lab::scenario::{DirectionSpec, HostSpec, LimiterSpec, Scenario};
 use fullpipe_lab::workload::Workload;
+use fullpipe_measurement::input::InputError;
+use fullpipe_measurement::segment::HEADERS;
 use fullpipe_path::Scope;
 use fullpipe_tcp::buffers::Buffer;
 use fullpipe_tcp::cc::Algorithm;
@@ -16,8 +18,6 @@ use super::budget::Budget;
 use super::{
     DiagnoseError, Effort, Hosts, Ladder, Model, PathModel, Rung, climb_model, climb_within, complete,
 };
-use crate::input::InputError;
-use crate::segment::HEADERS;
 
 /// Number of simulated runs per state if losses are random. A rung predicts a measurement, which is itself
 /// the mean of several runs.
@@ -169,8 +169,8 @@ fn hosts(host: &HostSpec, cc: Algorithm, flows: u64) -> Hosts<'static> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::classify::Limit;
     use fullpipe_lab::experiment::Experiment;
+    use fullpipe_measurement::classify::Limit;
 
     const ONCE: Repeats = Repeats { measurements: 1, runs: 1 };
 

@@ -6,6 +6,10 @@ use std::ops::RangeInclusive;
 use fullpipe_lab::campaign::Job;
 use fullpipe_lab::cost::RunCost;
 use fullpipe_lab::scenario::{DirectionSpec, FlowSpec, HostSpec, LimiterSpec, PathSpec, Scenario};
+use fullpipe_measurement::PathFacts;
+use fullpipe_measurement::input::InputError;
+use fullpipe_measurement::input::sysctl::HostSettings;
+use fullpipe_measurement::segment::{self, DEFAULT_MSS, HEADERS};
 use fullpipe_path::Scope;
 use fullpipe_tcp::buffers::{self, Buffer, KernelVersion, WindowRule};
 use fullpipe_tcp::cc::Algorithm;
@@ -14,11 +18,7 @@ use fullpipe_units::{Bytes, Duration, Probability, Rate};
 use super::budget;
 use super::given::MOST_LOSS;
 use crate::explain::RateOption;
-use crate::input::InputError;
-use crate::input::sysctl::HostSettings;
-use crate::path_facts::PathFacts;
 use crate::remedy::{Case, Change, Host, Order, State, Step, rcvbuf_for, sndbuf_for};
-use crate::segment::{self, DEFAULT_MSS, HEADERS};
 
 /// Kernel release of the simulated hosts if it is unknown.
 const RECENT: KernelVersion = KernelVersion::new(6, 18);

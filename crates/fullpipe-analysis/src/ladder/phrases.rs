@@ -1,11 +1,11 @@
 //! Texts of the ladder: its limits, assumptions and notes.
 
+use fullpipe_measurement::classify::Limit;
+use fullpipe_measurement::loss_estimate::LossEstimate;
 use fullpipe_units::Duration;
 
 use super::model::Model;
 use super::rung::{Rung, Source};
-use crate::classify::Limit;
-use crate::loss_estimate::LossEstimate;
 use crate::remedy::State;
 
 /// Returns the rung at the top: the rate of the bottleneck in the state that the ladder reaches.

@@ -3,12 +3,12 @@
 use std::fmt;
 
 use fullpipe_lab::scenario::Scenario;
+use fullpipe_measurement::classify::Limit;
 use fullpipe_units::{Duration, Rate};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::advice::{self, AppliedRemedy, Command};
-use crate::classify::Limit;
 
 /// Source of a rung's rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -125,10 +125,10 @@ pub struct RungProof {
     /// Release and timer frequency of the kernel, such as `Linux 6.1.176, HZ=100`.
     pub kernel: String,
     /// Steady-state rate on the kernel: key `bps`.
-    #[serde(rename = "bps", with = "crate::json::Bps")]
+    #[serde(rename = "bps", with = "fullpipe_measurement::json::Bps")]
     pub steady: Rate,
     /// Steady-state rate in the simulator, with the receive-window rule of the kernel: key `simulated_bps`.
-    #[serde(rename = "simulated_bps", with = "crate::json::Bps")]
+    #[serde(rename = "simulated_bps", with = "fullpipe_measurement::json::Bps")]
     pub simulated: Rate,
 }
 
@@ -140,19 +140,19 @@ pub struct Rung {
     /// The limit as a noun phrase, for example `a 3 MiB receive window`.
     pub what: String,
     /// Mean rate of the log, or of the first half of a simulated run: key `bps`.
-    #[serde(rename = "bps", with = "crate::json::Bps")]
+    #[serde(rename = "bps", with = "fullpipe_measurement::json::Bps")]
     pub rate: Rate,
     /// Steady-state rate, after the ramp of the log or over the second half of a simulated run: key
     /// `steady_bps`.
-    #[serde(rename = "steady_bps", with = "crate::json::OptionalBps")]
+    #[serde(rename = "steady_bps", with = "fullpipe_measurement::json::OptionalBps")]
     pub steady: Option<Rate>,
     /// Lower bound of the steady-state rate, from the upper bound of the loss interval or from the worst of
     /// several seeds: key `low_bps`.
-    #[serde(rename = "low_bps", with = "crate::json::OptionalBps")]
+    #[serde(rename = "low_bps", with = "fullpipe_measurement::json::OptionalBps")]
     pub low: Option<Rate>,
     /// Upper bound of the steady-state rate, from the lower bound of the loss interval or from the best of
     /// several seeds: key `high_bps`.
-    #[serde(rename = "high_bps", with = "crate::json::OptionalBps")]
+    #[serde(rename = "high_bps", with = "fullpipe_measurement::json::OptionalBps")]
     pub high: Option<Rate>,
     /// Source of the rates.
     pub source: Source,

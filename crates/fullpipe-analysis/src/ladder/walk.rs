@@ -9,6 +9,8 @@
 mod connections;
 
 use fullpipe_lab::campaign::RunPanicked;
+use fullpipe_measurement::classify::Limit;
+use fullpipe_measurement::thresholds::{link, queue, rate, time, window};
 use fullpipe_tcp::SendLimit;
 use fullpipe_units::{Duration, Rate};
 
@@ -19,11 +21,9 @@ use super::prediction::Prediction;
 use super::rung::{Rung, RungRemedies, RungRtt, Source};
 use super::runs::Predict;
 use crate::advice;
-use crate::classify::Limit;
 use crate::remedy::{
     BUFFER_SIZES, Change, MANAGED_QUEUE, MANY_CONNECTIONS, Order, State, Step, Transition, catalogue,
 };
-use crate::thresholds::{link, queue, rate, time, window};
 
 /// Maximum number of steps of a walk. The steps of the ladder change at most seven values, so a walk normally
 /// ends earlier.

@@ -9,10 +9,10 @@
 //!
 //! [`SharedLink`] contains the rule.
 
+use fullpipe_measurement::classify::{Confidence, Limit, SharedLink, Sharing};
 use fullpipe_units::{Instant, Rate};
 
 use super::{CurrentLimit, Live, NOW};
-use crate::classify::{Confidence, Limit, SharedLink, Sharing};
 
 /// Running flows of one direction over a common span of time.
 #[derive(Clone, Copy, Debug)]
@@ -109,8 +109,8 @@ fn known_up_to<'a>(flows: impl Iterator<Item = &'a Live> + Clone) -> Instant {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::classify::SocketFacts;
-    use crate::classify::samples::row;
+    use fullpipe_measurement::classify::SocketFacts;
+    use fullpipe_measurement::classify::samples::row;
 
     /// Returns a flow on a link of `link` Mbit/s with rows every 100 ms; it delivers 23.2 Mbit/s and is
     /// limited by its congestion window.

@@ -8,10 +8,10 @@
 //!
 //! [`ConcurrentFlows`] contains the rule.
 
+use fullpipe_measurement::classify::Sharing;
 use fullpipe_units::Instant;
 
 use super::{ConcurrentFlows, Live, NOW};
-use crate::classify::Sharing;
 
 /// Judges running flows of one direction together, second by second, so that [`Live::times`] attributes the
 /// time for which they fill a link to the link.
@@ -68,8 +68,8 @@ mod tests {
     use fullpipe_units::{Bytes, Duration, Rate};
 
     use super::*;
-    use crate::classify::samples::row;
-    use crate::classify::{Limit, SocketFacts};
+    use fullpipe_measurement::classify::samples::row;
+    use fullpipe_measurement::classify::{Limit, SocketFacts};
 
     fn flows(link: u64) -> Vec<Live> {
         let link = Some(Rate::from_bps(link * 1_000_000));

@@ -1,5 +1,6 @@
+use fullpipe_measurement::classify::samples::{MSS, row};
+
 use super::*;
-use crate::classify::samples::{MSS, row};
 
 /// Returns a row of a sender that fills the receive window.
 fn at_the_window(millis: u64) -> Row {

@@ -1,12 +1,12 @@
 //! Inputs of a remedy: a path with its hosts, and one host with known settings.
 
 use fullpipe_lab::campaign::RunPanicked;
+use fullpipe_measurement::input::sysctl::HostSettings;
 use fullpipe_tcp::buffers::{KernelVersion, WindowRule};
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
 use super::{Change, Gain, Host, LocalHost, State, What};
 use crate::explain::RateOption;
-use crate::input::sysctl::HostSettings;
 
 /// A path and the known facts about its hosts.
 #[derive(Clone, Copy, Debug)]

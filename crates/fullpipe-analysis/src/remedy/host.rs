@@ -2,8 +2,8 @@
 
 use fullpipe_lab::host::HostDescription;
 
-use crate::input::InputError;
-use crate::input::sysctl::HostSettings;
+use fullpipe_measurement::input::InputError;
+use fullpipe_measurement::input::sysctl::HostSettings;
 
 /// Settings to read, as files in `/proc/sys`. Missing files are skipped.
 pub const KEYS: [&str; 17] = [

@@ -41,7 +41,6 @@ use fullpipe_lab::campaign::RunPanicked;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::classify::Limit;
 pub use case::Case;
 pub(crate) use case::{End, HostCase, Trials, Unsent};
 pub(crate) use catalogue::buffers::{CHANGE as LARGER_BUFFERS, OF_BOTH as BUFFER_SIZES};
@@ -49,6 +48,7 @@ pub(crate) use catalogue::connections::CHANGE as MANY_CONNECTIONS;
 pub(crate) use catalogue::qdisc::MANAGED as MANAGED_QUEUE;
 pub use change::{BufferHosts, Change, NotSimulated, State};
 pub use command::{Command, Host, Mechanism, Scope};
+use fullpipe_measurement::classify::Limit;
 pub use host::{KEYS, LocalHost};
 pub use proposal::{Cost, Gain, Way};
 pub(crate) use proposal::{Decision, Proposal};

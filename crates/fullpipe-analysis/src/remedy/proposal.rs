@@ -88,10 +88,10 @@ pub struct Gain {
     pub text: String,
     /// Steady-state rate with the rest of the plan but without this item; null if it was not simulated: key
     /// `without_bps`.
-    #[serde(rename = "without_bps", with = "crate::json::OptionalBps")]
+    #[serde(rename = "without_bps", with = "fullpipe_measurement::json::OptionalBps")]
     pub without: Option<Rate>,
     /// Steady-state rate with the whole plan: key `with_bps`.
-    #[serde(rename = "with_bps", with = "crate::json::OptionalBps")]
+    #[serde(rename = "with_bps", with = "fullpipe_measurement::json::OptionalBps")]
     pub with: Option<Rate>,
     /// Duration without the item, in milliseconds: that of a short transfer, that of a burst after an idle
     /// period, or the time that a byte waits in the socket.

@@ -3,8 +3,8 @@
 use fullpipe_tcp::buffers::{self, WindowRule};
 use fullpipe_units::Bytes;
 
-use crate::input::sysctl::HostSettings;
-use crate::segment::DEFAULT_MSS;
+use fullpipe_measurement::input::sysctl::HostSettings;
+use fullpipe_measurement::segment::DEFAULT_MSS;
 
 /// Usable window of the buffers, as a multiple of the BDP, if no simulation chooses one: one BDP fills the
 /// link, and the other holds the data that arrives behind a loss until the loss is repaired.

@@ -1,9 +1,9 @@
 //! Steps of the ladder: the order in which remedies are tried, and the sizes of each.
 
+use fullpipe_measurement::classify::Limit;
 use fullpipe_units::Bytes;
 
 use super::{Change, Host, State};
-use crate::classify::Limit;
 
 /// Order in which the ladder tries steps. The steps with the least effect on others come first: one
 /// application, one host, both hosts. Steps that take capacity from other traffic come last.

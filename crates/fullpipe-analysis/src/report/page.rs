@@ -2,12 +2,12 @@
 
 use std::fmt::Write;
 
+use fullpipe_measurement::classify::Limit;
 use fullpipe_units::Rate;
 
 use super::look::{Ink, Look};
 use super::wrapping::{between_words, columns};
 use crate::advice::{Command, Host};
-use crate::classify::Limit;
 use crate::ladder::{Rung, RungProof, Source};
 
 /// Width of a rate column: `69.3 Mbit/s`, right-aligned.

@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 use std::fmt::{self, Write};
 
+use fullpipe_measurement::classify::Confidence;
 use fullpipe_units::{Bytes, Duration, Rate};
 
 use super::offered_load::becomes;
 use super::wrapping::between_words;
-use crate::classify::Confidence;
 use crate::demand::{Carries, Memory};
 use crate::sockets::{OfferedSource, SocketReport};
 
@@ -168,9 +168,9 @@ mod tests {
     use fullpipe_units::Instant;
 
     use super::*;
-    use crate::classify::SocketFacts;
     use crate::sockets::Sockets;
     use crate::sockets::made::{MEMORY, run, sample};
+    use fullpipe_measurement::classify::SocketFacts;
 
     /// Width of output that is not a terminal.
     const WIDE: usize = usize::MAX;

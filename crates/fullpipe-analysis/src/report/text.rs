@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
+use fullpipe_measurement::classify::{Finding, Limit};
 use fullpipe_units::Duration;
 
 use super::Look;
 use super::page::{Page, percent};
 use super::sockets::table;
-use crate::classify::{Finding, Limit};
 use crate::diagnosis::{Diagnosis, UdpSummary};
 use crate::explain::RttSource;
 use crate::ladder::Rung;
@@ -225,7 +225,7 @@ mod tests {
     use super::*;
     use crate::explain::made::log_of;
     use crate::explain::{Facts, HostFacts, explain};
-    use crate::path_facts::PathFacts;
+    use fullpipe_measurement::PathFacts;
 
     #[test]
     fn extreme_values_do_not_panic() {

@@ -9,11 +9,11 @@
 //! Whether the link is full depends on all sockets of the host ([`super::link`]).
 
 use fullpipe_lab::trace::ReceiverSample;
+use fullpipe_measurement::classify::{Confidence, Limit};
+use fullpipe_measurement::thresholds::{reader, window};
 use fullpipe_units::{Bytes, Duration, Rate};
 
-use crate::classify::{Confidence, Limit};
 use crate::live::CurrentLimit;
-use crate::thresholds::{reader, window};
 
 /// Advice if nothing at the receiver shows the limit.
 pub(crate) const NOT_OBSERVABLE: &str = "not observable from the receiver: capture at the sender";

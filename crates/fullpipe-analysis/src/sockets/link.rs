@@ -1,10 +1,10 @@
 //! The link that the sockets of a host share, per direction.
 
+use fullpipe_measurement::classify::SharedLink;
+use fullpipe_measurement::measurement::sharing::stays_on_host;
 use fullpipe_units::{Bytes, Rate};
 
 use super::SocketReport;
-use crate::classify::SharedLink;
-use crate::measurement::sharing::stays_on_host;
 
 /// Direction of the data of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

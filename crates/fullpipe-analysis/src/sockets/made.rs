@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 
 use fullpipe_lab::trace::{ReceiverInfo, ReceiverSample, TcpInfo};
+use fullpipe_measurement::classify::samples::{MSS, row};
 use fullpipe_units::{Bytes, Duration, Instant};
 
 use super::{Sample, Sockets};
-use crate::classify::samples::{MSS, row};
 use crate::demand::Memory;
 
 /// Returns a sender limited by its congestion window: it sends 100 segments per round trip of 50 ms, and

@@ -1,6 +1,7 @@
+use fullpipe_measurement::classify::samples::MSS;
+
 use super::made::{MEMORY, run, sample};
 use super::*;
-use crate::classify::samples::MSS;
 
 /// If an application writes faster than the path carries the data, the rest waits in the kernel, and the
 /// report contains the time until the memory is full.

@@ -9,11 +9,11 @@ use fullpipe_lab::sim;
 use fullpipe_lab::stats::upper_median;
 use fullpipe_lab::trace::{Row, Sink};
 use fullpipe_lab::workload::Writing;
+use fullpipe_measurement::segment::DEFAULT_MSS;
 use fullpipe_units::{Bytes, Duration, Instant, Probability, Rate};
 
 use crate::ladder::Model;
 use crate::remedy::{State, Unsent};
-use crate::segment::DEFAULT_MSS;
 
 /// Returns the time to transfer `bytes` on an idle path without loss, or `None` if the transfer does not
 /// finish.

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::input::sysctl::key_value;
+use fullpipe_measurement::input::sysctl::key_value;
 
 /// A setting in another file that overrides a setting of fullpipe.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]

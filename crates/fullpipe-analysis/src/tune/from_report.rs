@@ -1,16 +1,16 @@
 //! Facts for a plan, from a report of `fullpipe diagnose` or `fullpipe iperf3`.
 
+use fullpipe_measurement::PathFacts;
+use fullpipe_measurement::classify::Limit;
+use fullpipe_measurement::input::InputError;
+use fullpipe_measurement::measurement::Protocol;
 use fullpipe_tcp::buffers::KernelVersion;
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
 use serde::Deserialize;
 
 use super::inputs::Role;
-use crate::classify::Limit;
 use crate::diagnosis::{self, Diagnosis, HostSummary, Iperf3Additions};
 use crate::explain::RttSource;
-use crate::input::InputError;
-use crate::measurement::Protocol;
-use crate::path_facts::PathFacts;
 
 /// Facts that a plan takes from a report of `fullpipe diagnose`.
 #[derive(Clone, Debug, Default, PartialEq)]

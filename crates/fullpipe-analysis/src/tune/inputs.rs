@@ -3,13 +3,13 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use fullpipe_measurement::PathFacts;
 use fullpipe_tcp::buffers::KernelVersion;
 use fullpipe_units::Bytes;
 
 use super::from_report::FromReport;
 use super::item::What;
 use crate::advice::Host;
-use crate::path_facts::PathFacts;
 
 /// Role of this host in the transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

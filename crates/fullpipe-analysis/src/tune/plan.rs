@@ -29,7 +29,7 @@ pub struct Plan {
     #[schemars(extend("const" = SCHEMA))]
     pub schema: &'static str,
     /// Link rate: key `link_bps`.
-    #[serde(rename = "link_bps", with = "crate::json::Bps")]
+    #[serde(rename = "link_bps", with = "fullpipe_measurement::json::Bps")]
     pub link: Rate,
     /// Round-trip time in milliseconds.
     pub rtt_ms: f64,
@@ -49,13 +49,13 @@ pub struct Plan {
     pub memory_bytes: Option<u64>,
     /// Steady-state rate with the hosts in their present state; null if it was not simulated: key
     /// `present_bps`.
-    #[serde(rename = "present_bps", with = "crate::json::OptionalBps")]
+    #[serde(rename = "present_bps", with = "fullpipe_measurement::json::OptionalBps")]
     pub present: Option<Rate>,
     /// Steady-state rate with the whole plan applied on both hosts: key `planned_bps`.
-    #[serde(rename = "planned_bps", with = "crate::json::OptionalBps")]
+    #[serde(rename = "planned_bps", with = "fullpipe_measurement::json::OptionalBps")]
     pub planned: Option<Rate>,
     /// Mean rate in the report that the plan is based on: key `measured_bps`.
-    #[serde(rename = "measured_bps", with = "crate::json::OptionalBps")]
+    #[serde(rename = "measured_bps", with = "fullpipe_measurement::json::OptionalBps")]
     pub measured: Option<Rate>,
     /// Planned changes.
     pub items: Vec<Item>,

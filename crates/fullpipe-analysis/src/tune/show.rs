@@ -1,14 +1,14 @@
 //! Settings of a kernel, and the rates that they allow on a path.
 
 use fullpipe_lab::host::{Device, Route};
+use fullpipe_measurement::segment::DEFAULT_MSS;
+use fullpipe_measurement::throughput_models::loss_based_rate;
 use fullpipe_tcp::buffers::{self, WindowRule};
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::remedy::LocalHost;
-use crate::segment::DEFAULT_MSS;
-use crate::throughput_models::loss_based_rate;
 use crate::whatif::ASSUMED_KERNEL;
 
 /// Version of the JSON document. Within a version, keys are only added, never changed or removed.
@@ -52,20 +52,20 @@ pub struct Limits {
     /// Round-trip time in milliseconds.
     pub rtt_ms: f64,
     /// Receive rate that `tcp_rmem[2]` allows: key `receive_bps`.
-    #[serde(rename = "receive_bps", with = "crate::json::OptionalBps")]
+    #[serde(rename = "receive_bps", with = "fullpipe_measurement::json::OptionalBps")]
     pub receive: Option<Rate>,
     /// Send rate that `tcp_wmem[2]` allows: key `send_bps`.
-    #[serde(rename = "send_bps", with = "crate::json::OptionalBps")]
+    #[serde(rename = "send_bps", with = "fullpipe_measurement::json::OptionalBps")]
     pub send: Option<Rate>,
     /// Receive rate that `net.core.rmem_max` allows for a socket with `SO_RCVBUF`: key `set_receive_bps`.
-    #[serde(rename = "set_receive_bps", with = "crate::json::OptionalBps")]
+    #[serde(rename = "set_receive_bps", with = "fullpipe_measurement::json::OptionalBps")]
     pub set_receive: Option<Rate>,
     /// Send rate that `net.core.wmem_max` allows for a socket with `SO_SNDBUF`: key `set_send_bps`.
-    #[serde(rename = "set_send_bps", with = "crate::json::OptionalBps")]
+    #[serde(rename = "set_send_bps", with = "fullpipe_measurement::json::OptionalBps")]
     pub set_send: Option<Rate>,
     /// Rate of a loss-based sender at the given loss; null without loss or for a rate-based sender: key
     /// `loss_bps`.
-    #[serde(rename = "loss_bps", with = "crate::json::OptionalBps")]
+    #[serde(rename = "loss_bps", with = "fullpipe_measurement::json::OptionalBps")]
     pub loss: Option<Rate>,
 }
 

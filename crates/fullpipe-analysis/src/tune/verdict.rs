@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::thresholds::rate;
+use fullpipe_measurement::thresholds::rate;
 use fullpipe_units::Rate;
 use schemars::JsonSchema;
 use serde::Serialize;

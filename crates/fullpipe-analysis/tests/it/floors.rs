@@ -1,5 +1,5 @@
-//! Layers ("floors") of the modules in this crate and in the lab: a module may only use its own floor and
-//! lower ones.
+//! Layers ("floors") of the modules in this crate, in the crate that reads measurements and in the lab: a module
+//! may only use its own floor and lower ones.
 //!
 //! The test reads every path that begins with `crate`, `super` or `self`: in `use` statements, bodies, types,
 //! macros, and attributes such as `serialize_with = "crate::json::bps"`. Comments and other strings are
@@ -26,12 +26,13 @@ struct Tested {
     unit_tests: bool,
 }
 
-const CRATES: [Tested; 2] = [
+const CRATES: [Tested; 3] = [
+    Tested { folder: "../fullpipe-measurement", floors: &MEASUREMENT, unit_tests: true },
     Tested { folder: ".", floors: &ANALYSIS, unit_tests: true },
     Tested { folder: "../fullpipe-lab", floors: &LAB, unit_tests: false },
 ];
 
-const ANALYSIS: [(&str, &[&str]); 7] = [
+const MEASUREMENT: [(&str, &[&str]); 2] = [
     // Measurements as values; formulas and constants that every module uses.
     (
         "input",
@@ -46,8 +47,13 @@ const ANALYSIS: [(&str, &[&str]); 7] = [
             "thresholds",
         ],
     ),
-    // Limits over time, of a recorded flow, of a running flow, and of all sockets of a host.
-    ("classify", &["classify", "demand", "latency", "live", "sockets"]),
+    // Limits of a recorded flow over time.
+    ("classify", &["classify"]),
+];
+
+const ANALYSIS: [(&str, &[&str]); 6] = [
+    // Limits of a running flow and of all sockets of a host, and what they mean for an application.
+    ("live", &["demand", "latency", "live", "sockets"]),
     // Findings: the limits of a run, with their evidence.
     ("explain", &["explain", "tcp_vs_udp"]),
     // Possible changes, with their scope, cost and undo.
@@ -537,7 +543,7 @@ fn what_hides_a_floor_is_found() {
 
 #[test]
 fn a_forbidden_use_is_named() {
-    let text = "use crate::input::Kind;\nuse crate::report::Rung;\nfn f() { crate::render_text() }";
+    let text = "use crate::explain::Findings;\nuse crate::report::Rung;\nfn f() { crate::render_text() }";
     let mentions = Reader::mentions("src/ladder/walk.rs", &["ladder", "walk"], text);
     assert_eq!(
         mentions.iter().filter_map(|mention| objection(&ANALYSIS, mention)).collect::<Vec<_>>(),
@@ -548,10 +554,10 @@ fn a_forbidden_use_is_named() {
              has it, not lib.rs",
         ]
     );
-    let new = Reader::mentions("src/new.rs", &["new"], "use crate::input::Kind;");
+    let new = Reader::mentions("src/new.rs", &["new"], "use crate::explain::Findings;");
     assert_eq!(
         new.iter().filter_map(|mention| objection(&ANALYSIS, mention)).collect::<Vec<_>>(),
-        ["src/new.rs:1: crate::input::Kind: module new has no floor: give it one in floors.rs"]
+        ["src/new.rs:1: crate::explain::Findings: module new has no floor: give it one in floors.rs"]
     );
 }
 

@@ -3,8 +3,8 @@
 //!
 //! `SNAPSHOTS=overwrite cargo test -p fullpipe-analysis --test it thresholds::` writes the page.
 //!
-//! The page lists all constants in `src/thresholds.rs`, and constants of type `f64`, `(f64, f64)` and `(u64,
-//! u64)` in other files. These are ratios, unless their comment contains `Unit:`.
+//! The page lists all constants in `thresholds.rs` of fullpipe-measurement, and constants of type `f64`,
+//! `(f64, f64)` and `(u64, u64)` in other files. These are ratios, unless their comment contains `Unit:`.
 
 use std::fmt::Write;
 use std::fs;
@@ -162,13 +162,18 @@ fn constant(tokens: &[TokenTree], comment: &Comment, file: &str, group: &str) ->
 }
 
 fn thresholds() -> Vec<Threshold> {
-    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut files = Vec::new();
-    list(&src, &mut files);
+    for of in ["fullpipe-measurement", "fullpipe-analysis"] {
+        let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(of).join("src");
+        let mut below = Vec::new();
+        list(&src, &mut below);
+        files
+            .extend(below.into_iter().map(|file| (file.strip_prefix(&src).expect("below").to_owned(), file)));
+    }
     files.sort();
     let mut found = Vec::new();
-    for file in files {
-        let name = file.strip_prefix(&src).expect("below").to_str().expect("text").replace('\\', "/");
+    for (name, file) in files {
+        let name = name.to_str().expect("text").replace('\\', "/");
         if LEFT_OUT.iter().any(|part| name.contains(part)) {
             continue;
         }
@@ -195,7 +200,7 @@ fn page(thresholds: &[Threshold]) -> String {
          This page lists every threshold that the explainer, the classifier, the ladder or a plan uses.\n\
          A test generates the page from the sources:\n\n    \
          SNAPSHOTS=overwrite cargo test -p fullpipe-analysis --test it thresholds::\n\n\
-         Thresholds that two or more modules use are defined in `crates/fullpipe-analysis/src/thresholds.rs`,\n\
+         Thresholds that two or more modules use are defined in `crates/fullpipe-measurement/src/thresholds.rs`,\n\
          grouped by physical effect. A threshold of a single rule is defined next to that rule. If the table\n\
          names no measurement for a threshold, its value was chosen.\n",
     );

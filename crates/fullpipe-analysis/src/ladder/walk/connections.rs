@@ -1,9 +1,9 @@
 //! Chooses the number of connections, and notes the rate that they leave for another flow.
 
+use fullpipe_measurement::classify::Limit;
 use fullpipe_units::Rate;
 
 use super::{Walker, gains, is_full};
-use crate::classify::Limit;
 use crate::ladder::budget::Stop;
 use crate::ladder::prediction::Prediction;
 use crate::remedy::State;

@@ -1,7 +1,8 @@
 //! Remedies that only the application can apply, because they concern the limits on its sockets and its queue
 //! in front of them.
 
-use crate::classify::Limit;
+use fullpipe_measurement::classify::Limit;
+
 use crate::explain::RateOption;
 use crate::remedy::{
     Change, Command, Commands, Cost, Host, NotSimulated, Order, Part, QueueAdvice, Remedy, Scope, Step,

@@ -3,10 +3,10 @@
 
 use fullpipe_lab::campaign::RunPanicked;
 use fullpipe_lab::host::Change as HostChange;
+use fullpipe_measurement::classify::Limit;
+use fullpipe_measurement::input::sysctl::HostSettings;
 use fullpipe_units::{Bytes, Rate};
 
-use crate::classify::Limit;
-use crate::input::sysctl::HostSettings;
 use crate::remedy::sizes::{BDPS, TRIED_BDPS, rcvbuf_for, sndbuf_for};
 use crate::remedy::{
     BufferHosts, Case, Change, Command, Commands, Cost, Decision, End, Gain, Host, HostCase, Order, Part,

@@ -2,12 +2,12 @@
 
 use fullpipe_lab::campaign::RunPanicked;
 use fullpipe_lab::host::Change as HostChange;
+use fullpipe_measurement::classify::Limit;
+use fullpipe_measurement::input::sysctl::HostSettings;
 use fullpipe_tcp::buffers::KernelVersion;
 use fullpipe_tcp::cc::Algorithm;
 
 use super::qdisc;
-use crate::classify::Limit;
-use crate::input::sysctl::HostSettings;
 use crate::remedy::{
     Case, Change, Command, Commands, Cost, Decision, Host, HostCase, Mechanism, Order, Part, Proposal,
     Remedy, Scope, State, Step, Usage, Way, What,

@@ -1,6 +1,7 @@
 //! Several connections for one transfer.
 
-use crate::classify::Limit;
+use fullpipe_measurement::classify::Limit;
+
 use crate::remedy::{
     Change, Command, Commands, Cost, Host, Order, Part, Remedy, Scope, State, Step, Usage, What,
 };

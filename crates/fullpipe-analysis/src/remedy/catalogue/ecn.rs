@@ -1,6 +1,7 @@
 //! ECN: a managed queue marks packets CE instead of dropping them.
 
-use crate::classify::Limit;
+use fullpipe_measurement::classify::Limit;
+
 use crate::remedy::{Change, Command, Commands, Cost, Host, Part, Remedy, Scope, Usage, What};
 
 /// Avoids retransmissions if the bottleneck has a managed queue; has no effect on random loss.

@@ -2,16 +2,16 @@
 
 use fullpipe_lab::campaign::RunPanicked;
 use fullpipe_lab::host::Change as HostChange;
+use fullpipe_measurement::classify::Limit;
+use fullpipe_measurement::segment::DEFAULT_MSS;
 use fullpipe_tcp::cc::INITIAL_SEGMENTS;
 use fullpipe_units::{Bytes, Duration};
 
 use super::congestion_control::{self, BBR};
-use crate::classify::Limit;
 use crate::remedy::{
     Change, Command, Commands, Cost, Decision, Gain, Host, HostCase, Part, Proposal, Remedy, Scope, Usage,
     Way, What,
 };
-use crate::segment::DEFAULT_MSS;
 
 pub(super) static REMEDY: Remedy = Remedy {
     name: "initial_window",

@@ -12,8 +12,9 @@ mod notsent_lowat;
 pub(super) mod qdisc;
 mod slow_start_after_idle;
 
+use fullpipe_measurement::classify::Limit;
+
 use super::{Part, Remedy, Step, What};
-use crate::classify::Limit;
 
 /// All remedies.
 pub static ALL: [&Remedy; 12] = [
@@ -91,9 +92,9 @@ mod tests {
     use fullpipe_tcp::cc::Algorithm;
 
     use super::*;
-    use crate::input::sysctl::HostSettings;
     use crate::remedy::made::case;
     use crate::remedy::{Change, Command, Commands, Mechanism, State, Transition};
+    use fullpipe_measurement::input::sysctl::HostSettings;
 
     /// Returns the commands of a part for hosts about which only two facts are known: they run kernel 4.10,
     /// and every switch is off.

@@ -1,9 +1,9 @@
 //! Queueing disciplines: fq on the sender, which paces every flow, and CAKE at the bottleneck.
 
 use fullpipe_lab::host::Change as HostChange;
+use fullpipe_measurement::classify::Limit;
 use fullpipe_path::{Discipline, FqCodelConfig};
 
-use crate::classify::Limit;
 use crate::remedy::{
     Change, Command, Commands, Cost, Decision, Gain, Host, HostCase, Mechanism, Part, Proposal, Remedy,
     Scope, Usage, Way, What,

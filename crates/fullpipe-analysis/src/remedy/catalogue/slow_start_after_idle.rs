@@ -4,15 +4,15 @@ use std::fmt::{self, Display, Formatter};
 
 use fullpipe_lab::campaign::RunPanicked;
 use fullpipe_lab::host::Change as HostChange;
+use fullpipe_measurement::classify::Limit;
+use fullpipe_measurement::thresholds::rate;
 use fullpipe_units::{Bytes, Duration};
 
 use super::initial_window::LONG_PATH;
-use crate::classify::Limit;
 use crate::remedy::{
     Change, Command, Commands, Cost, Decision, Gain, Host, HostCase, Part, Proposal, Remedy, Scope, Usage,
     Way, What,
 };
-use crate::thresholds::rate;
 
 pub(super) static REMEDY: Remedy = Remedy {
     name: "slow_start_after_idle",

@@ -4,17 +4,17 @@ use std::collections::BTreeSet;
 
 use askama::Template;
 use fullpipe_lab::campaign::{Job, JobWatch, Progress, RunPanicked};
+use fullpipe_measurement::classify::{Limit, LimitPeriod};
+use fullpipe_measurement::loss_estimate::LossEstimate;
+use fullpipe_measurement::measurement::{Measurement, Protocol};
 use fullpipe_units::{Bytes, Duration, Rate};
 
 use super::scene::replay;
 use super::{Frame, LimitSpan, Provenance, Scene};
 use crate::advice::{Command, Host, Scope};
-use crate::classify::{Limit, LimitPeriod};
 use crate::diagnosis::Diagnosis;
 use crate::explain::RttSource;
 use crate::ladder::{Rung, Source};
-use crate::loss_estimate::LossEstimate;
-use crate::measurement::{Measurement, Protocol};
 use crate::report::offered_load::on_each_rung;
 use crate::report::page::percent;
 use crate::report::text::{headline, measurement, present};

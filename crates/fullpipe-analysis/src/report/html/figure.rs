@@ -22,12 +22,13 @@ use serde_json::{Map, Value, json};
 
 pub use ladder::ladder;
 
+use fullpipe_measurement::measurement::Measurement;
+
 use super::Scene;
 use super::curve::short;
 use super::{diagnosis, experiment};
 use crate::diagnosis::Diagnosis;
 use crate::ladder::Rung;
-use crate::measurement::Measurement;
 
 /// Plotly figure with one layout for a window of 600 pixels or more, and one for a narrower window.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -6,15 +6,15 @@ use fullpipe_lab::campaign::{self, Job, JobWatch, RunPanicked};
 use fullpipe_lab::scenario::{PathSpec, Scenario};
 use fullpipe_lab::sim;
 use fullpipe_lab::trace::{Row, Sink};
+use fullpipe_measurement::measurement::packets::Sample;
+use fullpipe_measurement::measurement::{Interval, Transfer};
+use fullpipe_measurement::segment::HEADERS;
 use fullpipe_tcp::SendLimit;
 use fullpipe_units::{Bytes, Duration, Rate};
 
 use super::curve::{Curve, short};
 use crate::diagnosis::PathSummary;
 use crate::explain::RttSource;
-use crate::measurement::packets::Sample;
-use crate::measurement::{Interval, Transfer};
-use crate::segment::HEADERS;
 
 /// Number of rows of a run that is repeated for the charts, before thinning.
 const ROWS: u64 = 1_500;

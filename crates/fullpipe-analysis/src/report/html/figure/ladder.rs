@@ -1,10 +1,10 @@
 //! The ladder as bars: a rate, its range and its limit for each rung.
 
+use fullpipe_measurement::classify::Limit;
 use fullpipe_units::Rate;
 use serde_json::{Value, json};
 
 use super::{Figure, RATES, Unit, axis, frame, largest, merged, title};
-use crate::classify::Limit;
 use crate::ladder::{Rung, Source};
 use crate::report::wrapping::between_words;
 

@@ -128,7 +128,7 @@ fn triple(value: &str) -> Option<[u64; 3]> {
 
 /// Returns the key and the value in a line `key = value`, or `sysctl -w key="value"` after a prompt; `None`
 /// for any other line.
-pub(crate) fn key_value(line: &str) -> Option<(&str, &str)> {
+pub fn key_value(line: &str) -> Option<(&str, &str)> {
     let line = line.trim();
     if line.starts_with(['#', ';']) {
         return None;

@@ -39,8 +39,8 @@ mod losses;
 mod packets;
 mod reader;
 mod rules;
-#[cfg(test)]
-pub(crate) mod samples;
+#[cfg(any(test, feature = "samples"))]
+pub mod samples;
 mod shared_link;
 mod spans;
 mod streams;
@@ -50,8 +50,7 @@ mod window;
 pub use exact::exact;
 pub use finding::{Confidence, Finding, Limit};
 pub use packets::classify_capture;
-pub use shared_link::SharedLink;
-pub(crate) use shared_link::Sharing;
+pub use shared_link::{SharedLink, Sharing};
 pub use streams::{classify_streams, of_one_of_several};
 
 use fullpipe_lab::trace::Row;
@@ -137,7 +136,7 @@ pub fn classify(rows: &[Row], host: &SocketFacts) -> Classification {
 
 /// History of a flow whose older rows were dropped.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Past {
+pub struct Past {
     /// Largest receive window so far.
     largest_window: Bytes,
     /// Whether the dropped rows delivered data. If so, the rows that follow are not the start of the flow.
@@ -150,10 +149,10 @@ impl Past {
     /// The history keeps one in this many dropped rows, in addition to the rows before and after each loss.
     const KEPT: usize = 4;
     /// Maximum number of rows that the history keeps.
-    pub(crate) const ROWS: usize = 256;
+    pub const ROWS: usize = 256;
 
     /// Adds rows that are about to be dropped.
-    pub(crate) fn take(&mut self, rows: &[Row]) {
+    pub fn take(&mut self, rows: &[Row]) {
         let largest = rows.iter().map(|row| row.sender.rwnd).max().unwrap_or_default();
         self.largest_window = self.largest_window.max(largest);
         self.started |= rows.iter().any(|row| !row.sender.delivered.is_zero());
@@ -168,7 +167,7 @@ impl Past {
 }
 
 /// Like [`classify`], for rows that follow `past`; findings cover only the time since `from`.
-pub(crate) fn classify_since(rows: &[Row], host: &SocketFacts, past: &Past, from: Instant) -> Classification {
+pub fn classify_since(rows: &[Row], host: &SocketFacts, past: &Past, from: Instant) -> Classification {
     let rows = spans::lifetime(rows);
     let flow = Flow::after(past, rows, host);
     let judged = JudgedRows::of(&flow, from, Instant::FAR_FUTURE);
@@ -181,14 +180,14 @@ pub(crate) fn classify_since(rows: &[Row], host: &SocketFacts, past: &Past, from
 
 /// Like [`classify_since`], but builds only the first finding; with 1000 flows per second the other findings
 /// would dominate the cost.
-pub(crate) fn longest_since(rows: &[Row], host: &SocketFacts, past: &Past, from: Instant) -> Option<Finding> {
+pub fn longest_since(rows: &[Row], host: &SocketFacts, past: &Past, from: Instant) -> Option<Finding> {
     let flow = Flow::after(past, spans::lifetime(rows), host);
     evidence::findings(&flow, &JudgedRows::since(&flow, from), from).next()
 }
 
 /// Like [`longest_since`], but returns only the limit and the confidence; building the evidence is most of
 /// the cost of a finding.
-pub(crate) fn limit_since(
+pub fn limit_since(
     rows: &[Row],
     host: &SocketFacts,
     past: &Past,
@@ -200,7 +199,7 @@ pub(crate) fn limit_since(
 
 /// Like [`classify_since`], but returns only the intervals, for the time between `from` and `to` and a few
 /// rows beyond.
-pub(crate) fn intervals_between(
+pub fn intervals_between(
     rows: &[Row],
     host: &SocketFacts,
     past: &Past,

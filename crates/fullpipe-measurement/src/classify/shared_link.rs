@@ -48,7 +48,7 @@ impl SharedLink {
     /// Applies the rule to a single flow, too. Receivers need this: only the rows of a sender show whether a
     /// single flow fills the link.
     #[must_use]
-    pub(crate) fn judging_one(self) -> Self {
+    pub fn judging_one(self) -> Self {
         Self { judges_one: true, ..self }
     }
 
@@ -64,7 +64,7 @@ impl SharedLink {
 
     /// Returns how a flow of payload rate `rate` shares the link; `None` if the flow is judged by its own
     /// rows alone.
-    pub(crate) fn sharing(&self, rate: Rate) -> Option<Sharing> {
+    pub fn sharing(&self, rate: Rate) -> Option<Sharing> {
         if !self.takes_part(rate) {
             return None;
         }
@@ -99,7 +99,7 @@ impl SharedLink {
 
 /// How a flow shares a link with other flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sharing {
+pub enum Sharing {
     /// The flows fill the link.
     Full,
     /// The flows do not fill the link, or its rate is unknown.
@@ -108,7 +108,7 @@ pub(crate) enum Sharing {
 
 impl Sharing {
     /// Returns the limit of the flow if it differs from `own`, the limit according to its own rows.
-    pub(crate) fn corrected(self, own: Option<(Limit, Confidence)>) -> Option<(Limit, Confidence)> {
+    pub fn corrected(self, own: Option<(Limit, Confidence)>) -> Option<(Limit, Confidence)> {
         match self {
             Self::Full => Some((Limit::Link, Confidence::Certain)),
             Self::Unfilled => {

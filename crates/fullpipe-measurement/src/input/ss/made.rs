@@ -5,7 +5,7 @@ pub(super) const HEADER: &str = "State Recv-Q Send-Q  Local Address:Port  Peer A
 
 /// Returns a dump of one connection in the format of iproute2 6.1, `i` tenths of a second into a transfer at
 /// 1 MB/s.
-pub(crate) fn dump(i: u64) -> String {
+pub fn dump(i: u64) -> String {
     format!(
         "{HEADER}ESTAB 0      3874816     192.0.2.1:52296    198.51.100.7:443  users:((\"x\",pid=7,fd=4))\n\
          \t skmem:(r0,rb131072,t0,tb4194304,f1792,w1000000,o0,bl0,d0) ts sack cubic wscale:10,10 rto:252 \
@@ -22,12 +22,12 @@ pub(crate) fn dump(i: u64) -> String {
 }
 
 /// Returns `count` consecutive dumps.
-pub(crate) fn dumps_of(count: u64) -> String {
+pub fn dumps_of(count: u64) -> String {
     (1..=count).map(dump).collect()
 }
 
 /// Returns damaged texts: truncated at any position, or with one byte changed.
-pub(crate) fn malformed() -> Vec<String> {
+pub fn malformed() -> Vec<String> {
     let text = dumps_of(12);
     let mut texts = Vec::new();
     texts.extend((0..text.len()).step_by(7).filter_map(|end| text.get(..end)).map(str::to_owned));

@@ -444,7 +444,7 @@ impl<'a> Sample<'a> {
     }
 }
 
-#[cfg(test)]
-pub(crate) mod made;
+#[cfg(any(test, feature = "samples"))]
+pub mod made;
 #[cfg(test)]
 mod tests;

@@ -100,19 +100,19 @@ impl Measurement {
 }
 
 /// Returns whether payload at rate `steady` in segments of `mss` fills `link`.
-pub(crate) fn fills(steady: Rate, link: Rate, mss: Bytes) -> bool {
+pub fn fills(steady: Rate, link: Rate, mss: Bytes) -> bool {
     let mss = mss.get() as f64;
     steady.as_bps() as f64 >= link::FULL_IN_LOG * link.as_bps() as f64 * mss / (mss + HEADERS as f64)
 }
 
 /// Returns whether both ends of a connection are on one host, according to its local and its remote address.
 /// Its packets then cross no link.
-pub(crate) fn stays_on_host((local, remote): (IpAddr, IpAddr)) -> bool {
+pub fn stays_on_host((local, remote): (IpAddr, IpAddr)) -> bool {
     local.is_loopback() || local == remote
 }
 
 /// Returns whether two connections may share a link.
-pub(crate) fn may_share(a: (IpAddr, IpAddr), b: (IpAddr, IpAddr)) -> bool {
+pub fn may_share(a: (IpAddr, IpAddr), b: (IpAddr, IpAddr)) -> bool {
     stays_on_host(a) == stays_on_host(b)
 }
 

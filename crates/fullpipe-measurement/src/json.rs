@@ -16,14 +16,22 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 macro_rules! quantities {
     ($($(#[$doc:meta])* $name:ident: $of:ty = $number:ty, $number_of:expr, $of_number:expr;)+) => {$(
         $(#[$doc])*
-        pub(crate) struct $name;
+        pub struct $name;
 
         impl $name {
-            pub(crate) fn serialize<S: Serializer>(value: &$of, serializer: S) -> Result<S::Ok, S::Error> {
+            /// Serialises the quantity as a number.
+            ///
+            /// # Errors
+            /// Returns the error of the serialiser.
+            pub fn serialize<S: Serializer>(value: &$of, serializer: S) -> Result<S::Ok, S::Error> {
                 $number_of(*value).serialize(serializer)
             }
 
-            pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<$of, D::Error> {
+            /// Reads the quantity from a number.
+            ///
+            /// # Errors
+            /// Returns an error if the value is not a number in the type's range.
+            pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<$of, D::Error> {
                 <$number>::deserialize(deserializer).map($of_number)
             }
         }
@@ -82,14 +90,22 @@ fn from_millis(ms: f64) -> Duration {
 }
 
 /// Text that many documents share in memory.
-pub(crate) struct SharedText;
+pub struct SharedText;
 
 impl SharedText {
-    pub(crate) fn serialize<S: Serializer>(text: &Arc<str>, serializer: S) -> Result<S::Ok, S::Error> {
+    /// Serialises the text as a string.
+    ///
+    /// # Errors
+    /// Returns the error of the serialiser.
+    pub fn serialize<S: Serializer>(text: &Arc<str>, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(text)
     }
 
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<str>, D::Error> {
+    /// Reads the text from a string.
+    ///
+    /// # Errors
+    /// Returns an error if the value is not a string.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<str>, D::Error> {
         String::deserialize(deserializer).map(Arc::from)
     }
 }

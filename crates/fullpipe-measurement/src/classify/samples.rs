@@ -3,11 +3,12 @@
 use fullpipe_lab::trace::{Row, TcpInfo};
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
-pub(crate) const MSS: u64 = 1_448;
+/// Payload length of a full-sized segment in bytes.
+pub const MSS: u64 = 1_448;
 
 /// Returns a row of a sender that delivers 100 segments per round trip of 50 ms, with 100 segments in flight
 /// and 50 more to send. Every window except cwnd has room.
-pub(crate) fn row(millis: u64) -> Row {
+pub fn row(millis: u64) -> Row {
     let ms = Duration::from_millis;
     let segments = |n: u64| Bytes::new(n * MSS);
     Row {
