@@ -92,6 +92,12 @@ pub(crate) fn explained(
     if args.output.format() == Format::Text && !args.brief {
         output::print(&render_findings(&complete(explanation.without_ladder()), look))?;
     }
+    if args.no_ladder {
+        if args.output.format() == Format::Json {
+            output::print(&output::json(&complete(explanation.without_ladder()))?)?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
     let mut diagnosis = complete(output::with_progress(|observer| explanation.climb(observer))?);
     output::prove(prover.as_ref(), &mut diagnosis.ladder)?;
     if let Some(path) = &args.html {

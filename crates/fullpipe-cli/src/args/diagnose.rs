@@ -112,6 +112,10 @@ pub(crate) struct DiagnoseArgs {
     #[arg(long, conflicts_with_all = ["json", "watch", "tui"])]
     pub(crate) brief: bool,
 
+    /// Print only the findings, without simulating the ladder, which can take seconds
+    #[arg(long, conflicts_with_all = ["brief", "prove", "offered", "html", "watch", "tui"])]
+    pub(crate) no_ladder: bool,
+
     #[command(flatten)]
     pub(crate) prove: ProveArgs,
 

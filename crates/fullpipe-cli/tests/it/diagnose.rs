@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use crate::cross_border;
 use crate::process::{CommandOutput, example, folder, fullpipe, fullpipe_reading, refusal};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Returns the log of a transfer at a few Mbit/s that is limited by loss: the window falls at each loss and
 /// then recovers.
@@ -319,6 +319,22 @@ fn the_brief_form_has_headline_ladder_and_next_test() {
     assert!(!brief.contains("Findings") && !brief.contains("undo:") && brief.lines().count() < 20, "{brief}");
     let (code, _, stderr) = diagnose(&log(), &["--brief", "--json"]);
     assert_eq!((code, stderr.lines().count()), (2, 2), "{stderr}");
+}
+
+#[test]
+fn without_the_ladder_only_the_findings_are_printed() {
+    let path = ["--link", "20mbit", "--rtt", "100ms", "--no-ladder"];
+    let (code, text, stderr) = diagnose(&log(), &path);
+    assert_eq!((code, stderr.as_str()), (0, ""), "{text}");
+    assert!(text.contains("\nFindings") && !text.contains("Ladder: "), "{text}");
+    let (code, document, stderr) = diagnose(&log(), &[&path[..], &["--json"]].concat());
+    assert_eq!((code, stderr.as_str()), (0, ""), "{document}");
+    let document: Value = serde_json::from_str(&document).expect("JSON");
+    assert_eq!((&document["ladder"], &document["findings"][0]["limit"]), (&json!([]), &json!("cwnd")));
+    for other in [&["--brief"][..], &["--prove"], &["--offered", "10mbit"], &["--html", "never.html"]] {
+        let (code, _, stderr) = diagnose(&log(), &[&path[..], other].concat());
+        assert_eq!((code, stderr.lines().count()), (2, 2), "{stderr}");
+    }
 }
 
 /// A JSON tree took up to 92 times the memory of its text: 5 GB for one day of reports. The test sets a
