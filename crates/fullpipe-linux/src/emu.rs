@@ -8,7 +8,8 @@
 //! The outcome covers the duration of the scenario. After that time, the senders stop writing, but the path
 //! keeps running until all data is acknowledged, so that every drop can be matched with a retransmission.
 //!
-//! A third form has fullpipe's TCP at the sender's end as a relay in front of a server: [`run_relayed`].
+//! A third form has fullpipe's TCP at the sender's end as a relay in front of a server, alone or beside kernel senders:
+//! [`run_relayed`].
 //!
 //! [`run`] creates the hosts of the run and removes them afterwards. [`run_between`] uses existing hosts of
 //! the caller and ends as soon as all flows are complete. Both save most of the time that runs of short
@@ -43,6 +44,7 @@ use crate::netlink::Netlink;
 use crate::outcome::{FlowEnd, Totals, outcome};
 use crate::poll::Stop;
 use crate::stack_loop::{self, Port, locked};
+use crate::sys;
 use crate::wan::{End, Hosts, LOOPBACK, RELAY, SENDER, Wan, WanConfig};
 
 pub use settings::{check, check_congestion_control};
@@ -355,7 +357,8 @@ enum OurEnds<'a> {
     None,
     Sending(&'a Port, &'a Mutex<Stack>, Senders<'a>),
     Receiving(&'a Port, &'a Mutex<Stack>, Receivers<'a>),
-    /// A relay in front of a server in this network namespace, and the address at which it listens.
+    /// A relay in front of a server in this network namespace, and the address at which it listens. It shares the path
+    /// with kernel senders if the address is not that of the sending host.
     Relaying(&'a Port, &'a dyn Relay, &'a Namespace, SocketAddrV4),
 }
 
@@ -389,7 +392,15 @@ impl<'a> OurEnds<'a> {
                 stack_loop::run(port, stack, clock, &mut receivers, stop).map(drop)
             }
             Self::Relaying(port, relay, host, listen) => {
-                host.run(|| relay.run(port, listen, Servers::RELAYED, stop))
+                host.run(|| {
+                    if *listen.ip() == RELAY {
+                        // The kernel's senders do not wait for ordinary threads, so a relay beside them does not either.
+                        // Otherwise, it would lose its share of the path to them whenever the machine is busy.
+                        // Real-time priority is best effort.
+                        let _ = sys::run_in_real_time();
+                    }
+                    relay.run(port, listen, Servers::RELAYED, stop)
+                })
             }
         }
     }

@@ -121,7 +121,7 @@ impl HarmTable<'_> {
         lines: &[Line<'_>],
     ) -> fmt::Result {
         let against = &self.report.against;
-        writeln!(f, "{:width$}  {:6}  {:^12}  {:^22}  {:^22}", "", "", "harm by", "emulated", "simulated")?;
+        writeln!(f, "{:width$}  {:6}  {:^12}  {:^22}  {:>15}", "", "", "harm by", "emulated", "simulated")?;
         writeln!(
             f,
             "{:width$}  {:6}  {:>5.5}  {:>5.5}  {:>6}  {:^14}  {:>6}  {:^14}  {:>5}",
@@ -166,7 +166,7 @@ impl HarmTable<'_> {
         for cell in cells.iter().filter(|cell| cell.late > 0) {
             let label = Cell::short_label(&cell.cell);
             let HarmCellReport { victim, late, .. } = cell;
-            writeln!(f, "{label} {victim}: {late} runs are not counted, because the machine was too slow")?;
+            writeln!(f, "not counted, because the machine was too slow: {late} of {label} {victim}")?;
         }
         Ok(())
     }

@@ -20,11 +20,15 @@ use crate::Error;
 use crate::race::{MissingSeeds, Relay};
 use crate::run::{Datapath, Observer};
 
+/// Maximum sum of the link rates of concurrent runs in bit/s. Unlike downloads, the flows of a run use up the link all the
+/// time. At 150 Mbit/s, they take 0.9 of two cores; at 350 Mbit/s, the applications and the relay wait so long for a core that
+/// surge does a third of its harm.
+const RATES_TOGETHER: u64 = 240_000_000;
 /// Maximum number of repetitions of a run with which the machine did not keep up. A run takes as long as the scenario
 /// states, so a second repetition would delay the race too much.
 const REPETITIONS: u32 = 1;
-/// Time for creating the hosts of a run and for draining its path.
-const OVERHEAD: Duration = Duration::from_secs(1);
+/// Time for starting and ending a run.
+const OVERHEAD: Duration = Duration::from_millis(500);
 
 /// Determines the TCP stack that sends for each arm, and reports to `observer` the arms for which fullpipe's TCP sends.
 /// Also checks that the kernel has the congestion controls of the victims.
@@ -52,11 +56,12 @@ pub(crate) fn check_harm(plan: &HarmPlan, observer: &impl Observer) -> Result<Ow
 
 /// Estimates the time in which the missing runs are made.
 pub(crate) fn expected_harm_time(plan: &HarmPlan, missing: &[MissingSeeds]) -> Duration {
-    expected_time(missing.iter().flat_map(|MissingSeeds { cell, seeds }| {
+    let jobs = missing.iter().map(|MissingSeeds { cell, seeds }| {
         let scenario = &plan.cells()[*cell].point.scenario;
         let runs = (seeds.len() * (1 + plan.arms().len())) as u64;
-        [(scenario.path.forward.rate.as_bps(), (scenario.duration + OVERHEAD).mul_div(runs, 1))]
-    }))
+        (scenario.path.forward.rate.as_bps(), (scenario.duration + OVERHEAD).mul_div(runs, 1))
+    });
+    expected_time(jobs, RATES_TOGETHER)
 }
 
 /// Runs the missing seeds; returns the runs of each with the number of its cell.
@@ -66,7 +71,7 @@ pub(crate) fn harm_runs<O: Observer>(
     missing: &[MissingSeeds],
     relay: &Relay<'_, O, StoredHarm>,
 ) -> Result<Vec<(usize, StoredHarm)>, Error> {
-    in_lanes(jobs(plan, missing), |job| {
+    in_lanes(jobs(plan, missing), RATES_TOGETHER, |job| {
         let cell = &plan.cells()[job.cell];
         let about = |error: Error| error.about(format_args!("cell '{}' {}", cell.point.label, cell.victim));
         let mut made = Vec::new();

@@ -3,7 +3,7 @@
 //! ```text
 //!   missing runs ─► jobs: a cell and a few seeds
 //!                      │
-//!       lane ◄─────────┤  the links of all lanes together have at most RATES_TOGETHER
+//!       lane ◄─────────┤  the links of all lanes together have a limited rate
 //!       lane ◄─────────┘
 //! ```
 
@@ -16,8 +16,6 @@ use fullpipe_units::Duration;
 
 use crate::Error;
 
-/// Maximum sum of the link rates of concurrent runs in bit/s. Two cores forward more than twice this rate on time.
-const RATES_TOGETHER: u64 = 400_000_000;
 /// Maximum number of concurrent runs, each of which has about five threads.
 const LANES: usize = 8;
 
@@ -31,12 +29,14 @@ pub(super) struct Job {
     pub(super) rate: u64,
 }
 
-/// Calls `run` with each job, in several threads, and returns all results. After an error, no further job starts.
+/// Calls `run` with each job, in several threads, and returns all results. The links of concurrent jobs have a total rate
+/// of at most `together` bit/s. After an error, no further job starts.
 pub(super) fn in_lanes<T: Send>(
     jobs: Vec<Job>,
+    together: u64,
     run: impl Fn(&Job) -> Result<Vec<T>, Error> + Sync,
 ) -> Result<Vec<T>, Error> {
-    let schedule = Schedule::new(jobs, RATES_TOGETHER);
+    let schedule = Schedule::new(jobs, together);
     let lane = || {
         let mut made = Vec::new();
         while let Some(job) = schedule.take() {
@@ -60,15 +60,15 @@ pub(super) fn in_lanes<T: Send>(
     })
 }
 
-/// Estimates the time of jobs, each given by its rate in bit/s and its duration. It is longer than the jobs take if all
-/// lanes are busy and the rate is used up until the end.
-pub(super) fn expected_time(jobs: impl Iterator<Item = (u64, Duration)>) -> Duration {
+/// Estimates the time that [`in_lanes`] takes for jobs, each given by its rate in bit/s and its duration, if all lanes are
+/// busy or the total rate is used up until the end.
+pub(super) fn expected_time(jobs: impl Iterator<Item = (u64, Duration)>, together: u64) -> Duration {
     let (mut time, mut data) = (0.0, 0.0);
     for (rate, duration) in jobs {
         time += duration.as_secs_f64();
-        data += rate.min(RATES_TOGETHER) as f64 * duration.as_secs_f64();
+        data += rate.min(together) as f64 * duration.as_secs_f64();
     }
-    Duration::from_secs_f64((time / LANES as f64).max(data / RATES_TOGETHER as f64))
+    Duration::from_secs_f64((time / LANES as f64).max(data / together as f64))
 }
 
 /// A run, with the attempts that it took.

@@ -27,6 +27,9 @@ use crate::Error;
 use crate::race::{Arm, MissingSeeds, Relay};
 use crate::run::{Attended, Datapath, Observer};
 
+/// Maximum sum of the link rates of concurrent downloads in bit/s. Two cores forward more than twice this
+/// rate on time.
+const RATES_TOGETHER: u64 = 400_000_000;
 /// Number of pairs that use the same hosts. A larger number would save little time, and would leave lanes idle at the
 /// end of the race.
 const PAIRS_PER_JOB: usize = 5;
@@ -106,7 +109,7 @@ pub(crate) fn pairs<O: Observer>(
     missing: &[MissingSeeds],
     relay: &Relay<'_, O, Pair>,
 ) -> Result<Vec<(usize, Pair)>, Error> {
-    in_lanes(jobs(plan, missing), |job| run_job(plan, own, job, relay))
+    in_lanes(jobs(plan, missing), RATES_TOGETHER, |job| run_job(plan, own, job, relay))
 }
 
 /// Divides the missing pairs into jobs, with the longest job first, because a long job that starts last would run

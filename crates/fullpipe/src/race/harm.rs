@@ -24,8 +24,8 @@ pub const HARM_FULL: &str = include_str!("../../assets/race/harm-full.toml");
 
 /// Number of seeds per cell, and duration of each run, in a race on the emulator. With two arms, the race then takes about
 /// 35 minutes in real time.
-pub const EMULATED_SEEDS: u64 = 6;
-const EMULATED_DURATION: Duration = Duration::from_secs(35);
+pub const EMULATED_SEEDS: u64 = 5;
+const EMULATED_DURATION: Duration = Duration::from_secs(30);
 
 /// Cells of [`HARM_FULL`] that the emulator runs: drop-tail paths, with victims, rates, RTTs, queues and numbers of senders
 /// that are combined as evenly as possible. Cells of different rates alternate, so that the concurrent ones use up the
@@ -265,7 +265,7 @@ mod tests {
         let plan = emulated_cells(plan).expect("cells of the grid");
         let cells: BTreeSet<_> =
             plan.cells().iter().map(|cell| (cell.victim.name(), cell.point.label.as_str())).collect();
-        assert_eq!((cells.len(), plan.runs()), (24, 144));
+        assert_eq!((cells.len(), plan.runs()), (24, 120));
         for victim in Victim::ALL {
             for part in
                 ["queue=0.25bdp", "queue=1bdp", "queue=4bdp", "count=1", "count=4", "=10mbit", "=50mbit"]
