@@ -43,7 +43,7 @@ sends, in the relay of fullpipe accelerate in front of the same server. Each cel
 that repeat states, or 400 for downloads of up to 640 kB with a loss of 3 % or more. If the machine
 does not keep up during a download, fullpipe repeats the download, at most twice.
 
-With --harm --world emu, 24 of the cells of --harm --full run on emulated paths, six times each, in
+With --harm --world emu, 24 of the cells of --harm --full run on emulated paths, five times each, in
 about 35 minutes. The victims are kernel sockets. The table compares the excess harm of each cell
 with its excess in the simulator, where the same cells run first.
 

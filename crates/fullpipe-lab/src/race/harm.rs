@@ -398,8 +398,10 @@ impl HarmCell {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use fullpipe_tcp::cc::Algorithm;
+
+    use super::*;
+    use crate::race::{EMU, SIM};
 
     const CELLS: &str = "name = 'small'\nduration = '8s'\nrepeat = 3\nseed = 5\n\
                          [path]\nrate = '8mbit'\nrtt = '20ms'\n[[flow]]\ncc = 'bbr1'\n";

@@ -398,19 +398,20 @@ mod tests {
         let mut late = goodput.clone();
         late[0].slow = SlowRuns { repeated: 3, late: 1 };
         late[0].arms[1] = HarmRun::default();
-        let report = |world, cells: [&Vec<HarmRuns>; 2]| {
-            let [first, second] = cells.map(Clone::clone);
-            HarmReport::new(&plan("").with_requests(), world, &[first.clone(), second.clone(), first, second])
+        let delay = runs(&[[0.1, 0.2, 0.2], [0.1, 0.2, 0.25], [0.1, 0.4, 0.4], [0.1, 0.2, 0.2]]);
+        let report = |world, [first, second]: [&Vec<HarmRuns>; 2]| {
+            let cells = [first.clone(), delay.clone(), second.clone(), delay.clone()];
+            HarmReport::new(&plan("").with_requests(), world, &cells)
         };
         let report = report("emu", [&goodput, &late]).with_simulated(&report("sim", [&goodput, &more]));
         let surge = |cell: usize| report.cells[cell].arm("surge").expect("an arm");
         let agrees = |cell: usize| surge(cell).simulated.expect("a simulated excess").agrees;
-        assert_eq!([agrees(0), agrees(1)], [Some(true), Some(false)], "{report:#?}");
+        assert_eq!([agrees(0), agrees(2)], [Some(true), Some(false)], "{report:#?}");
         assert_eq!(report.cells[0].arm("bbr1").expect("an arm").simulated, None);
-        assert_eq!((report.cells[1].repeated, report.cells[1].late), (3, 1));
+        assert_eq!((report.cells[2].repeated, report.cells[2].late), (3, 1));
         // The late run is in no mean.
         let mean = |harm: Option<HarmInterval>| harm.expect("harm").mean;
-        assert!((mean(surge(1).harm) - (0.5 + 0.75 + 0.625) / 3.0).abs() < 1e-9, "{report:#?}");
+        assert!((mean(surge(2).harm) - (0.5 + 0.75 + 0.625) / 3.0).abs() < 1e-9, "{report:#?}");
 
         let text = HarmTable { report: &report }.to_string();
         assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
@@ -419,9 +420,9 @@ mod tests {
         assert_eq!((words[2], words[3], words[4], words[6]), ("0.56", "0.62", "0.062", "0.062"), "{text}");
         assert_eq!(words.last(), Some(&"yes"), "{text}");
         for part in [
-            "surge: in 2 of 4 cells, the emulator and the simulator agree",
-            "repeated: 6 runs that the machine was too slow for",
-            "not counted, because the machine was too slow: 1 of 0.25bdp stream",
+            "surge: in 3 of 4 cells, the emulator and the simulator agree",
+            "repeated: 3 runs that the machine was too slow for",
+            "not counted, because the machine was too slow: 1 of 1bdp cubic",
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
