@@ -55,8 +55,12 @@ pub(crate) fn race(args: &RaceArgs) -> Result<ExitCode, Failure> {
 
 /// Runs a race that measures the harm that senders cause to other flows.
 fn harm(args: &RaceArgs) -> Result<ExitCode, Failure> {
-    if args.world == World::Emu {
-        return Err(Failure::usage("--harm runs in the simulator only", "remove --world emu"));
+    let emulated = args.world == World::Emu;
+    if emulated && args.full {
+        return Err(Failure::usage(
+            "the emulator would take days for the 525 cells of --harm --full",
+            "remove --full, or choose cells with --paths",
+        ));
     }
     let victims = match &args.victims {
         None => Victim::ALL.to_vec(),
@@ -67,13 +71,32 @@ fn harm(args: &RaceArgs) -> Result<ExitCode, Failure> {
         return Err(Failure::usage(message, "list each victim once"));
     }
     let (arms, against) = arms(args, HARM_ARMS)?;
-    let experiment = experiment(args, if args.full { race::HARM_FULL } else { race::HARM_QUICK })?;
+    let experiment =
+        experiment(args, if args.full || emulated { race::HARM_FULL } else { race::HARM_QUICK })?;
+    let experiment = match (emulated, &args.paths, args.pairs) {
+        (true, None, None) => experiment.with_repeat(race::EMULATED_SEEDS),
+        _ => experiment,
+    };
     let plan = HarmPlan::new(&experiment, &arms, against, &victims).map_err(|error| about(args, error))?;
+    let plan = match (emulated, &args.paths) {
+        (true, None) => race::emulated_cells(plan)?,
+        (true, Some(_)) => plan.with_requests(),
+        (false, _) => plan,
+    };
     if args.check && plan.bounds().is_empty() {
         return Err(no_bound("[[harm]]"));
     }
     let out = args.out.as_deref();
-    let report = output::with_interruptible_bar(HARM_PROGRESS, |observer| race::harm(&plan, out, observer))?;
+    let report = match args.world {
+        World::Sim => {
+            output::with_interruptible_bar(HARM_PROGRESS, |observer| race::harm(&plan, out, observer))
+        }
+        World::Emu => {
+            // As for other races, privileges are acquired before the progress bar starts a thread.
+            let prepared = race::prepare_harm(&plan, &Notes)?;
+            output::with_interruptible_bar(HARM_PROGRESS, |observer| prepared.run(out, observer))
+        }
+    }?;
     match args.output.format() {
         Format::Json => output::print(&output::json(&report)?)?,
         Format::Text => output::print(&HarmTable { report: &report }.to_string())?,

@@ -58,7 +58,7 @@ pub struct FlowOutcome {
     /// receiving application did not read the whole response.
     pub response: Option<ResponseOutcome>,
     /// 99th percentile of the time from when a paced sending application produces data until the receiving
-    /// application has read it, accurate to within 3 %; `None` for other applications, and in the emulator.
+    /// application has read it, accurate to within 3 %; `None` for other applications.
     pub delay_p99: Option<Duration>,
 }
 

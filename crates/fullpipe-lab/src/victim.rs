@@ -63,6 +63,15 @@ impl Victim {
         }
     }
 
+    /// Returns the congestion control of the victim's flows.
+    pub const fn algorithm(self) -> Algorithm {
+        match self {
+            Self::Cubic | Self::Stream | Self::Web => Algorithm::Cubic,
+            Self::Reno => Algorithm::Reno,
+            Self::Bbr1 => Algorithm::Bbr1,
+        }
+    }
+
     /// Returns whether a higher value of the victim's metric is better.
     pub(crate) const fn more_is_better(self) -> bool {
         matches!(self, Self::Cubic | Self::Reno | Self::Bbr1)
@@ -70,17 +79,15 @@ impl Victim {
 
     /// Returns the flows of the victim in a run of `duration`.
     pub(crate) fn flows(self, duration: Duration, seed: u64) -> Vec<FlowSpec> {
-        let long = |cc| {
+        let long = || {
             let start = scaled(duration / STARTS_SHARE, draw(seed, STARTS, 0));
-            FlowSpec { start, ..FlowSpec::plain(cc) }
+            FlowSpec { start, ..FlowSpec::plain(self.algorithm()) }
         };
         match self {
-            Self::Cubic => vec![long(Algorithm::Cubic)],
-            Self::Reno => vec![long(Algorithm::Reno)],
-            Self::Bbr1 => vec![long(Algorithm::Bbr1)],
+            Self::Cubic | Self::Reno | Self::Bbr1 => vec![long()],
             Self::Stream => {
                 let workload = Workload { writing: Writing::smooth(STREAM_RATE), ..Workload::default() };
-                vec![FlowSpec { workload, ..long(Algorithm::Cubic) }]
+                vec![FlowSpec { workload, ..long() }]
             }
             Self::Web => {
                 let within = duration * DOWNLOADS_SHARE.0 / DOWNLOADS_SHARE.1;
@@ -90,7 +97,7 @@ impl Victim {
                     start,
                     bytes: Some(*size),
                     workload,
-                    ..FlowSpec::plain(Algorithm::Cubic)
+                    ..FlowSpec::plain(self.algorithm())
                 };
                 starts.zip(SIZES.iter().cycle()).map(download).collect()
             }

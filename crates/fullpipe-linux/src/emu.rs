@@ -8,7 +8,8 @@
 //! The outcome covers the duration of the scenario. After that time, the senders stop writing, but the path
 //! keeps running until all data is acknowledged, so that every drop can be matched with a retransmission.
 //!
-//! A third form has fullpipe's TCP at the sender's end as a relay in front of a server: [`run_relayed`].
+//! A third form has fullpipe's TCP at the sender's end as a relay in front of a server, alone or beside kernel senders:
+//! [`run_relayed`].
 //!
 //! [`run`] creates the hosts of the run and removes them afterwards. [`run_between`] uses existing hosts of
 //! the caller and ends as soon as all flows are complete. Both save most of the time that runs of short
@@ -43,7 +44,8 @@ use crate::netlink::Netlink;
 use crate::outcome::{FlowEnd, Totals, outcome};
 use crate::poll::Stop;
 use crate::stack_loop::{self, Port, locked};
-use crate::wan::{End, Hosts, LOOPBACK, SENDER, Wan, WanConfig};
+use crate::sys;
+use crate::wan::{End, Hosts, LOOPBACK, RELAY, SENDER, Wan, WanConfig};
 
 pub use settings::{check, check_congestion_control};
 
@@ -113,7 +115,8 @@ pub fn hosts(scenario: &Scenario, datapath: Datapath) -> Result<Hosts, Error> {
 /// hosts can then be used for the next run. Consecutive runs do not affect each other, because their
 /// connections use different ports and the hosts do not save metrics of the path.
 ///
-/// The outcome counts all packets until the path has drained. `sink` receives only trace rows whose sampling
+/// The outcome counts all packets until the end of the run. If flows are incomplete, the data in flight is lost, so
+/// retransmissions and drops are not compared. `sink` receives only trace rows whose sampling
 /// times are before the end of the run. Runs between different hosts may be concurrent if the machine keeps
 /// up with them; the result shows whether it did ([`Validity`]).
 ///
@@ -130,26 +133,50 @@ pub fn run_between(hosts: &mut Hosts, scenario: &Scenario, sink: &mut dyn Sink) 
     make(hosts, scenario, Ending::WhenComplete, Options::default(), Links { sink, noted: None, relay: None })
 }
 
-/// Runs `scenario`, a single flow with a request, like [`run_between`], but with `relay` in front of the server. The flow
-/// requires fullpipe's TCP as its sender, and `relay` has the settings of its connections. The server is the one that
+/// Creates hosts for [`run_relayed`] whose flows may have kernel senders too.
+///
+/// # Errors
+/// Returns an error if the process lacks the privileges, or if a system call fails.
+pub fn hosts_with_relay(datapath: Datapath, mtu: u64) -> Result<Hosts, Error> {
+    Hosts::with_relay(datapath, mtu)
+}
+
+/// Runs `scenario` like [`run_between`], but with `relay` in front of the server of the flows that require fullpipe's TCP
+/// as their sender. These flows have a request and are equal except for their start times, because the server learns
+/// nothing else about a relayed connection. `relay` has the settings of their connections. The server is the one that
 /// answers the flows of kernel senders, on a kernel socket.
+///
+/// Between hosts of [`hosts`], the relay is at the end of the path, and all flows are relayed. Between hosts of
+/// [`hosts_with_relay`], the kernel of the sending host forwards the packets of the relay, and the other flows have kernel
+/// senders.
 ///
 /// The state of the sender in trace rows is that of the socket between server and relay. The relay's retransmissions are
 /// not known, so they are not compared with the drops.
 ///
 /// # Errors
-/// Returns the same errors as [`run_between`], and an error if `scenario` is not a single flow with a request.
+/// Returns the same errors as [`run_between`], and an error if no flow is relayed or if the relayed flows differ.
 pub fn run_relayed(
     hosts: &mut Hosts,
     scenario: &Scenario,
     sink: &mut dyn Sink,
     relay: &dyn Relay,
 ) -> Result<EmuRun, Error> {
-    let is_download = scenario.flows.len() == 1 && scenario.flows[0].workload.request.is_some();
-    if !is_download || hosts.ends() != [End::Ours, End::Kernel] || settings::ends(scenario)? != hosts.ends() {
+    let relayed = settings::relayed(scenario);
+    let of_kernel = relayed.len() < scenario.flows.len();
+    let first = relayed.first().map(|&number| &scenario.flows[number]);
+    let is_equal = |number: &usize| {
+        let flow = &scenario.flows[*number];
+        first.is_some_and(|first| flow.workload == first.workload && flow.bytes == first.bytes)
+    };
+    let are_downloads = first.is_some_and(|flow| flow.workload.request.is_some());
+    let fits = match hosts.has_relay() {
+        true => settings::kernel_receives(scenario),
+        false => !of_kernel && hosts.ends() == [End::Ours, End::Kernel],
+    };
+    if !are_downloads || !relayed.iter().all(is_equal) || !fits {
         return Err(Error::settings(
-            "a relay requires one flow with a request and fullpipe's TCP as the sender",
-            "set count = 1, app = { request = \"200B\" } and stack = \"fullpipe\"",
+            "a relay requires flows with the same request and size, and fullpipe's TCP as their sender",
+            "set app = { request = \"200B\" } and stack = \"fullpipe\"",
         ));
     }
     let links = Links { sink, noted: None, relay: Some(relay) };
@@ -198,6 +225,7 @@ fn make(
     let flows = scenario.flows.len();
     allow_files(flows as u64);
     let ends = hosts.ends();
+    let relayed = settings::relayed(scenario);
     let first_port = hosts.take_ports(flows as u16);
     hosts.set_initcwnd(scenario.host.initcwnd)?;
     let config = WanConfig {
@@ -227,21 +255,31 @@ fn make(
     })?;
     let (servers, senders) = wan.sender.run(|| {
         impose(&scenario.host)?;
-        Ok(match ends[0] {
-            End::Ours if relay.is_some() => {
-                Netlink::new()?.up(LOOPBACK, None)?;
-                (Servers::relayed_one()?, BTreeMap::new())
-            }
+        let (servers, senders) = match ends[0] {
             End::Ours => (Servers::default(), BTreeMap::new()),
             End::Kernel => (
                 Servers::all(&scenario.host, &scenario.flows)?,
                 Opener::Sender.sockets(scenario, 0..flows, first_port)?,
             ),
-        })
+        };
+        match relay {
+            None => Ok((servers, senders)),
+            Some(_) => {
+                Netlink::new()?.up(LOOPBACK, None)?;
+                Ok((servers.with_relayed(relayed.clone())?, senders))
+            }
+        }
     })?;
-    let flows = Flow::all(scenario, &stacks, [senders, receivers], first_port);
-    let ours = match (relay, wan.port(0)) {
-        (Some(relay), Some(port)) => OurEnds::Relaying(port, relay, &wan.sender),
+    let mut flows = Flow::all(scenario, &stacks, [senders, receivers], first_port);
+    let ours = match (relay, wan.relay(), wan.port(0)) {
+        (Some(relay), Some(port), _) => {
+            let listen = SocketAddrV4::new(RELAY, LISTEN_PORT);
+            relayed.iter().for_each(|&number| flows[number].server = listen);
+            OurEnds::Relaying(port, relay, &wan.sender, listen)
+        }
+        (Some(relay), None, Some(port)) => {
+            OurEnds::Relaying(port, relay, &wan.sender, SocketAddrV4::new(SENDER, LISTEN_PORT))
+        }
         _ => OurEnds::new(&wan, &stacks, &flows, scenario)?,
     };
     let kernel_sends = ends[0] == End::Kernel || relay.is_some();
@@ -262,7 +300,7 @@ fn make(
         let watched = sampler.until(end, clock, &|| sink.goes_on());
         stop_sending.stop();
         let sent = sending.map_or(Ok(()), joined);
-        if watched.is_ok() && sent.is_ok() {
+        if ending == Ending::AfterDuration && watched.is_ok() && sent.is_ok() {
             drain(&flows, clock, end + DRAIN + scenario.longest_rtt().mul_div(DRAIN_ROUND_TRIPS, 1));
         }
         stop_receiving.stop();
@@ -319,8 +357,9 @@ enum OurEnds<'a> {
     None,
     Sending(&'a Port, &'a Mutex<Stack>, Senders<'a>),
     Receiving(&'a Port, &'a Mutex<Stack>, Receivers<'a>),
-    /// A relay in front of a server in this network namespace.
-    Relaying(&'a Port, &'a dyn Relay, &'a Namespace),
+    /// A relay in front of a server in this network namespace, and the address at which it listens. It shares the path
+    /// with kernel senders if the address is not that of the sending host.
+    Relaying(&'a Port, &'a dyn Relay, &'a Namespace, SocketAddrV4),
 }
 
 impl<'a> OurEnds<'a> {
@@ -352,9 +391,16 @@ impl<'a> OurEnds<'a> {
             Self::Receiving(port, stack, mut receivers) => {
                 stack_loop::run(port, stack, clock, &mut receivers, stop).map(drop)
             }
-            Self::Relaying(port, relay, host) => {
-                let listen = SocketAddrV4::new(SENDER, LISTEN_PORT);
-                host.run(|| relay.run(port, listen, Servers::RELAYED, stop))
+            Self::Relaying(port, relay, host, listen) => {
+                host.run(|| {
+                    if *listen.ip() == RELAY {
+                        // The kernel's senders do not wait for ordinary threads, so a relay beside them does not either.
+                        // Otherwise, it would lose its share of the path to them whenever the machine is busy.
+                        // Real-time priority is best effort.
+                        let _ = sys::run_in_real_time();
+                    }
+                    relay.run(port, listen, Servers::RELAYED, stop)
+                })
             }
         }
     }

@@ -20,19 +20,21 @@ use std::iter::Peekable;
 use std::mem::MaybeUninit;
 use std::net::SocketAddrV4;
 use std::os::fd::AsFd;
-use std::sync::{Arc, LazyLock, Mutex, OnceLock};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 
 use fullpipe_lab::outcome::ResponseOutcome;
 use fullpipe_lab::scenario::{FlowSpec, HostSpec, Scenario};
 use fullpipe_lab::trace::{ReceiverInfo, SenderTruth, TcpInfo};
+use fullpipe_lab::workload::{Delays, Writer};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_tcp::stack::Stack;
-use fullpipe_units::Instant;
+use fullpipe_units::{Duration, Instant};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::Socket;
 
 use crate::error::{Doing, Error};
 use crate::poll::Poll;
+use crate::wan::SENDER;
 use crate::{sys, tcp_info};
 
 pub(crate) use fullpipe_lab::capture::{FIRST_PORT, LISTEN_PORT};
@@ -61,6 +63,14 @@ pub(crate) struct Flow {
     pub(crate) response: OnceLock<ResponseOutcome>,
     /// Port of the end that opens the connection.
     port: u16,
+    /// Address to which the receiver of a flow with a request connects.
+    pub(crate) server: SocketAddrV4,
+    /// Paced writer of the sending application, once it has started to produce data.
+    producer: OnceLock<Writer>,
+    /// Delays of the paced writer's data that was read before the end of the run.
+    delays: Mutex<Delays>,
+    /// Time at which the run ends.
+    end: Instant,
 }
 
 /// Kernel sockets that open the connections of flows, by the number of the flow.
@@ -144,14 +154,41 @@ impl Flow {
                 Half::Kernel(opening.map_or_else(OnceLock::new, OnceLock::from))
             }
         };
-        let flow = |number| Self {
+        let ports = Servers::ports(&scenario.flows);
+        let flow = |number: usize| Self {
             sender: half(number, 0),
             receiver: half(number, 1),
             finished: OnceLock::new(),
             response: OnceLock::new(),
             port: first + number as u16,
+            server: SocketAddrV4::new(SENDER, ports[number]),
+            producer: OnceLock::new(),
+            delays: Mutex::default(),
+            end: Instant::ZERO + scenario.duration,
         };
         (0..scenario.flows.len()).map(flow).collect()
+    }
+
+    /// Tells the receiving end when the data of a paced writer is produced, once `writer` has started.
+    fn offers(&self, writer: &Writer) {
+        if self.producer.get().is_none() && writer.chunk(0).is_some() {
+            let _ = self.producer.set(writer.clone());
+        }
+    }
+
+    /// Records the delays of a paced writer's data after the receiving application has read `read` bytes at `now`.
+    fn on_read(&self, read: u64, now: Instant) {
+        if let Some(writer) = self.producer.get()
+            && now < self.end
+        {
+            self.delays.lock().unwrap_or_else(PoisonError::into_inner).on_read(writer, read, now);
+        }
+    }
+
+    /// Returns the 99th percentile of the delays of a paced writer's data; `None` for other writers.
+    pub(crate) fn delay_p99(&self) -> Option<Duration> {
+        let delays = self.delays.lock().unwrap_or_else(PoisonError::into_inner);
+        delays.p99(self.producer.get()?, self.end)
     }
 
     /// Returns the number of the flow that is opened from `port`. If there is no such flow, the
@@ -292,7 +329,7 @@ fn again(kind: ErrorKind) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use fullpipe_units::{Bytes, Duration, Rate};
+    use fullpipe_units::{Bytes, Rate};
 
     use super::*;
 

@@ -6,7 +6,7 @@ use fullpipe_lab::scenario::Scenario;
 use fullpipe_lab::trace::{Digest, Row, Sink};
 use fullpipe_path::Counters;
 use fullpipe_tcp::estimate::RttHistogram;
-use fullpipe_units::Instant;
+use fullpipe_units::{Duration, Instant};
 
 use crate::flows::Flow;
 use crate::link::PathSample;
@@ -18,11 +18,17 @@ pub(crate) struct FlowEnd {
     pub(crate) finished: Option<Instant>,
     /// Times of the response; `None` if the flow has no request or did not complete.
     pub(crate) response: Option<ResponseOutcome>,
+    /// 99th percentile of the delay of a paced writer's data; `None` for other writers.
+    pub(crate) delay_p99: Option<Duration>,
 }
 
 impl FlowEnd {
     pub(crate) fn of(flow: &Flow) -> Self {
-        Self { finished: flow.finished.get().copied(), response: flow.response.get().copied() }
+        Self {
+            finished: flow.finished.get().copied(),
+            response: flow.response.get().copied(),
+            delay_p99: flow.delay_p99(),
+        }
     }
 }
 
@@ -66,7 +72,7 @@ pub(crate) fn outcome(
     }
     let last_rows = &rows[rows.len().saturating_sub(ends.len())..];
     let flows = last_rows.iter().enumerate().map(|(number, last)| {
-        let FlowEnd { finished, response } = ends[number];
+        let FlowEnd { finished, response, delay_p99 } = ends[number];
         let rtts = &rtts[number];
         let rtt = match (last.sender.min_rtt, rtts.mean(), rtts.percentile(50), rtts.percentile(95)) {
             (Some(min), Some(mean), Some(p50), Some(p95)) => Some(RttOutcome { min, mean, p50, p95 }),
@@ -82,7 +88,7 @@ pub(crate) fn outcome(
             retransmits: last.sender.retransmits,
             rtt,
             response,
-            delay_p99: None,
+            delay_p99,
         })
     });
     Outcome {

@@ -5,7 +5,7 @@
 //!   Wan:   path, clock, threads ──► built for each run, from the seed of the run
 //! ```
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::mpsc::SyncSender;
 use std::thread::{self, JoinHandle};
 
@@ -28,6 +28,10 @@ pub use fullpipe_lab::capture::{RECEIVER, SENDER};
 
 /// Name of the TUN device in each network namespace.
 const DEVICE: &str = "fullpipe0";
+/// Name of the TUN device of a relay at the sending host, and the addresses of the relay and of the kernel on this device.
+const RELAY_DEVICE: &str = "relay0";
+pub(crate) const RELAY: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 6);
+const RELAY_GATEWAY: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 5);
 /// Prefix lengths for IPv4 (`PREFIX_LEN`) and IPv6; the addresses of both ends are in the same subnet.
 pub(crate) const PREFIX_LEN: u8 = 30;
 const PREFIX_LEN_V6: u8 = 126;
@@ -80,6 +84,8 @@ pub struct Hosts {
     /// default.
     initcwnd: Option<u32>,
     ports: Ports,
+    /// Device of a relay at the sending host, to which the kernel forwards the packets for the address [`RELAY`].
+    relay: Option<Tun>,
 }
 
 /// Ports for the connections of consecutive runs.
@@ -124,7 +130,42 @@ impl Hosts {
         };
         let devices =
             [device(&sender, SENDER.into(), ends[0])?, device(&receiver, RECEIVER.into(), ends[1])?];
-        Ok(Self { sender, receiver, ends, devices, initcwnd: None, ports: Ports { next: FIRST_PORT } })
+        Ok(Self {
+            sender,
+            receiver,
+            ends,
+            devices,
+            initcwnd: None,
+            ports: Ports { next: FIRST_PORT },
+            relay: None,
+        })
+    }
+
+    /// Creates two hosts with the kernel's TCP stack. The sending host also has a device for a relay, whose packets the
+    /// kernel forwards to and from the path.
+    pub(crate) fn with_relay(datapath: Datapath, mtu: u64) -> Result<Self, Error> {
+        let hosts = Self::with_ends([End::Kernel; 2], datapath, mtu)?;
+        let relay = hosts.sender.run(|| {
+            set_sysctl("net/ipv4/ip_forward", "1")?;
+            Tun::new(&TunConfig {
+                name: RELAY_DEVICE,
+                datapath,
+                mtu: mtu as u32,
+                queue: TX_QUEUE,
+                address: RELAY_GATEWAY.into(),
+                prefix_len: PREFIX_LEN,
+            })
+        })?;
+        hosts.receiver.run(|| {
+            let netlink = Netlink::new()?;
+            netlink.set_host_route(netlink.index(DEVICE)?, RELAY, 0)
+        })?;
+        Ok(Self { relay: Some(relay), ..hosts })
+    }
+
+    /// Returns whether the sending host has a device for a relay.
+    pub(crate) fn has_relay(&self) -> bool {
+        self.relay.is_some()
     }
 
     /// Returns the TCP stacks at the sender's end and at the receiver's end.
@@ -158,7 +199,8 @@ impl Hosts {
         self.devices.iter().try_for_each(|device| {
             device.link.discard_packets()?;
             device.stack.as_ref().map_or(Ok(()), Tun::discard_packets)
-        })
+        })?;
+        self.relay.as_ref().map_or(Ok(()), Tun::discard_packets)
     }
 }
 
@@ -174,6 +216,7 @@ pub struct Wan {
     pub clock: Clock,
     ends: [End; 2],
     ports: [Option<Port>; 2],
+    relay: Option<Port>,
     stop: Stop,
     threads: Option<[JoinHandle<Result<LinkReport, Error>>; 2]>,
     watch: Option<JoinHandle<Result<Lateness, Error>>>,
@@ -219,9 +262,10 @@ impl Wan {
         hosts.discard_packets()?;
         let (sender, receiver) = (hosts.sender.try_clone()?, hosts.receiver.try_clone()?);
         let ends = hosts.ends;
-        let dropped_before = dropped(&sender, ends[0])? + dropped(&receiver, ends[1])?;
+        let dropped_before = dropped([&sender, &receiver], ends, hosts.has_relay())?;
         let [near, far] = hosts.devices.each_ref().map(|device| device.link.clone());
         let ports = hosts.devices.each_ref().map(|device| device.stack.clone().map(Port::from));
+        let relay = hosts.relay.clone().map(Port::from);
         let stop = Stop::new()?;
         // Creating namespaces and devices can take a long time on a busy machine, so the clock starts
         // afterwards.
@@ -250,13 +294,30 @@ impl Wan {
         let watching = stop.clone();
         let watch = Some(named("watch", move || wakes(clock, &watching))?);
         let threads = Some([forward, backward]);
-        Ok(Self { sender, receiver, clock, ends, ports, stop, threads, watch, answers, dropped_before })
+        Ok(Self {
+            sender,
+            receiver,
+            clock,
+            ends,
+            ports,
+            relay,
+            stop,
+            threads,
+            watch,
+            answers,
+            dropped_before,
+        })
     }
 
     /// Returns the port of fullpipe's TCP stack at the sender's end (0) or the receiver's end (1); returns
     /// `None` unless that end is [`End::Ours`].
     pub fn port(&self, end: usize) -> Option<&Port> {
         self.ports.get(end)?.as_ref()
+    }
+
+    /// Returns the port of a relay on the sending host; `None` if the host has no device for a relay.
+    pub(crate) fn relay(&self) -> Option<&Port> {
+        self.relay.as_ref()
     }
 
     /// Stops both directions of the link and returns their report.
@@ -266,7 +327,7 @@ impl Wan {
     pub fn finish(mut self) -> Result<WanReport, Error> {
         // The drop counters are read before the threads stop, because the devices may disappear with the
         // threads.
-        let dropped = dropped(&self.sender, self.ends[0])? + dropped(&self.receiver, self.ends[1])?;
+        let dropped = dropped([&self.sender, &self.receiver], self.ends, self.relay.is_some())?;
         let tun_drops = dropped.saturating_sub(self.dropped_before);
         self.stop.stop();
         let [forward, backward] = self
@@ -303,16 +364,20 @@ fn join<T>(thread: JoinHandle<T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Returns the number of packets that the kernel has dropped at the device of a host, since the device was
-/// created.
-fn dropped(namespace: &Namespace, end: End) -> Result<u64, Error> {
-    match end {
-        End::Kernel => namespace.run(|| {
-            let DeviceCounts { tx_dropped, rx_dropped } = Netlink::new()?.counts(DEVICE)?;
+/// Returns the number of packets that the kernel has dropped at the devices of the sending and the receiving host, since
+/// the devices were created.
+fn dropped(hosts: [&Namespace; 2], ends: [End; 2], has_relay: bool) -> Result<u64, Error> {
+    let at = |host: &Namespace, device| {
+        host.run(|| {
+            let DeviceCounts { tx_dropped, rx_dropped } = Netlink::new()?.counts(device)?;
             Ok(tx_dropped + rx_dropped)
-        }),
-        End::Ours => Ok(0),
-    }
+        })
+    };
+    let of_relay = if has_relay { at(hosts[0], RELAY_DEVICE)? } else { 0 };
+    hosts.into_iter().zip(ends).try_fold(of_relay, |sum, (host, end)| match end {
+        End::Kernel => Ok(sum + at(host, DEVICE)?),
+        End::Ours => Ok(sum),
+    })
 }
 
 /// Creates a TUN device in `namespace` for fullpipe's stack. The device is configured like one end of an

@@ -1,6 +1,8 @@
 //! Runs experiments on the emulator, one run at a time, because concurrent runs would disturb each
-//! other. Only the downloads of races are concurrent.
+//! other. Only the runs of races are concurrent.
 
+mod harm;
+mod lanes;
 mod race;
 
 use fullpipe_lab::campaign::{Progress, RunResult, Watch as _};
@@ -16,6 +18,7 @@ use crate::capture::PcapNg;
 use crate::run::{Attended, Datapath, EmuOptions, Observer, ObserverRelay, TracedRun, note_once, now};
 use crate::trace_spool::RunTrace;
 
+pub(crate) use harm::{check_harm, expected_harm_time, harm_runs};
 pub(crate) use race::{OwnArms, check_arms, pairs};
 
 impl From<Datapath> for fullpipe_linux::Datapath {

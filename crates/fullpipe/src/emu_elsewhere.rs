@@ -2,13 +2,14 @@
 
 use fullpipe_lab::campaign::RunResult;
 use fullpipe_lab::experiment::Point;
-use fullpipe_lab::race::{Pair, RacePlan};
+use fullpipe_lab::race::{HarmPlan, Pair, RacePlan, StoredHarm};
 use fullpipe_lab::results::TimedOutcome;
 use fullpipe_lab::trace::Sink;
+use fullpipe_units::Duration;
 
 use crate::Error;
 use crate::capture::PcapNg;
-use crate::race::{MissingPairs, Relay};
+use crate::race::{MissingSeeds, Relay};
 use crate::run::{Datapath, EmuOptions, Observer, ObserverRelay, TracedRun};
 
 pub(crate) fn prepare<'p>(
@@ -47,9 +48,26 @@ pub(crate) fn check_arms(_: &RacePlan, _: &impl Observer) -> Result<OwnArms, Err
 pub(crate) fn pairs<O: Observer>(
     _: &RacePlan,
     _: &OwnArms,
-    _: &[MissingPairs],
+    _: &[MissingSeeds],
     _: &Relay<'_, O, Pair>,
 ) -> Result<Vec<(usize, Pair)>, Error> {
+    Err(no_linux())
+}
+
+pub(crate) fn check_harm(_: &HarmPlan, _: &impl Observer) -> Result<OwnArms, Error> {
+    Err(no_linux())
+}
+
+pub(crate) fn expected_harm_time(_: &HarmPlan, _: &[MissingSeeds]) -> Duration {
+    Duration::ZERO
+}
+
+pub(crate) fn harm_runs<O: Observer>(
+    _: &HarmPlan,
+    _: &OwnArms,
+    _: &[MissingSeeds],
+    _: &Relay<'_, O, StoredHarm>,
+) -> Result<Vec<(usize, StoredHarm)>, Error> {
     Err(no_linux())
 }
 

@@ -24,7 +24,7 @@ use fullpipe_lab::scenario::Scenario;
 pub use fullpipe_lab::arm::{Arm, LAUNCH_WINDOW, UnknownArm};
 pub use fullpipe_lab::race::{HarmPlan, HarmReport, HarmTable, Pair, RacePlan, RaceReport, RaceTable};
 pub use fullpipe_lab::victim::{UnknownVictim, Victim};
-pub use harm::{HARM_FULL, HARM_QUICK, harm};
+pub use harm::{EMULATED_SEEDS, EmulatedHarm, HARM_FULL, HARM_QUICK, emulated_cells, harm, prepare_harm};
 pub(crate) use store::Relay;
 
 use self::forecast::{Size, announce};
@@ -94,11 +94,11 @@ pub fn race(plan: &RacePlan, out: Option<&Path>, observer: &impl Observer) -> Re
     complete(plan, SIM, out, observer, |missing, relay| {
         let to_make: usize = missing.iter().map(|missing| missing.seeds.len()).sum();
         let (cells, runs) = (plan.cells().len(), plan.pairs());
-        let cost = |missing: &MissingPairs| plan.cost(&plan.cells()[missing.cell], &missing.seeds).packets();
+        let cost = |missing: &MissingSeeds| plan.cost(&plan.cells()[missing.cell], &missing.seeds).packets();
         let size = Size { cells, runs, unit: "pair", stored: runs - to_make };
         announce(observer, size, RunCost::sum(missing.iter().map(cost)));
         let mut made = Vec::new();
-        for MissingPairs { cell: number, seeds } in missing {
+        for MissingSeeds { cell: number, seeds } in missing {
             let cell = &plan.cells()[*number];
             let runner = |scenario: &Scenario| plan.run_pair(cell, scenario);
             let runs = campaign::run(slice::from_ref(&cell.point), seeds, runner, relay)?;
@@ -157,12 +157,12 @@ impl EmulatedRace<'_> {
     }
 }
 
-/// Pairs of one cell that are not stored yet.
+/// Pairs or runs of one cell that are not stored yet.
 #[derive(Debug)]
-pub(crate) struct MissingPairs {
+pub(crate) struct MissingSeeds {
     /// Number of the cell in the plan.
     pub(crate) cell: usize,
-    /// Seeds of the pairs; not empty.
+    /// Seeds of the pairs or runs; not empty.
     pub(crate) seeds: Vec<u64>,
 }
 
@@ -173,7 +173,7 @@ fn complete<O: Observer>(
     world: &str,
     out: Option<&Path>,
     observer: &O,
-    make: impl FnOnce(&[MissingPairs], &Relay<'_, O, Pair>) -> Result<Vec<(usize, Pair)>, Error>,
+    make: impl FnOnce(&[MissingSeeds], &Relay<'_, O, Pair>) -> Result<Vec<(usize, Pair)>, Error>,
 ) -> Result<RaceReport, Error> {
     let store = out.map(|dir| Store::open(dir, PAIRS)).transpose()?;
     let stored = |cell: &Cell| -> BTreeMap<u64, Pair> {
@@ -183,12 +183,12 @@ fn complete<O: Observer>(
     let mut pairs: Vec<BTreeMap<u64, Pair>> = plan.cells().iter().map(stored).collect();
     let missing = plan.cells().iter().zip(&pairs).enumerate().map(|(number, (cell, pairs))| {
         let seeds = cell.seeds.iter().copied().filter(|seed| !pairs.contains_key(seed));
-        MissingPairs { cell: number, seeds: seeds.collect() }
+        MissingSeeds { cell: number, seeds: seeds.collect() }
     });
-    let missing: Vec<MissingPairs> = missing.filter(|missing| !missing.seeds.is_empty()).collect();
+    let missing: Vec<MissingSeeds> = missing.filter(|missing| !missing.seeds.is_empty()).collect();
     if let Some(store) = &store {
         store.note_foreign(observer, |pair| {
-            let is_of = |missing: &MissingPairs| {
+            let is_of = |missing: &MissingSeeds| {
                 missing.seeds.contains(&pair.seed) && plan.accepts(world, &plan.cells()[missing.cell], pair)
             };
             missing.iter().any(is_of)
@@ -217,7 +217,7 @@ fn complete<O: Observer>(
 mod tests {
     use std::sync::Mutex;
 
-    use fullpipe_lab::race::{ArmRun, HarmRun, HarmRuns};
+    use fullpipe_lab::race::{ArmRun, HarmRun, HarmRuns, SlowRuns};
 
     use super::*;
 
@@ -288,9 +288,8 @@ mod tests {
         let whole = times(&dir.join("none"));
         let cell = &plan.cells()[0];
         let store = Store::open(&dir, harm::RUNS).expect("a file");
-        let run = HarmRun { beside: None, sent: 0, needed: 0, offered: 0, dropped: 0 };
-        let runs = HarmRuns { alone: None, arms: vec![run; 2] };
-        plan.seeds()[1..].iter().for_each(|&seed| store.add(&plan.stored(cell, seed, &runs)));
+        let runs = HarmRuns { alone: None, arms: vec![HarmRun::default(); 2], slow: SlowRuns::default() };
+        plan.seeds()[1..].iter().for_each(|&seed| store.add(&plan.stored(SIM, cell, seed, &runs)));
         let rest = times(&dir);
         assert!(rest.starts_with("1 cell, 500 seeds, 499 of which are stored; takes about "), "{rest}");
         assert!(seconds(&rest) < seconds(&whole) / 10.0, "{rest}; {whole}");

@@ -14,6 +14,7 @@ Examples:
   fullpipe race --harm
   fullpipe race --harm --full --out harm
   sudo fullpipe race --world emu
+  sudo fullpipe race --harm --world emu --out harm
 
 An arm is a sender: a congestion control (NAME), optionally with the initial window that surge has
 in the race (NAME+iw), or with the settings of a profile (NAME+PROFILE). Surge's window is 44
@@ -38,9 +39,13 @@ runs per cell and arm.
 
 With --world emu, senders race in real time, several at once on separate paths. The clients are
 kernel sockets, and so are the senders that the kernel has. For the other arms, fullpipe's own TCP
-sends, in the relay of fullpipe accelerate in front of the same server. Each cell gets the pairs that repeat states, or 400 for downloads of up to 640 kB with a loss
-of 3 % or more. If the machine does not keep up during a download, fullpipe repeats the download, at
-most twice.
+sends, in the relay of fullpipe accelerate in front of the same server. Each cell gets the pairs
+that repeat states, or 400 for downloads of up to 640 kB with a loss of 3 % or more. If the machine
+does not keep up during a download, fullpipe repeats the download, at most twice.
+
+With --harm --world emu, 24 of the cells of --harm --full run on emulated paths, five times each, in
+about 35 minutes. The victims are kernel sockets. The table compares the excess harm of each cell
+with its excess in the simulator, where the same cells run first.
 
 Exit codes:
   0  done
@@ -82,8 +87,8 @@ pub(crate) struct RaceArgs {
     pub(crate) profiles: Option<PathBuf>,
 
     /// Race over 68 cells: more sizes, rates, round-trip times, loss patterns and queues, and downloads over
-    /// the tenth connection; with --harm, 525 cells: more rates, round-trip times and queues, four flows, and
-    /// short downloads
+    /// the tenth connection; with --harm, 525 cells, in the simulator only: more rates, round-trip times and
+    /// queues, four flows, and short downloads
     #[arg(long, conflicts_with = "paths")]
     pub(crate) full: bool,
 

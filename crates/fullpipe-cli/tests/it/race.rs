@@ -259,7 +259,7 @@ fn bounds_count_only_when_asked() {
 fn what_cannot_race_gets_one_line_and_a_hint() {
     let known = "known: reno, bic, cubic, vegas, bbr1, bbr3, surge; NAME+iw has the initial window of \
                  surge, 44 segments without a profile, NAME+PROFILE has the settings of a profile, and tcpa is short for bbr1+tcpa";
-    let cases: [(&[&str], i32, &str, String); 9] = [
+    let cases: [(&[&str], i32, &str, String); 10] = [
         (&["--arms", "bbr1,cubik"], 2, "unknown arm 'cubik'", format!("did you mean cubic? {known}")),
         (&["--arms", "bbr1,BBR3+iw"], 2, "unknown arm 'BBR3+iw'", format!("did you mean bbr3+iw? {known}")),
         (&["--arms", "bbr1,wireguard"], 2, "unknown arm 'wireguard'", known.into()),
@@ -288,6 +288,12 @@ fn what_cannot_race_gets_one_line_and_a_hint() {
             2,
             "the arm bbr3 is not in the race",
             "compare with one of the arms: cubic, bbr1, bbr1+iw, surge".into(),
+        ),
+        (
+            &["--harm", "--full", "--world", "emu"],
+            2,
+            "the emulator would take days for the 525 cells of --harm --full",
+            "remove --full, or choose cells with --paths".into(),
         ),
     ];
     for (arguments, code, message, expected) in cases {

@@ -169,6 +169,45 @@ fn kernel_senders_race() {
     }
 }
 
+/// A race for harm measures kernel victims beside senders of the kernel and behind the relay, on the same path. The
+/// simulated excess is beside the emulated one, and a repetition of the race runs nothing.
+#[test]
+fn harm_is_measured_beside_both_stacks() {
+    if !allowed() {
+        return;
+    }
+    let file = folder("emu-harm").join("small.toml");
+    let text = "name = 'small'\nduration = '1.5s'\n[path]\nrate = '10mbit'\nrtt = '20ms'\n\
+                [[flow]]\ncc = 'reno'\ncount = 2\n";
+    fs::write(&file, text).expect("an experiment file");
+    let out = file.with_file_name("results");
+    let (file, dir) = (file.to_str().expect("UTF-8"), out.to_str().expect("UTF-8"));
+    let arms = ["--harm", "--victims", "stream", "--arms", "reno,surge", "--json", "--out", dir];
+    let (code, stdout, stderr) = fullpipe(&race("emu", file, &arms));
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stderr.contains("note: fullpipe's TCP sends for surge; "), "{stderr}");
+    let report: serde_json::Value = serde_json::from_str(&stdout).expect("JSON");
+    let cell = &report["cells"][0];
+    assert_eq!((&report["world"], &cell["senders"]), (&"emu".into(), &2.into()));
+    if cell["late"] == 0 {
+        // Alone, the data of the stream takes half an RTT. The other flows fill the queue of one BDP.
+        let delay = |value: &serde_json::Value| value.as_f64().expect("a delay");
+        let alone = delay(&cell["alone"]);
+        assert!((0.010..0.020).contains(&alone), "{cell:#}");
+        for arm in 0..2 {
+            let arm = &cell["arms"][arm];
+            assert!(delay(&arm["beside"]) > alone + 0.005, "{cell:#}");
+            assert!(arm["dropped"].as_f64() > Some(0.0), "{cell:#}");
+        }
+        assert!(cell["arms"][1]["simulated"]["agrees"].is_boolean(), "{cell:#}");
+        assert!(cell["arms"][1]["sent_per_needed"].is_null(), "{cell:#}");
+    }
+    let lines = || fs::read_to_string(out.join("harm.jsonl")).expect("runs").lines().count();
+    assert_eq!(lines(), 4, "two seeds in each world");
+    assert_eq!(fullpipe(&race("emu", file, &arms)).1, stdout);
+    assert_eq!(lines(), 4);
+}
+
 /// An unprivileged user gets the privileges through a user namespace. The kernel allows only single-threaded
 /// processes to create a user namespace, so the command must create the namespace before it starts the
 /// progress bar and the signal handler. If a user other than root runs the tests, every test in this file

@@ -16,15 +16,18 @@
 //! test; the arms replace their congestion control. Each seed draws different start times for all flows,
 //! because flows that start in a fixed order would always meet in the same phase. All arms of a cell run with
 //! the same seeds.
+//!
+//! [`HarmPlan::run`] makes the runs of one seed in the simulator, and [`HarmPlan::run_in`] in another world.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 
-use fullpipe_units::draw;
+use fullpipe_units::{Bytes, Duration, draw};
 use serde::{Deserialize, Serialize};
 
 use super::lineup::Lineup;
 use super::report::segments;
-use super::{identity, raced};
+use super::{identity, is_zero, raced, simulator};
 use crate::arm::Arm;
 use crate::cost::RunCost;
 use crate::experiment::{Experiment, ExperimentError, HarmBound, Point};
@@ -35,6 +38,9 @@ use crate::victim::{STARTS_SHARE, Victim, scaled, spread};
 
 /// Number of the random stream for the start times of the senders.
 const SENDER_STARTS: u64 = 0x7365_6e64;
+
+/// Size of the requests of [`HarmPlan::with_requests`], as in other races.
+const REQUEST: Bytes = Bytes::new(200);
 
 /// Plan of a race that measures harm: cells, arms and seeds, all of which are fixed before the first run.
 #[derive(Clone, Debug)]
@@ -66,6 +72,36 @@ pub struct HarmRuns {
     pub alone: Option<f64>,
     /// Runs of the victim beside each arm, in the order of the plan.
     pub arms: Vec<HarmRun>,
+    /// Runs in real time with which the machine did not keep up.
+    pub slow: SlowRuns,
+}
+
+/// Number of runs in real time with which the machine did not keep up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlowRuns {
+    /// Number of runs that were repeated.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub repeated: u32,
+    /// Number of runs without a result, because the machine failed to keep up even in the last attempt.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub late: u32,
+}
+
+/// Result of one run in any world.
+#[derive(Clone, Debug)]
+pub struct Attempt {
+    /// Outcome of the run; `None` if the machine failed to keep up with every attempt.
+    pub outcome: Option<Outcome>,
+    /// Number of times that the run was repeated because the machine did not keep up.
+    pub repeated: u32,
+    /// Whether the outcome contains the retransmissions of all flows. Those of a relay are not known.
+    pub knows_retransmits: bool,
+}
+
+impl From<Outcome> for Attempt {
+    fn from(outcome: Outcome) -> Self {
+        Self { outcome: Some(outcome), repeated: 0, knows_retransmits: true }
+    }
 }
 
 /// Runs of a cell with one seed, as they are stored.
@@ -79,11 +115,16 @@ pub struct StoredHarm {
     pub seed: u64,
     /// Hash of the scenario, as a hexadecimal string.
     pub scenario: String,
+    /// Where the runs took place: [`SIM`](super::SIM) or [`EMU`](super::EMU).
+    #[serde(default = "simulator")]
+    pub world: String,
     /// Metric of the victim alone; `None` if it could not be computed.
     #[serde(with = "exact")]
     pub alone: Option<f64>,
     /// Run of the victim beside each arm, by the name of the arm.
     pub runs: BTreeMap<String, HarmRun>,
+    #[serde(flatten)]
+    slow: SlowRuns,
 }
 
 /// Stores a number as a string, because `serde_json` does not restore every floating-point number exactly.
@@ -101,14 +142,15 @@ mod exact {
     }
 }
 
-/// Run of the victim beside one arm.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+/// Run of the victim beside one arm. All numbers are zero if the machine failed to keep up with every attempt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HarmRun {
     /// Metric of the victim beside the arm; `None` if it could not be computed.
     #[serde(with = "exact")]
     pub beside: Option<f64>,
-    /// Number of data segments that the senders under test sent, including retransmissions.
-    pub sent: u64,
+    /// Number of data segments that the senders under test sent, including retransmissions; `None` if the
+    /// retransmissions are not known.
+    pub sent: Option<u64>,
     /// Number of data segments needed for the data that arrived from the senders under test.
     pub needed: u64,
     /// Number of data packets that all flows sent into the path.
@@ -186,23 +228,95 @@ impl HarmPlan {
         &self.bounds
     }
 
+    /// Returns the plan with only these cells, each given by the victim and the label of the point, in this order. A
+    /// cell whose victim is not in the race is left out.
+    ///
+    /// # Errors
+    /// Returns an error if the plan does not have a point with one of the labels.
+    pub fn with_cells(mut self, cells: &[(Victim, &str)]) -> Result<Self, ExperimentError> {
+        let mut kept = Vec::new();
+        for (victim, label) in cells {
+            if self.cells.iter().all(|cell| cell.point.label != *label) {
+                return Err(ExperimentError::new(
+                    format!("the race has no point '{label}'"),
+                    "compare the names of the cells with the labels of the points",
+                ));
+            }
+            let is_named = |cell: &&HarmCell| cell.victim == *victim && cell.point.label == *label;
+            kept.extend(self.cells.iter().find(is_named).cloned());
+        }
+        self.cells = kept;
+        Ok(self)
+    }
+
+    /// Returns the plan with this duration of each run.
+    #[must_use]
+    pub fn with_duration(self, duration: Duration) -> Self {
+        self.changed(|scenario| {
+            scenario.duration = duration;
+            scenario.sample_every = duration;
+        })
+    }
+
+    /// Returns the plan with senders under test that wait for a request, as a server does. In the emulator, the relay of
+    /// a sender that the kernel does not have needs clients that connect to it. The request delays the data by one round
+    /// trip.
+    #[must_use]
+    pub fn with_requests(self) -> Self {
+        self.changed(|scenario| {
+            for flow in &mut scenario.flows {
+                flow.workload.request.get_or_insert(REQUEST);
+            }
+        })
+    }
+
+    /// Returns the plan with a change to the scenario of each cell.
+    fn changed(mut self, change: impl Fn(&mut Scenario)) -> Self {
+        for cell in &mut self.cells {
+            change(&mut cell.point.scenario);
+            cell.identity = identity(&cell.point, &self.lineup);
+        }
+        self
+    }
+
     /// Runs the victim of `cell` alone and beside each arm with one seed in the simulator. `scenario` is the
     /// scenario of the cell with that seed.
     pub fn run(&self, cell: &HarmCell, scenario: &Scenario) -> HarmRuns {
+        let simulated = |scenario: &Scenario| Ok::<_, Infallible>(Attempt::from(sim::run(scenario)));
+        let Ok(runs) = self.run_in(cell, scenario, simulated);
+        runs
+    }
+
+    /// Runs the victim of `cell` alone and then beside each arm with one seed; `run` makes one run. `scenario` is the
+    /// scenario of the cell with that seed.
+    ///
+    /// # Errors
+    /// Returns the first error of `run`.
+    pub fn run_in<E>(
+        &self,
+        cell: &HarmCell,
+        scenario: &Scenario,
+        mut run: impl FnMut(&Scenario) -> Result<Attempt, E>,
+    ) -> Result<HarmRuns, E> {
         let victims = cell.victim.flows(scenario.duration, scenario.seed);
-        let alone = sim::run(&Scenario { flows: victims.clone(), ..scenario.clone() });
+        let mut slow = SlowRuns::default();
+        let mut run = |flows| {
+            let attempt = run(&Scenario { flows, ..scenario.clone() })?;
+            slow.repeated += attempt.repeated;
+            slow.late += u32::from(attempt.outcome.is_none());
+            Ok(attempt)
+        };
+        let alone = run(victims.clone())?.outcome;
         let beside = |arm: &Arm| {
             let settings = self.lineup.settings(*arm, scenario);
             let senders = started(scenario).map(|flow| arm.applied_to_one(&flow, &settings));
             // The victims come first, so that their random losses are the same with and without the senders.
-            let flows = victims.iter().cloned().chain(senders).collect();
-            let outcome = sim::run(&Scenario { flows, ..scenario.clone() });
-            HarmRun::of(cell.victim, &victims, scenario, &outcome)
+            let attempt = run(victims.iter().cloned().chain(senders).collect())?;
+            Ok(HarmRun::of(cell.victim, &victims, scenario, &attempt))
         };
-        HarmRuns {
-            alone: cell.victim.measured(&victims, &alone.flows, scenario.duration),
-            arms: self.arms().iter().map(beside).collect(),
-        }
+        let arms = self.arms().iter().map(beside).collect::<Result<_, E>>()?;
+        let measured = |alone: &Outcome| cell.victim.measured(&victims, &alone.flows, scenario.duration);
+        Ok(HarmRuns { alone: alone.as_ref().and_then(measured), arms, slow })
     }
 
     /// Returns the estimated work of `cell` with one seed: the victim alone and beside each arm.
@@ -219,27 +333,31 @@ impl HarmPlan {
         self.cells.len() * self.seeds.len()
     }
 
-    /// Returns the runs of `cell` with the seed `seed` in the form in which they are stored.
-    pub fn stored(&self, cell: &HarmCell, seed: u64, runs: &HarmRuns) -> StoredHarm {
+    /// Returns the runs of `cell` with the seed `seed` in `world`, in the form in which they are stored.
+    pub fn stored(&self, world: &str, cell: &HarmCell, seed: u64, runs: &HarmRuns) -> StoredHarm {
         StoredHarm {
             cell: cell.point.label.clone(),
             victim: cell.victim.name().into(),
             seed,
             scenario: cell.identity.clone(),
+            world: world.into(),
             alone: runs.alone,
             runs: self.arms().iter().map(Arm::to_string).zip(runs.arms.iter().copied()).collect(),
+            slow: runs.slow,
         }
     }
 
-    /// Returns stored runs if they belong to `cell` of this race: they have one of the seeds, the same
+    /// Returns stored runs if they belong to `cell` of this race in `world`: they have one of the seeds, the same
     /// scenario, and a run of each arm.
-    pub fn restored(&self, cell: &HarmCell, stored: &StoredHarm) -> Option<HarmRuns> {
+    pub fn restored(&self, world: &str, cell: &HarmCell, stored: &StoredHarm) -> Option<HarmRuns> {
         let same = stored.cell == cell.point.label
+            && stored.world == world
             && stored.victim == cell.victim.name()
             && stored.scenario == cell.identity
             && self.seeds.contains(&stored.seed);
         let arms = self.arms().iter().map(|arm| stored.runs.get(&arm.to_string()).copied());
-        Some(HarmRuns { alone: stored.alone, arms: arms.collect::<Option<_>>()? }).filter(|_| same)
+        let arms = arms.collect::<Option<_>>()?;
+        Some(HarmRuns { alone: stored.alone, arms, slow: stored.slow }).filter(|_| same)
     }
 }
 
@@ -255,14 +373,15 @@ fn started(scenario: &Scenario) -> impl Iterator<Item = FlowSpec> {
 }
 
 impl HarmRun {
-    fn of(victim: Victim, victims: &[FlowSpec], scenario: &Scenario, outcome: &Outcome) -> Self {
+    fn of(victim: Victim, victims: &[FlowSpec], scenario: &Scenario, attempt: &Attempt) -> Self {
+        let Some(outcome) = &attempt.outcome else { return Self::default() };
         let (harmed, senders) = outcome.flows.split_at(victims.len().min(outcome.flows.len()));
         let needed = senders.iter().map(|flow| segments(scenario, flow.bytes)).sum();
         let again: u64 = senders.iter().map(|flow| flow.retransmits).sum();
         let path = &outcome.path;
         Self {
             beside: victim.measured(victims, harmed, scenario.duration),
-            sent: needed + again,
+            sent: attempt.knows_retransmits.then_some(needed + again),
             needed,
             offered: path.sent(),
             dropped: path.queue_drops + path.aqm_drops + path.policed,
@@ -280,9 +399,9 @@ impl HarmCell {
 #[cfg(test)]
 mod tests {
     use fullpipe_tcp::cc::Algorithm;
-    use fullpipe_units::Duration;
 
     use super::*;
+    use crate::race::{EMU, SIM};
 
     const CELLS: &str = "name = 'small'\nduration = '8s'\nrepeat = 3\nseed = 5\n\
                          [path]\nrate = '8mbit'\nrtt = '20ms'\n[[flow]]\ncc = 'bbr1'\n";
@@ -310,7 +429,10 @@ mod tests {
                 let beside = run.beside.expect("a metric");
                 let worse = if cell.victim.more_is_better() { beside < 0.95 * alone } else { beside > alone };
                 assert!(worse, "{}: {alone} {beside}", cell.victim);
-                assert!(run.needed > 100 && run.sent >= run.needed && run.offered > run.dropped, "{run:?}");
+                assert!(
+                    run.needed > 100 && run.sent >= Some(run.needed) && run.offered > run.dropped,
+                    "{run:?}"
+                );
             }
             if cell.victim == Victim::Web {
                 assert_eq!(plan.run(cell, &scenario(cell, 5)), runs);
@@ -350,6 +472,40 @@ mod tests {
         let settings = plan.lineup.settings(arm, &scenario);
         let flow = arm.applied_to_one(&FlowSpec::plain(Algorithm::Reno), &settings);
         assert_eq!((flow.cc, flow.initcwnd), (Algorithm::Cubic.into(), Some(44)));
+    }
+
+    /// A plan for the emulator has some of the cells, whose senders wait for a request. Runs of one world do not belong to
+    /// the other.
+    #[test]
+    fn a_plan_for_another_world_has_other_scenarios() {
+        let text = CELLS.replace("rtt = '20ms'", "rtt = ['20ms', '50ms']");
+        let whole = planned(&text, "bbr1,surge").expect("a plan");
+        let cells = [(Victim::Web, "rtt=50ms"), (Victim::Cubic, "rtt=20ms")];
+        let plan = whole.clone().with_cells(&cells).expect("both exist");
+        let plan = plan.with_duration(Duration::from_secs(3)).with_requests();
+        let found: Vec<_> =
+            plan.cells().iter().map(|cell| (cell.victim, cell.point.label.as_str())).collect();
+        assert_eq!(found, cells);
+        let cell = &plan.cells()[1];
+        assert!(cell.point.scenario.flows.iter().all(|flow| flow.workload.request == Some(REQUEST)));
+        let mut scenarios = Vec::new();
+        let run = |scenario: &Scenario| {
+            scenarios.push(scenario.clone());
+            Ok::<_, String>(Attempt { outcome: None, repeated: 1, knows_retransmits: true })
+        };
+        let runs = plan.run_in(cell, &scenario(cell, 5), run).expect("runs");
+        assert_eq!(runs.slow, SlowRuns { repeated: 3, late: 3 });
+        assert_eq!((runs.alone, runs.arms[1]), (None, HarmRun::default()));
+        let flows =
+            |scenario: &Scenario| scenario.flows.iter().map(|flow| flow.cc.name()).collect::<Vec<_>>();
+        let flows: Vec<_> = scenarios.iter().map(flows).collect();
+        assert_eq!(flows, [vec!["cubic"], vec!["cubic", "bbr1"], vec!["cubic", "surge"]]);
+        let stored = plan.stored(EMU, cell, 5, &runs);
+        assert_eq!(plan.restored(EMU, cell, &stored), Some(runs));
+        assert_eq!(plan.restored(SIM, cell, &stored), None);
+        assert_eq!(whole.restored(EMU, &whole.cells()[0], &stored), None, "another duration");
+        let error = whole.with_cells(&[(Victim::Web, "rtt=9ms")]).expect_err("no such point");
+        assert_eq!(error.message, "the race has no point 'rtt=9ms'");
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub struct HarmReport {
     pub schema: String,
     /// Name of the race.
     pub race: String,
-    /// Where the race ran: `sim` (simulator).
+    /// Where the race ran: `sim` (simulator) or `emu` (kernel TCP on an emulated path).
     pub world: String,
     /// Arm with which the other arms are compared.
     pub against: String,
@@ -49,6 +49,14 @@ pub struct HarmCellReport {
     pub senders: u64,
     /// Mean of the victim's metric without the senders under test; null if no run is complete.
     pub alone: Option<f64>,
+    /// Number of runs that were repeated because the machine did not keep up with the emulated path; zero in the
+    /// simulator.
+    #[serde(default)]
+    pub repeated: u64,
+    /// Number of runs without a result, because the machine did not keep up with any attempt. The means do not
+    /// contain them.
+    #[serde(default)]
+    pub late: u64,
     /// Results of each arm, in the order of the race.
     pub arms: Vec<HarmArmReport>,
 }
@@ -79,8 +87,12 @@ pub struct HarmArmReport {
     pub harm: Option<HarmInterval>,
     /// Harm by this arm minus harm by the arm `against`, paired by seed; null for that arm.
     pub excess: Option<HarmInterval>,
+    /// The same difference in the simulator, with the same seeds; absent unless the race ran in the emulator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub simulated: Option<SimulatedExcess>,
     /// Number of data segments that the senders under test sent, divided by the number of segments needed for
-    /// the data that arrived; null without data.
+    /// the data that arrived; null without data, and for senders that are relayed in the emulator, because the
+    /// retransmissions of a relay are not known.
     pub sent_per_needed: Option<f64>,
     /// Share of all data packets that queues, AQMs and policers of the path dropped; null if there were no
     /// packets.
@@ -96,6 +108,28 @@ pub struct HarmInterval {
     pub low: f64,
     /// Upper end of the interval.
     pub high: f64,
+}
+
+impl HarmInterval {
+    /// Returns half the width of the interval.
+    pub fn half_width(&self) -> f64 {
+        (self.high - self.low) / 2.0
+    }
+
+    /// Returns whether the means of two measurements differ by at most the sum of the half-widths of their intervals.
+    pub fn agrees(&self, other: &Self) -> bool {
+        (self.mean - other.mean).abs() <= self.half_width() + other.half_width()
+    }
+}
+
+/// Harm by an arm minus harm by the arm `against` in the simulator, compared with the emulator.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SimulatedExcess {
+    /// Excess in the simulator, paired by seed.
+    pub excess: HarmInterval,
+    /// Whether the means of both worlds differ by at most the sum of the half-widths of both intervals; null if
+    /// the emulator has no excess.
+    pub agrees: Option<bool>,
 }
 
 /// Comparison of a bound with one cell.
@@ -141,6 +175,23 @@ impl HarmReport {
         }
     }
 
+    /// Returns the report with the excesses of `simulated`, a report of the same plan in the simulator, beside those of
+    /// this report.
+    #[must_use]
+    pub fn with_simulated(mut self, simulated: &Self) -> Self {
+        for (cell, simulated) in self.cells.iter_mut().zip(&simulated.cells) {
+            for (arm, simulated) in cell.arms.iter_mut().zip(&simulated.arms) {
+                let emulated = arm.excess;
+                arm.simulated = simulated.excess.map(|excess| SimulatedExcess {
+                    excess,
+                    agrees: emulated.map(|emulated| emulated.agrees(&excess)),
+                });
+            }
+        }
+        self.interrupted |= simulated.interrupted;
+        self
+    }
+
     /// Returns the number of comparisons in which the upper end of an interval is above its bound.
     pub fn failed(&self) -> usize {
         self.bounds.iter().filter(|bound| !bound.pass).count()
@@ -183,7 +234,8 @@ fn cell_report(plan: &HarmPlan, cell: &HarmCell, runs: &[HarmRuns]) -> HarmCellR
             beside: mean(made().filter_map(|run| run.beside)),
             harm: interval(&harms.iter().copied().flatten().collect::<Vec<_>>(), seed),
             excess: if arm == number { None } else { interval(&excess, seed) },
-            sent_per_needed: share(made().map(|run| (run.sent, run.needed))),
+            simulated: None,
+            sent_per_needed: share(made().filter_map(|run| Some((run.sent?, run.needed)))),
             dropped: share(made().map(|run| (run.dropped, run.offered))),
         }
     });
@@ -199,6 +251,8 @@ fn cell_report(plan: &HarmPlan, cell: &HarmCell, runs: &[HarmRuns]) -> HarmCellR
         rtt_ms: path.rtt().as_millis_f64(),
         senders: cell.point.scenario.flows.len() as u64,
         alone: mean(runs.iter().filter_map(|runs| runs.alone)),
+        repeated: runs.iter().map(|runs| u64::from(runs.slow.repeated)).sum(),
+        late: runs.iter().map(|runs| u64::from(runs.slow.late)).sum(),
         arms: arms.collect(),
     }
 }
@@ -231,7 +285,7 @@ mod tests {
     use super::*;
     use crate::arm::Arm;
     use crate::experiment::Experiment;
-    use crate::race::HarmTable;
+    use crate::race::{HarmTable, SlowRuns};
 
     fn plan(more: &str) -> HarmPlan {
         let text = format!(
@@ -245,11 +299,17 @@ mod tests {
 
     /// Returns the runs of a cell with these metrics of the victim: alone, beside bbr1, and beside surge.
     fn runs(metrics: &[[f64; 3]]) -> Vec<HarmRuns> {
-        let run =
-            |beside| HarmRun { beside: Some(beside), sent: 110, needed: 100, offered: 400, dropped: 10 };
+        let run = |beside| HarmRun {
+            beside: Some(beside),
+            sent: Some(110),
+            needed: 100,
+            offered: 400,
+            dropped: 10,
+        };
         let runs = |[alone, bbr1, surge]: &[f64; 3]| HarmRuns {
             alone: Some(*alone),
-            arms: vec![run(*bbr1), HarmRun { sent: 105, ..run(*surge) }],
+            arms: vec![run(*bbr1), HarmRun { sent: Some(105), ..run(*surge) }],
+            slow: SlowRuns::default(),
         };
         metrics.iter().map(runs).collect()
     }
@@ -312,6 +372,60 @@ mod tests {
         ];
         assert_eq!(found, expected, "bbr3 is not in the race");
         assert_eq!(report.failed(), 1);
+    }
+
+    /// The means of both worlds may differ by the sum of the half-widths of their intervals, which need not overlap.
+    #[test]
+    fn worlds_agree_within_their_half_widths() {
+        let interval = |mean, low, high| HarmInterval { mean, low, high };
+        let emulated = interval(0.10, 0.06, 0.12);
+        for (simulated, agrees) in [
+            (interval(0.10, 0.10, 0.10), true),
+            (interval(0.13, 0.13, 0.13), true),
+            (interval(0.14, 0.14, 0.14), false),
+            (interval(0.14, 0.12, 0.15), true),
+            (interval(0.05, 0.04, 0.05), false),
+        ] {
+            assert_eq!(
+                (emulated.agrees(&simulated), simulated.agrees(&emulated)),
+                (agrees, agrees),
+                "{simulated:?}"
+            );
+        }
+
+        let goodput = runs(&[[8e6, 4e6, 3e6], [8e6, 4e6, 4e6], [8e6, 2e6, 2e6], [8e6, 4e6, 3e6]]);
+        let more = runs(&[[8e6, 4e6, 1e6], [8e6, 4e6, 1.2e6], [8e6, 2e6, 0.4e6], [8e6, 4e6, 1e6]]);
+        let mut late = goodput.clone();
+        late[0].slow = SlowRuns { repeated: 3, late: 1 };
+        late[0].arms[1] = HarmRun::default();
+        let delay = runs(&[[0.1, 0.2, 0.2], [0.1, 0.2, 0.25], [0.1, 0.4, 0.4], [0.1, 0.2, 0.2]]);
+        let report = |world, [first, second]: [&Vec<HarmRuns>; 2]| {
+            let cells = [first.clone(), delay.clone(), second.clone(), delay.clone()];
+            HarmReport::new(&plan("").with_requests(), world, &cells)
+        };
+        let report = report("emu", [&goodput, &late]).with_simulated(&report("sim", [&goodput, &more]));
+        let surge = |cell: usize| report.cells[cell].arm("surge").expect("an arm");
+        let agrees = |cell: usize| surge(cell).simulated.expect("a simulated excess").agrees;
+        assert_eq!([agrees(0), agrees(2)], [Some(true), Some(false)], "{report:#?}");
+        assert_eq!(report.cells[0].arm("bbr1").expect("an arm").simulated, None);
+        assert_eq!((report.cells[2].repeated, report.cells[2].late), (3, 1));
+        // The late run is in no mean.
+        let mean = |harm: Option<HarmInterval>| harm.expect("harm").mean;
+        assert!((mean(surge(2).harm) - (0.5 + 0.75 + 0.625) / 3.0).abs() < 1e-9, "{report:#?}");
+
+        let text = HarmTable { report: &report }.to_string();
+        assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+        let line = text.lines().find(|line| line.starts_with("0.25bdp  cubic")).expect("a line");
+        let words: Vec<&str> = line.split_whitespace().collect();
+        assert_eq!((words[2], words[3], words[4], words[6]), ("0.56", "0.62", "0.062", "0.062"), "{text}");
+        assert_eq!(words.last(), Some(&"yes"), "{text}");
+        for part in [
+            "surge: in 3 of 4 cells, the emulator and the simulator agree",
+            "repeated: 3 runs that the machine was too slow for",
+            "not counted, because the machine was too slow: 1 of 1bdp cubic",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
     }
 
     #[test]

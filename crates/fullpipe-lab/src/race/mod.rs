@@ -40,9 +40,10 @@ use crate::trace::Digest;
 
 use lineup::Lineup;
 
-pub use harm::{HarmCell, HarmPlan, HarmRun, HarmRuns, StoredHarm};
+pub use harm::{Attempt, HarmCell, HarmPlan, HarmRun, HarmRuns, SlowRuns, StoredHarm};
 pub use harm_report::{
-    HARM_SCHEMA, HarmArmReport, HarmBoundReport, HarmCellReport, HarmInterval, HarmReport, VictimMetric,
+    HARM_SCHEMA, HarmArmReport, HarmBoundReport, HarmCellReport, HarmInterval, HarmReport, SimulatedExcess,
+    VictimMetric,
 };
 pub use harm_table::HarmTable;
 pub use report::{

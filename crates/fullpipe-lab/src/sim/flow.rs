@@ -3,7 +3,6 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use fullpipe_tcp::estimate::RttHistogram;
 use fullpipe_tcp::memory::{Memory, PathMemory};
 use fullpipe_tcp::wire::{Flags, Segment};
 use fullpipe_tcp::{Config, Connection, Event};
@@ -13,7 +12,7 @@ use crate::history::{FinalState, History, Moment};
 use crate::outcome::{FlowOutcome, ResponseOutcome, RttOutcome};
 use crate::scenario::{FlowSpec, Scenario};
 use crate::trace::{PathState, Row, SenderTruth, TcpInfo};
-use crate::workload::{Reader, WRITE_BLOCK, WRITE_TIME, Writer, Writing};
+use crate::workload::{Delays, Reader, WRITE_BLOCK, WRITE_TIME, Writer};
 
 /// Maximum payload of a merged (GRO) segment, in bytes. A merged segment consists of whole segments and fits
 /// into the 64 KiB of an IP packet.
@@ -70,37 +69,6 @@ struct Request {
 impl Request {
     fn new(bytes: Bytes) -> Self {
         Self { bytes: bytes.get(), unwritten: bytes.get(), sent_at: None, is_read: false }
-    }
-}
-
-/// Delays from the time at which a paced writer produces a chunk until the receiving application has read it.
-#[derive(Default)]
-struct Delays {
-    histogram: RttHistogram,
-    /// Number of chunks that the receiving application has read completely.
-    chunks: u64,
-}
-
-impl Delays {
-    /// Records the chunks that are complete after the receiving application has read `read` bytes at `now`.
-    fn on_read(&mut self, writer: &Writer, read: u64, now: Instant) {
-        while let Some((produced, end)) = writer.chunk(self.chunks)
-            && end <= read
-        {
-            self.histogram.add(now.saturating_since(produced));
-            self.chunks += 1;
-        }
-    }
-
-    /// Returns the 99th percentile. For a chunk that was not read by `end`, the percentile uses the time from
-    /// its production to `end`.
-    fn p99(&self, writer: &Writer, end: Instant) -> Option<Duration> {
-        let mut histogram = self.histogram.clone();
-        let unread = (self.chunks..).map_while(|chunk| writer.chunk(chunk));
-        for (produced, _) in unread.take_while(|(produced, _)| *produced < end) {
-            histogram.add(end.saturating_since(produced));
-        }
-        histogram.permille(990)
     }
 }
 
@@ -165,7 +133,7 @@ impl Flow {
             is_idle: false,
             request,
             writer: Writer::new(spec.workload.writing, spec.bytes),
-            delays: matches!(spec.workload.writing, Writing::Paced { .. }).then(Box::default),
+            delays: spec.workload.writing.is_paced().then(Box::default),
             offered: 0,
             writes_until: Instant::FAR_FUTURE,
             reader: Reader::new(spec.workload.reading, starts_at),

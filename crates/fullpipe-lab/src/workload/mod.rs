@@ -16,11 +16,13 @@
 //!   receiver ──SYN──► sender    ──SYN-ACK──►    ──request──►    ──data, FIN──► receiver
 //! ```
 
+mod delays;
 mod reader;
 mod writer;
 
 use fullpipe_units::{Bytes, Duration, Rate};
 
+pub use delays::Delays;
 pub use reader::{CURL_BUFFER, CURL_PERIOD, Reader, curl_buffer};
 pub use writer::{WRITE_BLOCK, WRITE_TIME, Writer};
 
@@ -115,6 +117,11 @@ pub fn smooth_chunk(rate: Rate) -> Bytes {
 }
 
 impl Writing {
+    /// Returns whether the data of the application has a production time, from which its delay is measured.
+    pub const fn is_paced(self) -> bool {
+        matches!(self, Self::Paced { .. })
+    }
+
     /// Creates a paced writer at `rate` that writes one millisecond of data at a time.
     pub fn smooth(rate: Rate) -> Self {
         Self::Paced { rate, chunk: smooth_chunk(rate) }

@@ -1,7 +1,7 @@
 //! Checks whether this kernel supports the settings of an experiment.
 
 use fullpipe_lab::experiment::Point;
-use fullpipe_lab::scenario::{LossPattern, Scenario, Stack};
+use fullpipe_lab::scenario::{FlowSpec, LossPattern, Scenario, Stack};
 use fullpipe_tcp::Tunables;
 use fullpipe_tcp::buffers::KernelVersion;
 use fullpipe_tcp::cc::Algorithm;
@@ -38,6 +38,17 @@ pub(super) fn ends(scenario: &Scenario) -> Result<[End; 2], Error> {
         ));
     }
     Ok(first)
+}
+
+/// Returns the numbers of the flows whose sender is fullpipe's TCP, which a relay may be.
+pub(super) fn relayed(scenario: &Scenario) -> Vec<usize> {
+    let is_relayed = |(_, flow): &(usize, &FlowSpec)| flow.stack == Some(Stack::Fullpipe);
+    scenario.flows.iter().enumerate().filter(is_relayed).map(|(number, _)| number).collect()
+}
+
+/// Returns whether the kernel receives all flows of `scenario`.
+pub(super) fn kernel_receives(scenario: &Scenario) -> bool {
+    scenario.flows.iter().all(|flow| flow.stack != Some(Stack::KernelToFullpipe))
 }
 
 /// Checks whether this kernel has the congestion control `cc`, as it is visible in the network namespaces of

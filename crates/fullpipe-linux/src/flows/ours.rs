@@ -177,6 +177,7 @@ impl<'a> Senders<'a> {
         let writer = &mut self.writers[number];
         loop {
             let mut offered = writer.offers(now);
+            self.flows[number].offers(writer);
             let mut short = offered == 0;
             while offered > 0 {
                 let block = offered.min(WRITE as u64) as usize;
@@ -256,6 +257,8 @@ impl Application for Senders<'_> {
 pub(crate) struct Receivers<'a> {
     flows: &'a [Flow],
     readers: Vec<Reader>,
+    /// For each flow, the number of bytes that its application has read.
+    read: Vec<u64>,
     numbers: BTreeMap<ConnId, usize>,
     ended: Vec<bool>,
     local: SocketAddr,
@@ -270,6 +273,7 @@ impl<'a> Receivers<'a> {
         Ok(Self {
             flows,
             readers: scenario.flows.iter().map(reader).collect(),
+            read: vec![0; scenario.flows.len()],
             numbers: BTreeMap::new(),
             ended: vec![false; scenario.flows.len()],
             local,
@@ -284,6 +288,8 @@ impl<'a> Receivers<'a> {
                 break;
             }
             reader.took(now, taken);
+            self.read[number] += taken;
+            self.flows[number].on_read(self.read[number], now);
         }
         let unread = stack.connection(id).map_or(0, Connection::readable);
         if self.ended[number] && unread == 0 {

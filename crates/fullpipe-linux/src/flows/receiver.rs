@@ -1,7 +1,7 @@
 //! The receiving applications of all flows on kernel sockets.
 
 use std::io::{ErrorKind, Write};
-use std::net::{Shutdown, SocketAddrV4};
+use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, Scope, ScopedJoinHandle};
@@ -13,12 +13,11 @@ use fullpipe_units::{Bytes, Instant};
 use socket2::Socket;
 
 use super::sockets::clamp;
-use super::{Flow, Opener, Servers, Starts, accept, again, connect, set_receiver_algorithm};
+use super::{Flow, Opener, Starts, accept, again, connect, set_receiver_algorithm};
 use crate::clock::Clock;
 use crate::error::{Doing, Error};
 use crate::poll::{Alarm, Poll, Stop, WaitCondition};
 use crate::sys;
-use crate::wan::SENDER;
 
 /// Maximum number of bytes per read from a kernel socket.
 const READ: usize = 4 << 20;
@@ -128,7 +127,6 @@ fn receive_polled<'f>(
     let window_clamp = scenario.host.window_clamp;
     let mut receivers: Vec<Receiver> = scenario.flows.iter().map(Receiver::new).collect();
     let mut waiting = Opener::Receiver.starts(&scenario.flows);
-    let ports = Servers::ports(&scenario.flows);
     if waiting.peek().is_some() {
         // The clock shows time zero until it starts. A SYN that is sent earlier would wait on the path until
         // the clock starts.
@@ -148,7 +146,7 @@ fn receive_polled<'f>(
         while let Some((_, number)) = waiting.next_if(|&(start, _)| start <= now) {
             let Some(socket) = flows[number].receiver.socket() else { continue };
             receivers[number].opened_at = clock.now();
-            connect(socket, SocketAddrV4::new(SENDER, ports[number]))?;
+            connect(socket, flows[number].server)?;
             poll.watch_writes(socket.as_fd(), number as u64)?;
         }
         for (number, receiver) in receivers.iter_mut().enumerate() {
@@ -197,6 +195,10 @@ struct Receiver {
     unsent: u64,
     /// Number of bytes of the flow that the application has not read yet.
     unread: u64,
+    /// Number of bytes that the application has read.
+    read: u64,
+    /// Whether the application records the delays of the data.
+    records_delays: bool,
     /// Time at which the application started to connect a flow with a request.
     opened_at: Instant,
     /// Time at which the application started to send the request; `None` for a flow without a request.
@@ -211,6 +213,8 @@ impl Receiver {
             ended: false,
             unsent: spec.workload.request.map_or(0, Bytes::get),
             unread: spec.bytes.map_or(u64::MAX, Bytes::get),
+            read: 0,
+            records_delays: spec.workload.writing.is_paced(),
             opened_at: Instant::ZERO + spec.start,
             requested_at: None,
         }
@@ -222,7 +226,11 @@ impl Receiver {
 
     /// Returns whether the application reads all data as soon as it arrives, and does nothing else.
     fn only_waits_for_data(&self, window_clamp: Option<Bytes>) -> bool {
-        self.reader.is_greedy() && self.unsent == 0 && self.requested_at.is_none() && window_clamp.is_none()
+        self.reader.is_greedy()
+            && !self.records_delays
+            && self.unsent == 0
+            && self.requested_at.is_none()
+            && window_clamp.is_none()
     }
 
     /// Writes as much of the request as the socket accepts, once the connection is established. After the
@@ -270,6 +278,10 @@ impl Receiver {
             Ok(taken) => {
                 self.reader.took(now, taken as u64);
                 self.unread = self.unread.saturating_sub(taken as u64);
+                self.read += taken as u64;
+                if self.records_delays {
+                    flow.on_read(self.read, clock.now());
+                }
                 if let Some(requested_at) = self.requested_at.filter(|_| self.unread == 0) {
                     let read_at = clock.now();
                     let _ = flow.response.set(ResponseOutcome {

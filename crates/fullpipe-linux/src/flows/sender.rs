@@ -46,10 +46,8 @@ pub(crate) fn send(
             poll.watch_writes(socket.as_fd(), number as u64)?;
         }
         for (number, sender) in senders.iter_mut().enumerate() {
-            if sender.wakes_at() <= now
-                && let Some(socket) = flows[number].sender.socket()
-            {
-                sender.write(socket, number, now, &poll)?;
+            if sender.wakes_at() <= now {
+                sender.write(&flows[number], number, now, &poll)?;
             }
         }
         let wakes = senders.iter().map(Sender::wakes_at).min();
@@ -61,8 +59,10 @@ pub(crate) fn send(
                 return Ok(());
             }
             let server = event.checked_sub(first_server).map(|which| which as usize);
-            if let Some(server) = server.and_then(|which| servers.sockets().get(which)) {
-                accept(flows, server, |flow| &flow.sender, &poll, servers.relayed())?;
+            if let Some(which) = server
+                && let Some(server) = servers.sockets().get(which)
+            {
+                accept(flows, server, |flow| &flow.sender, &poll, servers.next_relayed(which, flows))?;
                 continue;
             }
             let number = event as usize;
@@ -72,7 +72,7 @@ pub(crate) fn send(
                 continue;
             }
             if !sender.writer.is_done() {
-                sender.write(socket, number, clock.now(), &poll)?;
+                sender.write(flow, number, clock.now(), &poll)?;
             } else if !matches!(socket.read(&mut [0]), Err(error) if again(error.kind())) {
                 // The receiver has closed the connection, so the receiver has all data and its last ACK has
                 // arrived.
@@ -126,8 +126,10 @@ impl Sender {
         if self.writer.is_done() { Instant::FAR_FUTURE } else { self.writer.wakes_at() }
     }
 
-    fn write(&mut self, socket: &Socket, number: usize, now: Instant, poll: &Poll) -> Result<(), Error> {
+    fn write(&mut self, flow: &Flow, number: usize, now: Instant, poll: &Poll) -> Result<(), Error> {
+        let Some(socket) = flow.sender.socket() else { return Ok(()) };
         let offered = self.writer.offers(now);
+        flow.offers(&self.writer);
         let taken = fill(socket, offered)
             .map_err(|error| Error::system(format_args!("write to flow {number}"), error))?;
         self.writer.wrote(offered, taken);

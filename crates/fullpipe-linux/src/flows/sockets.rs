@@ -10,7 +10,7 @@ use fullpipe_tcp::cc::{Algorithm, SlowStart};
 use fullpipe_units::{Bytes, Rate};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::{LISTEN_PORT, Opener};
+use super::{Flow, LISTEN_PORT, Opener};
 use crate::error::{Doing, Error};
 use crate::namespace::set_sysctl;
 use crate::sys;
@@ -93,8 +93,8 @@ pub(crate) fn listening(host: &HostSpec, flows: &[FlowSpec]) -> Result<Socket, E
 #[derive(Debug, Default)]
 pub(crate) struct Servers {
     listeners: Vec<Socket>,
-    /// Whether a relay connects instead of the receiver of the only flow.
-    is_relayed: bool,
+    /// Flows whose connections a relay opens instead of their receivers. If there are any, the last listener is theirs.
+    relayed: Vec<usize>,
 }
 
 impl Servers {
@@ -106,27 +106,33 @@ impl Servers {
             set_sender(&socket, host, flow)?;
             listen(socket, SENDER, LISTEN_PORT + which as u16)
         });
-        Ok(Self { listeners: listeners.collect::<Result<_, _>>()?, is_relayed: false })
+        Ok(Self { listeners: listeners.collect::<Result<_, _>>()?, relayed: Vec::new() })
     }
 
-    /// Creates the listener of a server behind a relay on the same host, at [`Servers::RELAYED`]. It has the kernel's
-    /// settings, because the relay sends to the client. The function must be called inside the sender's network namespace.
-    pub(crate) fn relayed_one() -> Result<Self, Error> {
+    /// Adds the listener of a server behind a relay on the same host, at [`Servers::RELAYED`], which sends the data of
+    /// the flows `relayed`. It has the kernel's settings, because the relay sends to the client. The function must be called
+    /// inside the sender's network namespace.
+    pub(crate) fn with_relayed(mut self, relayed: Vec<usize>) -> Result<Self, Error> {
         let socket = tcp()?;
         // A relay may check whether the server accepts connections. Such a connection is accepted only when it has ended,
         // so that it differs from one with a request.
         sys::set_socket_option(socket.as_fd(), libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, 1)
             .doing("set TCP_DEFER_ACCEPT")?;
-        let listener = listen(socket, *Self::RELAYED.ip(), Self::RELAYED.port())?;
-        Ok(Self { listeners: vec![listener], is_relayed: true })
+        self.listeners.push(listen(socket, *Self::RELAYED.ip(), Self::RELAYED.port())?);
+        self.relayed = relayed;
+        Ok(self)
     }
 
     /// Address of the server behind a relay.
     pub(crate) const RELAYED: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, LISTEN_PORT);
 
-    /// Returns the number of the flow to which all connections belong, if a relay connects.
-    pub(crate) fn relayed(&self) -> Option<usize> {
-        self.is_relayed.then_some(0)
+    /// Returns the number of the flow to which the next connection at the listener `which` belongs, if a relay connects:
+    /// the port of the relay shows no flow, but all relayed flows are equal. If all of them are connected, the number is
+    /// larger than any flow number.
+    pub(crate) fn next_relayed(&self, which: usize, flows: &[Flow]) -> Option<usize> {
+        let is_relayed = !self.relayed.is_empty() && which + 1 == self.listeners.len();
+        let waits = |number: &&usize| flows[**number].sender.socket().is_none();
+        is_relayed.then(|| self.relayed.iter().find(waits).copied().unwrap_or(flows.len()))
     }
 
     /// Adds the listeners of another sending host.
@@ -152,10 +158,12 @@ impl Servers {
         flows.iter().enumerate().map(|flow| LISTEN_PORT + listener(flow) as u16).collect()
     }
 
-    /// Returns the first flow with a request for each combination of settings.
+    /// Returns the first flow with a request for each combination of settings, without those on fullpipe's stack.
     fn settings(flows: &[FlowSpec]) -> Vec<&FlowSpec> {
         let mut distinct: Vec<&FlowSpec> = Vec::new();
-        for flow in flows.iter().filter(|flow| Opener::of(flow) == Opener::Receiver) {
+        let is_served =
+            |flow: &&FlowSpec| Opener::of(flow) == Opener::Receiver && flow.stack != Some(Stack::Fullpipe);
+        for flow in flows.iter().filter(is_served) {
             if distinct.iter().all(|other| sender_settings(other) != sender_settings(flow)) {
                 distinct.push(flow);
             }

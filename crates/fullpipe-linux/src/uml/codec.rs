@@ -212,7 +212,7 @@ structs! {
     }
     Workload { writing, reading, request }
     GuestReport { release, hz, rows, ends }
-    FlowEnd { finished, response }
+    FlowEnd { finished, response, delay_p99 }
     ResponseOutcome { from_syn, from_request }
     Row { at, flow, sender, receiver; path: None, truth: None }
     TcpInfo {

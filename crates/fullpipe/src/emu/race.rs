@@ -1,10 +1,8 @@
 //! Runs the pairs of a race on the emulator, several of them at the same time.
 //!
 //! ```text
-//!   missing pairs ─► jobs: a cell and a few seeds, the longest first
-//!                      │
-//!       lane ◄─────────┤  creates two hosts, then for each seed: arm, arm, arm
-//!       lane ◄─────────┘  the links of all lanes together have at most RATES_TOGETHER
+//!   missing pairs ─► jobs: a cell and a few seeds, the longest first ─► lanes
+//!   lane: creates two hosts, then for each seed: arm, arm, arm
 //! ```
 //!
 //! A download takes a fraction of a second, and creating hosts takes about as long. All downloads of a job therefore
@@ -14,9 +12,6 @@
 //! the seed of the pair.
 
 use std::cmp::Reverse;
-use std::panic::resume_unwind;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
 
 use fullpipe_lab::race::{ArmRun, Cell, EMU, Pair, RacePlan};
 use fullpipe_lab::scenario::{Scenario, Stack};
@@ -27,15 +22,14 @@ use fullpipe_linux::wan::Hosts;
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::Duration;
 
+use super::lanes::{Job, in_lanes, until_kept_up};
 use crate::Error;
-use crate::race::{MissingPairs, Relay};
+use crate::race::{Arm, MissingSeeds, Relay};
 use crate::run::{Attended, Datapath, Observer};
 
 /// Maximum sum of the link rates of concurrent downloads in bit/s. Two cores forward more than twice this
 /// rate on time.
 const RATES_TOGETHER: u64 = 400_000_000;
-/// Maximum number of concurrent downloads, each of which has five threads.
-const LANES: usize = 8;
 /// Number of pairs that use the same hosts. A larger number would save little time, and would leave lanes idle at the
 /// end of the race.
 const PAIRS_PER_JOB: usize = 5;
@@ -56,23 +50,7 @@ pub(crate) fn check_arms(plan: &RacePlan, observer: &impl Observer) -> Result<Ow
             "remove count, or race in the simulator: --world sim",
         ));
     }
-    let mut own = OwnArms::default();
-    for &arm in plan.arms() {
-        let why = if arm.profile.is_some() {
-            "the kernel's TCP does not support profiles"
-        } else {
-            match check_congestion_control(arm.cc) {
-                Ok(()) => continue,
-                Err(error) if error.kind == Kind::Settings && !is_in_linux(arm.cc) => {
-                    own.algorithms.push(arm.cc);
-                    "this kernel does not have the congestion control"
-                }
-                Err(error) => return Err(Error::from(error).about(format_args!("arm {arm}"))),
-            }
-        };
-        observer.note(&format!("fullpipe's TCP sends for {arm}; {why}"));
-    }
-    Ok(own)
+    OwnArms::of(plan.arms(), observer)
 }
 
 /// Returns whether `cc` is part of mainline Linux, possibly as a module.
@@ -87,8 +65,34 @@ pub(crate) struct OwnArms {
 }
 
 impl OwnArms {
+    /// Determines which of `arms` fullpipe's TCP sends, and reports them to `observer`.
+    pub(super) fn of(arms: &[Arm], observer: &impl Observer) -> Result<Self, Error> {
+        let mut own = Self::default();
+        for &arm in arms {
+            let why = if arm.profile.is_some() {
+                "the kernel's TCP does not support profiles"
+            } else {
+                match check_congestion_control(arm.cc) {
+                    Ok(()) => continue,
+                    Err(error) if error.kind == Kind::Settings && !is_in_linux(arm.cc) => {
+                        own.algorithms.push(arm.cc);
+                        "this kernel does not have the congestion control"
+                    }
+                    Err(error) => return Err(Error::from(error).about(format_args!("arm {arm}"))),
+                }
+            };
+            observer.note(&format!("fullpipe's TCP sends for {arm}; {why}"));
+        }
+        Ok(own)
+    }
+
+    /// Returns whether fullpipe's TCP sends for `arm`.
+    pub(super) fn contains(&self, arm: Arm) -> bool {
+        arm.profile.is_some() || self.algorithms.contains(&arm.cc)
+    }
+
     /// Returns `scenario` with the sending TCP stack set.
-    fn with_sender(&self, scenario: &Scenario) -> Scenario {
+    pub(super) fn with_sender(&self, scenario: &Scenario) -> Scenario {
         let mut scenario = scenario.clone();
         for flow in &mut scenario.flows {
             let own = flow.profile.is_some() || self.algorithms.iter().any(|&cc| flow.cc == cc);
@@ -102,65 +106,21 @@ impl OwnArms {
 pub(crate) fn pairs<O: Observer>(
     plan: &RacePlan,
     own: &OwnArms,
-    missing: &[MissingPairs],
+    missing: &[MissingSeeds],
     relay: &Relay<'_, O, Pair>,
 ) -> Result<Vec<(usize, Pair)>, Error> {
-    let schedule = Schedule::new(jobs(plan, missing), RATES_TOGETHER);
-    let lane = || {
-        let mut made = Vec::new();
-        while let Some(job) = schedule.take() {
-            let running = Running { schedule: &schedule, job };
-            match run_job(plan, own, &running.job, relay) {
-                Ok(pairs) => made.extend(pairs),
-                Err(error) => {
-                    // The other lanes finish their jobs, so that their pairs can be stored.
-                    schedule.stop();
-                    return Err(error);
-                }
-            }
-        }
-        Ok(made)
-    };
-    thread::scope(|scope| {
-        let lanes: Vec<_> = (0..LANES).map(|_| scope.spawn(lane)).collect();
-        let made = lanes.into_iter().map(|lane| lane.join().unwrap_or_else(|panic| resume_unwind(panic)));
-        let made: Result<Vec<Vec<(usize, Pair)>>, Error> = made.collect();
-        made.map(|made| made.into_iter().flatten().collect())
-    })
-}
-
-/// Pairs that one lane runs with the same hosts.
-#[derive(Debug)]
-struct Job {
-    /// Number of the cell in the plan.
-    cell: usize,
-    seeds: Vec<u64>,
-    /// Rate of the link in bit/s.
-    rate: u64,
-}
-
-/// A job that a lane is running. When this value is dropped, even because of a panic, the job's share of the rate
-/// becomes free.
-struct Running<'a> {
-    schedule: &'a Schedule,
-    job: Job,
-}
-
-impl Drop for Running<'_> {
-    fn drop(&mut self) {
-        self.schedule.free(&self.job);
-    }
+    in_lanes(jobs(plan, missing), RATES_TOGETHER, |job| run_job(plan, own, job, relay))
 }
 
 /// Divides the missing pairs into jobs, with the longest job first, because a long job that starts last would run
 /// alone.
-fn jobs(plan: &RacePlan, missing: &[MissingPairs]) -> Vec<Job> {
+fn jobs(plan: &RacePlan, missing: &[MissingSeeds]) -> Vec<Job> {
     let expected = |cell: &Cell| -> Duration {
         let scenario = &cell.point.scenario;
         scenario.path.forward.rate.time_for(cell.size) + scenario.longest_rtt().mul_div(ROUND_TRIPS, 1)
     };
     let mut jobs: Vec<(Duration, Job)> = Vec::new();
-    for MissingPairs { cell: number, seeds } in missing {
+    for MissingSeeds { cell: number, seeds } in missing {
         let cell = &plan.cells()[*number];
         let rate = cell.point.scenario.path.forward.rate.as_bps();
         for seeds in seeds.chunks(PAIRS_PER_JOB) {
@@ -171,73 +131,6 @@ fn jobs(plan: &RacePlan, missing: &[MissingPairs]) -> Vec<Job> {
     // The sort is stable, so jobs of equal length stay in the order of the plan.
     jobs.sort_by_key(|(time, _)| Reverse(*time));
     jobs.into_iter().map(|(_, job)| job).collect()
-}
-
-/// Jobs that wait for a lane and for a share of the total rate.
-struct Schedule {
-    state: Mutex<ScheduleState>,
-    /// Notified when a job ends.
-    freed: Condvar,
-    /// Maximum sum of the rates of running jobs in bit/s.
-    most: u64,
-}
-
-struct ScheduleState {
-    waiting: Vec<Job>,
-    running: usize,
-    /// Sum of the rates of the running jobs in bit/s.
-    rate: u64,
-}
-
-impl Schedule {
-    fn new(waiting: Vec<Job>, most: u64) -> Self {
-        let state = Mutex::new(ScheduleState { waiting, running: 0, rate: 0 });
-        Self { state, freed: Condvar::new(), most }
-    }
-
-    /// Returns the first job that fits into the remaining rate; waits until there is such a job. A job whose rate
-    /// exceeds the maximum sum runs alone. Returns `None` if no job is waiting.
-    fn take(&self) -> Option<Job> {
-        let mut state = self.state();
-        loop {
-            if state.waiting.is_empty() {
-                return None;
-            }
-            if let Some(job) = state.next_job(self.most) {
-                return Some(job);
-            }
-            state = self.freed.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    /// Records that `job` has ended.
-    fn free(&self, job: &Job) {
-        let mut state = self.state();
-        state.running -= 1;
-        state.rate -= job.rate;
-        self.freed.notify_all();
-    }
-
-    /// Removes all waiting jobs.
-    fn stop(&self) {
-        self.state().waiting.clear();
-        self.freed.notify_all();
-    }
-
-    fn state(&self) -> MutexGuard<'_, ScheduleState> {
-        // No code panics while it holds the lock.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl ScheduleState {
-    fn next_job(&mut self, most: u64) -> Option<Job> {
-        let fits = |job: &Job| self.running == 0 || self.rate.saturating_add(job.rate) <= most;
-        let job = self.waiting.remove(self.waiting.iter().position(fits)?);
-        self.running += 1;
-        self.rate += job.rate;
-        Some(job)
-    }
 }
 
 /// Runs the pairs of a job one after the other, unless the observer ends the race early.
@@ -283,23 +176,22 @@ fn run_job<O: Observer>(
 
 /// Runs one download, and repeats it if the machine did not keep up with the path.
 fn download(hosts: &mut Hosts, scenario: &Scenario, observer: &impl Observer) -> Result<ArmRun, Error> {
-    let mut repeated = 0;
-    loop {
-        let mut attended = Attended { rows: &mut NoTrace, observer };
-        let is_own = scenario.flows.iter().any(|flow| flow.stack == Some(Stack::Fullpipe));
-        let run = match is_own {
-            true => sender::run(hosts, scenario, &mut attended)?,
-            false => run_between(hosts, scenario, &mut attended)?,
-        };
-        let made = ArmRun { repeated, ..ArmRun::from(&run.outcome) };
-        if run.validity.kept_up() {
-            return Ok(made);
-        }
-        if repeated == REPETITIONS {
-            return Ok(ArmRun { from_syn_ns: None, from_request_ns: None, late: true, ..made });
-        }
-        repeated += 1;
-    }
+    let made = until_kept_up(REPETITIONS, || run(hosts, scenario, observer))?;
+    let run = ArmRun { repeated: made.repeated, ..ArmRun::from(&made.run.outcome) };
+    Ok(match made.kept_up {
+        true => run,
+        false => ArmRun { from_syn_ns: None, from_request_ns: None, late: true, ..run },
+    })
+}
+
+/// Runs `scenario` between `hosts`, with a relay if fullpipe's TCP sends.
+pub(super) fn run(hosts: &mut Hosts, scenario: &Scenario, observer: &impl Observer) -> Result<EmuRun, Error> {
+    let mut attended = Attended { rows: &mut NoTrace, observer };
+    let is_own = scenario.flows.iter().any(|flow| flow.stack == Some(Stack::Fullpipe));
+    Ok(match is_own {
+        true => sender::run(hosts, scenario, &mut attended)?,
+        false => run_between(hosts, scenario, &mut attended)?,
+    })
 }
 
 /// Downloads by fullpipe's TCP, through the relay of `fullpipe accelerate`.
@@ -313,7 +205,7 @@ mod sender {
     use fullpipe_linux::stack_loop::Port;
     use fullpipe_linux::{Error, Stop};
 
-    use super::{EmuRun, Hosts, Scenario};
+    use super::{EmuRun, Hosts, Scenario, Stack};
 
     /// The relay with the sender of `scenario`.
     struct ArmRelay<'a> {
@@ -329,14 +221,15 @@ mod sender {
             stop: &Stop,
         ) -> Result<(), Error> {
             let Scenario { flows, host, path, .. } = self.scenario;
-            let Some((flow, cc)) = flows.first().and_then(|flow| Some((flow, flow.cc.of_fullpipe()?))) else {
+            let relayed = flows.iter().find(|flow| flow.stack == Some(Stack::Fullpipe));
+            let Some((flow, cc)) = relayed.and_then(|flow| Some((flow, flow.cc.of_fullpipe()?))) else {
                 return Ok(());
             };
             let service = RunService {
                 listen: listen.into(),
                 server: server.into(),
                 cc,
-                initcwnd: host.initcwnd,
+                initcwnd: flow.initcwnd.or(host.initcwnd),
                 profile: flow.profile,
                 mtu: path.mtu as u32,
             };
@@ -368,54 +261,6 @@ mod tests {
 
     const MBIT: u64 = 1_000_000;
 
-    fn schedule(rates: &[u64]) -> Schedule {
-        let job = |(cell, rate): (usize, &u64)| Job { cell, seeds: Vec::new(), rate: rate * MBIT };
-        Schedule::new(rates.iter().enumerate().map(job).collect(), 400 * MBIT)
-    }
-
-    /// Returns the jobs that can start now.
-    fn started(schedule: &Schedule) -> Vec<Job> {
-        std::iter::from_fn(|| schedule.state().next_job(schedule.most)).collect()
-    }
-
-    fn cells(jobs: &[Job]) -> Vec<usize> {
-        jobs.iter().map(|job| job.cell).collect()
-    }
-
-    #[test]
-    fn concurrent_links_have_a_limited_rate() {
-        let schedule = schedule(&[100, 300, 20, 100, 1_000, 20]);
-        // The first two jobs use up the maximum rate.
-        let first = started(&schedule);
-        assert_eq!(cells(&first), [0, 1]);
-        schedule.free(&first[1]);
-        let second = started(&schedule);
-        assert_eq!(cells(&second), [2, 3, 5]);
-        // A job that is faster than the limit runs alone.
-        first[..1].iter().chain(&second).for_each(|job| schedule.free(job));
-        let third = started(&schedule);
-        assert_eq!(cells(&third), [4]);
-        schedule.free(&third[0]);
-        assert!(schedule.take().is_none());
-    }
-
-    /// A lane that waits for a share of the rate continues when another lane frees its share, and ends when the race is
-    /// stopped.
-    #[test]
-    fn a_waiting_lane_is_woken() {
-        let schedule = schedule(&[400, 400, 400]);
-        let first = schedule.take().expect("a job");
-        thread::scope(|scope| {
-            let waiting = scope.spawn(|| schedule.take());
-            schedule.free(&first);
-            let second = waiting.join().expect("no panic").expect("a job");
-            assert_eq!(second.cell, 1);
-            let waiting = scope.spawn(|| schedule.take());
-            schedule.stop();
-            assert!(waiting.join().expect("no panic").is_none());
-        });
-    }
-
     #[test]
     fn long_jobs_come_first_and_have_few_pairs() {
         let text = "name = 'small'\nduration = '60s'\nrepeat = 12\nseed = 5\n\
@@ -424,7 +269,7 @@ mod tests {
         let experiment = fullpipe_lab::experiment::Experiment::from_toml(text).expect("valid");
         let [bbr1, iw] = ["bbr1", "bbr1+iw"].map(|arm| arm.parse().expect("an arm"));
         let plan = RacePlan::new(&experiment, &[bbr1, iw], bbr1).expect("a plan");
-        let missing = [0, 1].map(|cell| MissingPairs { cell, seeds: plan.cells()[cell].seeds.clone() });
+        let missing = [0, 1].map(|cell| MissingSeeds { cell, seeds: plan.cells()[cell].seeds.clone() });
         let jobs = jobs(&plan, &missing);
         let found: Vec<_> = jobs.iter().map(|job| (job.cell, job.seeds[0], job.seeds.len())).collect();
         assert_eq!(found, [(1, 5, 5), (1, 10, 5), (1, 15, 2), (0, 5, 5), (0, 10, 5), (0, 15, 2)]);
