@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::engine::Buffers;
+use crate::engine::{Buffers, HANDSHAKES};
 use crate::error::Error;
 use crate::frame::{Fetch, Reply, Request, SocketLimits, VERSION};
 use crate::hex::Hex;
@@ -29,9 +29,6 @@ use crate::{locked, span};
 /// Time within which a relay must accept a connection: enough for several round trips on the longest paths,
 /// and for lost SYNs.
 const GREETING: Duration = Duration::from_secs(15);
-/// Maximum number of connections that are in their handshakes at the same time. The relay drops the oldest handshake if
-/// an address has more than eight, and another copy may use the same address.
-const OPENING: usize = 6;
 /// Maximum number of attempts to open a connection. An attempt can fail because the handshakes of other copies displace
 /// its handshake.
 const ATTEMPTS: u32 = 3;
@@ -115,7 +112,7 @@ impl Relay {
             advice,
             fetch: None,
             handshake: watch::Sender::default(),
-            opening: Semaphore::new(OPENING),
+            opening: Semaphore::new(HANDSHAKES as usize),
             sockets: SocketOptions::default(),
             cc: None,
             notes: Mutex::default(),
@@ -224,7 +221,7 @@ impl Relay {
         self.attempts(connection, false).await
     }
 
-    /// Opens a connection as soon as fewer than [`OPENING`] others are in their handshakes, and tries again after a
+    /// Opens a connection as soon as fewer than [`HANDSHAKES`] others are in their handshakes, and tries again after a
     /// network error. `waits` states whether to wait until the relay has accepted the connection.
     async fn attempts(&self, connection: u32, waits: bool) -> Result<Opened, Error> {
         // The semaphore is never closed.

@@ -3,8 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use fullpipe_units::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::{mpsc, watch};
 use tokio::task::spawn_blocking;
@@ -45,6 +47,8 @@ pub(super) struct Shared {
     /// Payload in bytes that each connection has sent.
     pub(super) sent: Mutex<Vec<u64>>,
     pub(super) first_byte: Mutex<Option<Instant>>,
+    /// Total size in bytes of the files that have been found so far, whether or not they have been announced.
+    pub(super) found: AtomicU64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +64,13 @@ impl Default for Work {
 }
 
 impl Shared {
+    /// Returns the size of the copy, as far as its files have been found; `None` if none has been found, or if the source is a
+    /// pipe.
+    pub(super) fn found_size(&self) -> Option<Bytes> {
+        let size = self.found.load(Ordering::Relaxed);
+        (size > 0).then(|| Bytes::new(size))
+    }
+
     /// Wakes the connections that wait for data to send.
     pub(super) fn wake(&self) {
         self.work.send_modify(|work| {

@@ -174,18 +174,18 @@ impl Links {
         self.wanted.min(self.budget.most_connections().unwrap_or(u32::MAX)) as usize
     }
 
-    /// Starts with as many connections as fill the link at an RTT of `rtt` with these buffers, if the copy chooses their
-    /// number and knows the rate of the link.
-    pub(super) fn forecast(&mut self, rtt: Duration, buffers: Buffers) {
+    /// Starts with as many connections as fill the link at an RTT of `rtt` with these buffers, or with more for a short copy
+    /// of `size`, if the copy chooses their number and knows the rate of the link.
+    pub(super) fn forecast(&mut self, rtt: Duration, buffers: Buffers, size: Option<Bytes>) {
         if let Some(choice) = &mut self.choice {
-            self.wanted = choice.forecast(rtt, buffers);
+            self.wanted = choice.forecast(rtt, buffers, size);
         }
     }
 
-    /// Starts with the number of connections of an earlier copy, if the copy chooses their number and the path has the
-    /// same RTT; returns the number.
-    pub(super) fn resume(&mut self, earlier: Remembered, rtt: Duration) -> Option<u32> {
-        self.wanted = self.choice.as_mut()?.resume(earlier, rtt)?;
+    /// Starts with the number of connections of an earlier copy, or with more for a short copy of `size`, if the copy
+    /// chooses their number and the path has the same RTT; returns the number.
+    pub(super) fn resume(&mut self, earlier: Remembered, rtt: Duration, size: Option<Bytes>) -> Option<u32> {
+        self.wanted = self.choice.as_mut()?.resume(earlier, rtt, size)?;
         Some(self.wanted)
     }
 

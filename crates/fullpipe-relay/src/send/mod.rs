@@ -64,8 +64,9 @@ pub(crate) const PERMIT: &str = "permit TCP connections from this host in the fi
 const FAREWELL: Duration = Duration::from_secs(5);
 /// Memory budget of the process and its sockets, in addition to the bytes of a pipe that are kept.
 const BESIDE_A_PIPE: Bytes = Bytes::from_mib(48);
-/// Maximum number of files that are found before they are announced.
-const AHEAD: usize = 1024;
+/// Maximum number of files that are found before they are announced. Their sizes tell how many connections are worth
+/// opening; each needs about 300 bytes.
+const AHEAD: usize = 16_384;
 /// Maximum number of events that are handled before the connections are woken.
 const EVENTS: usize = 256;
 
@@ -428,7 +429,7 @@ impl<'a> Copy<'a> {
         let (found, mut sources) = mpsc::channel(AHEAD);
         let mut piped = None;
         match announced {
-            Announced::Files(walk) => find(walk, found),
+            Announced::Files(walk) => find(walk, found, &tasks.shared),
             // A pipe is the only source.
             Announced::Pipe(held) => {
                 piped = Some(held.changes());
