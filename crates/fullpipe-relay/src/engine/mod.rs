@@ -21,7 +21,7 @@ pub use choice::{Buffers, Choice, Interval, Remembered, Room};
 pub(crate) use dispatch::{Block, Dispatcher, Next};
 pub(crate) use groups::Groups;
 pub(crate) use laggards::Laggards;
-pub(crate) use limit::{Demand, Limiter};
+pub(crate) use limit::{Demand, Limiter, Role};
 pub(crate) use prefix::Prefix;
 
 /// Size of a block in bytes: an aligned power of two, so that each block is a subtree of the file's hash.

@@ -448,10 +448,14 @@ impl<'a> Driver<'a> {
 
     /// Shares the rate limit among the connections, if there is one.
     fn share(&mut self) -> Result<(), Error> {
-        match &mut self.pacing {
-            Some(pacing) => pacing.share(&self.links.demands()),
-            None => Ok(()),
-        }
+        let Some(pacing) = self.pacing.as_mut().filter(|pacing| pacing.is_limiting()) else { return Ok(()) };
+        // More blocks may follow while files are being found or announced, and from a pipe.
+        let is_last = self.is_listed && self.waiting.is_none() && self.pipe.is_none();
+        let finished = match is_last && self.answered == self.next_stream - 1 {
+            true => locked(&self.shared.dispatcher).finished(self.links.numbers()),
+            false => BTreeSet::new(),
+        };
+        pacing.share(&self.links.demands(&finished))
     }
 
     /// Returns the time since the beginning of the copy.
