@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex};
 
 use fullpipe_units::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio::task::spawn_blocking;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::connect::{Reached, Relay};
 use super::links::{Sampler, SocketSample};
@@ -26,6 +26,10 @@ use crate::wire::{self, Readiness};
 
 /// Time to wait for the relay to report the reason for a failure after a connection has failed.
 pub(super) const REASON: std::time::Duration = std::time::Duration::from_secs(1);
+/// Time that a relay needs at most for the keys of a few connections. If the next handshakes began earlier, they could reach
+/// a near relay before it has accepted these keys, and displace their connections. A reply of a distant relay takes longer,
+/// and its handshakes do, too.
+const KEYS: std::time::Duration = std::time::Duration::from_millis(50);
 /// A group of requests that reaches this size in bytes is written, even if more requests are pending.
 const REQUESTS: usize = 64 << 10;
 /// Size of the first group. A TLS record that does not fit into the initial congestion window, 14 KiB with the handshake's
@@ -134,14 +138,23 @@ pub(super) async fn receive_first(
     }
 }
 
-/// The same for another connection.
+/// The same for another connection. Its permit for the handshake ends when the relay has accepted it, or after [`KEYS`].
 pub(super) async fn receive_joined(
     relay: Arc<Relay>,
     number: u32,
     mut reader: impl AsyncRead + Unpin,
     (events, accepting): (Events, mpsc::Sender<()>),
+    handshake: Option<OwnedSemaphorePermit>,
 ) {
-    let accepted = relay.accepted(&mut reader).await;
+    let accepted = {
+        let mut accepted = std::pin::pin!(relay.accepted(&mut reader));
+        let soon = timeout(KEYS, &mut accepted).await;
+        drop(handshake);
+        match soon {
+            Ok(accepted) => accepted,
+            Err(_) => accepted.await,
+        }
+    };
     drop(accepting);
     let event = match accepted {
         Ok(()) => Event::Joined(number),
