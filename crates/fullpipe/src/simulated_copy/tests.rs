@@ -91,8 +91,8 @@ const LOSSY_SEEDS: [u64; 2] = [1, 2];
 const LOSSY_MISSES: [(u64, &str); 2] =
     [(2, "rate=50mbit rtt=20ms loss=0.5%"), (2, "rate=50mbit rtt=20ms loss=3%")];
 
-/// Long paths on which a single connection would suffice or not, for copies that end soon after slow start, and the sizes of
-/// these copies in MB.
+/// Paths for copies that end soon after slow start, and the sizes of these copies in MB. At 500 Mbit/s and 210 ms, four
+/// connections fill the link; on the other paths, one does or two do.
 const SHORT: &str = r#"
 name = "short"
 duration = "12s"
@@ -108,6 +108,8 @@ notsent_lowat = "128KiB"
 cc = "cubic"
 "#;
 const SHORT_SIZES: [u64; 3] = [2, 10, 100];
+/// Send and receive buffer of these paths.
+const SHORT_BUFFERS: (Bytes, Bytes) = (Bytes::from_mib(4), Bytes::from_mib(32));
 
 /// Path on which the user states the link rate, because from a single connection, a shaper looks like the link.
 const STATED: &str = "shaper of each";
@@ -208,12 +210,13 @@ fn a_short_copy_starts_with_about_the_fastest_number() {
     const MOST: u32 = 7;
     let experiment = Experiment::from_toml(SHORT).expect("an experiment");
     for point in experiment.points() {
-        let Scenario { path, host, .. } = &point.scenario;
+        let path = &point.scenario.path;
         let (rtt, link) = (path.rtt(), path.forward.rate);
         let times: Vec<_> = (1..=MOST).map(|count| times_of(&point.scenario, count, SHORT_SIZES)).collect();
         for (index, size) in SHORT_SIZES.into_iter().enumerate() {
             let Some(best) = times.iter().filter_map(|times| times[index]).min() else { continue };
-            let buffers = fullpipe_relay::Buffers { send: Some(host.sndbuf), receive: Some(host.rcvbuf) };
+            let buffers =
+                fullpipe_relay::Buffers { send: Some(SHORT_BUFFERS.0), receive: Some(SHORT_BUFFERS.1) };
             let mut choice = Choice::new(1, MOST, Some(link));
             let count = choice.forecast(rtt, buffers, Some(Bytes::new(size * 1_000_000)));
             let chosen = times[count as usize - 1][index].expect("as fast as the best");
