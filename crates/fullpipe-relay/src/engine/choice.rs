@@ -29,6 +29,7 @@
 //! total rate; it only takes bandwidth from other flows. Fewer connections are then tried.
 
 mod cycles;
+mod forecast;
 mod losses;
 mod watching;
 mod yielding;
@@ -38,6 +39,8 @@ use std::collections::VecDeque;
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
 use self::cycles::Cycles;
+use self::forecast::PAYLOAD;
+pub use self::forecast::{Buffers, Remembered};
 use self::losses::{Change, Losses};
 
 /// Shortest time over which the total rate of all connections is measured.
@@ -95,17 +98,6 @@ const QUEUED_PERCENT: u64 = 101;
 /// filled the link, and in a trial, in which the queue of the new connections' slow start is still there.
 const QUEUED_BEFORE: u32 = 4;
 const QUEUED_IN_TRIAL: u32 = 2;
-/// Factor by which the RTT may differ from that of an earlier copy over the same path, as a fraction.
-const SAME_RTT: (u64, u64) = (3, 2);
-/// Fraction of a receive buffer that the receive window can be. With a receive buffer of 320 KiB and an RTT of 100 ms, a
-/// connection reached 16.1 Mbit/s.
-const RECEIVED: (u64, u64) = (5, 8);
-/// Payload length of a full-sized segment and length of its Ethernet frame in bytes, with IPv6 and timestamps.
-const PAYLOAD: (u64, u64) = (1428, 1514);
-/// Fraction of a send buffer that payload can occupy; the rest is taken by the kernel's skb overhead. With a send
-/// buffer of 4 MiB and an RTT of 210 ms, a connection reached 136 to 147 Mbit/s.
-const BUFFERED: (u64, u64) = (7, 8);
-
 /// What limits a connection, as far as it matters for the number of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
@@ -134,34 +126,6 @@ pub struct Interval {
     pub retransmits: u64,
     /// Whether the connection is resting: it gets no blocks, and only sends the data that is still in its socket.
     pub is_resting: bool,
-}
-
-/// Largest sizes of the buffers that hold the payload of a connection; `None` if a size is not known.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Buffers {
-    /// Send buffer of the host that sends.
-    pub send: Option<Bytes>,
-    /// Receive buffer of the host that receives.
-    pub receive: Option<Bytes>,
-}
-
-impl Buffers {
-    /// Returns the smaller buffer after its size has been reduced to a fraction; `None` if neither size is known.
-    fn least(self, sent: (u64, u64), received: (u64, u64)) -> Option<Bytes> {
-        let part = |size: Option<Bytes>, (part, whole)| Some(size?.mul_div(part, whole));
-        part(self.send, sent).into_iter().chain(part(self.receive, received)).min()
-    }
-}
-
-/// What a copy has seen of its path, for the next copy to the same peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Remembered {
-    /// Number of connections on which the copy has settled.
-    pub connections: u32,
-    /// Shortest RTT.
-    pub rtt: Duration,
-    /// Payload rate of these connections.
-    pub rate: Rate,
 }
 
 /// Total over all connections at one time.
@@ -322,56 +286,6 @@ impl Choice {
             stepped: None,
             sums: VecDeque::new(),
         }
-    }
-
-    /// Starts with the number of connections of an earlier copy, if the path has the same RTT of `rtt`; returns the
-    /// number. If these connections have the rate of the earlier copy, no search begins. Has no effect after data has been
-    /// acknowledged.
-    pub fn resume(&mut self, earlier: Remembered, rtt: Duration) -> Option<u32> {
-        let (longer, shorter) = (earlier.rtt.max(rtt), earlier.rtt.min(rtt));
-        let is_same = longer <= shorter.mul_div(SAME_RTT.0, SAME_RTT.1);
-        if !is_same || !self.acked.is_zero() {
-            return None;
-        }
-        self.count = earlier.connections.clamp(self.least, self.most);
-        self.expected = (self.count == earlier.connections).then_some(earlier.rate);
-        Some(self.count)
-    }
-
-    /// Returns what the next copy over this path should know; `None` if no search for the number of connections has
-    /// ended.
-    pub fn outcome(&self) -> Option<Remembered> {
-        let (connections, rate) = match self.phase {
-            Phase::Raised { before, rate, .. } => (before, rate),
-            Phase::Lowered { upper, rate, .. } => (upper, rate),
-            Phase::Yielding { .. } => return None,
-            Phase::Watching { .. } if self.is_yielding => return None,
-            Phase::Watching { .. } => {
-                let (kept, last) = (self.kept?, self.sums.back()?);
-                let time = last.at.saturating_since(kept.at);
-                if time < SPAN {
-                    return None;
-                }
-                (self.count, Rate::mean(last.acked.saturating_sub(kept.acked), time))
-            }
-        };
-        let is_settled = self.last.is_some() || connections == self.most;
-        is_settled.then_some(Remembered { connections, rtt: self.least_rtt?, rate })
-    }
-
-    /// Starts with as many connections as fill the link at an RTT of `rtt` with these buffers, if the rate of the link
-    /// and the size of a buffer are known; returns their number. Has no effect after data has been acknowledged.
-    pub fn forecast(&mut self, rtt: Duration, buffers: Buffers) -> u32 {
-        let link = self.link.filter(|_| self.acked.is_zero());
-        let sizes = buffers.least(BUFFERED, RECEIVED).zip(buffers.least((1, 1), (1, 1)));
-        if let (Some(link), Some((payload, memory))) = (link, sizes) {
-            let each = |size: Bytes| Rate::mean(size, rtt.max(Duration::from_nanos(1)));
-            self.count = needed(link, each(payload), 1).clamp(self.least, self.most);
-            // Fewer connections cannot fill the link, even if the kernel needs no memory for its records.
-            let enough = needed(link.mul_div(NEARLY_PERCENT, 100), each(memory), 1);
-            self.fewest = enough.clamp(self.least, self.count);
-        }
-        self.count
     }
 
     /// Returns the number of connections that should send.

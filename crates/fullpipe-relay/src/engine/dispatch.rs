@@ -226,6 +226,16 @@ impl Dispatcher {
         is_given
     }
 
+    /// Returns those of the connections `open` that have written their last block or file, if none is left to send.
+    pub(crate) fn finished(&mut self, open: impl Iterator<Item = u32>) -> BTreeSet<u32> {
+        let is_left = self.waiting.iter().any(|stream| self.whole.contains_key(stream))
+            || self.streams.values_mut().any(Stream::has_pending);
+        match is_left {
+            true => BTreeSet::new(),
+            false => open.filter(|number| !self.writing.contains_key(number)).collect(),
+        }
+    }
+
     /// Sets whether no connection gets anything to send.
     pub(crate) fn hold(&mut self, is_held: bool) {
         self.is_held = is_held;
@@ -293,6 +303,22 @@ mod tests {
 
     use super::*;
     use crate::engine::BLOCK;
+
+    #[test]
+    fn a_connection_is_finished_when_no_block_is_left_for_it() {
+        let mut dispatcher = Dispatcher::default();
+        dispatcher.add(1, 3 * BLOCK, &[]);
+        let finished =
+            |dispatcher: &mut Dispatcher| dispatcher.finished(0..3).into_iter().collect::<Vec<_>>();
+        assert!(dispatcher.next(0).is_some() && dispatcher.next(1).is_some());
+        assert_eq!(finished(&mut dispatcher), [0; 0], "a block is left");
+        assert!(dispatcher.next(0).is_some());
+        assert_eq!(finished(&mut dispatcher), [2], "the others write their blocks");
+        assert!(dispatcher.next(1).is_none());
+        assert_eq!(finished(&mut dispatcher), [1, 2]);
+        dispatcher.lost(0);
+        assert_eq!(finished(&mut dispatcher), [0; 0], "two blocks of the lost connection are left");
+    }
 
     #[test]
     fn the_last_block_of_a_slow_connection_is_sent_on_a_free_one() {

@@ -8,9 +8,10 @@
 //! The kernel paces each socket at its share (`SO_MAX_PACING_RATE`). The resulting rate is up to 4 % lower: timers are
 //! late, the queueing discipline `fq` counts headers, and BBR pauses in its ProbeRTT phase. The limit is therefore
 //! corrected according to the payload that the connections have sent, as long as no other limit applies. Payload that
-//! slow start or an interruption has delayed is made up for afterwards, up to that of 250 ms. If a slow connection does
+//! slow start or an interruption has delayed is made up for afterwards, up to that of two seconds. If a slow connection does
 //! not use its whole share, the rest goes to the other connections. A reduction is applied before an increase, so that
-//! the sum never exceeds the limit.
+//! the sum never exceeds the limit. At the end of a copy, the connections that write the last blocks get the shares of those
+//! that have nothing left to write.
 
 use std::collections::BTreeMap;
 
@@ -28,10 +29,11 @@ const IDLE_PART: u64 = 16;
 /// start or the link. The limit is then not corrected.
 const LIMITED_PERCENT: u64 = 90;
 /// Maximum time whose payload is made up for after something else has limited the copy. It covers slow start on paths
-/// with an RTT of up to about 100 ms; the rest of a long interruption is lost.
-const MADE_UP: Duration = Duration::from_millis(250);
-/// Divisor of the limit that gives its maximum correction: 5 %, which is more than the 4 % that pacing loses.
-const CORRECTION_PART: u64 = 20;
+/// with an RTT of up to about 200 ms; the rest of a long interruption is lost.
+const MADE_UP: Duration = Duration::from_secs(2);
+/// Divisor of the limit that gives its maximum correction: 10 %, which is more than the 4 % that pacing loses, and makes up
+/// for a second in ten. The rate in any 100 ms then stays below 1.2 times the limit.
+const CORRECTION_PART: u64 = 10;
 /// Smallest share that is set for a socket, because a rate of zero would switch pacing off.
 const LEAST: Rate = Rate::from_bps(8_000);
 /// Number of segments at the start of a connection that Linux does not pace (`tcp_update_skb_after_send`).
@@ -43,9 +45,20 @@ pub(crate) struct Demand {
     pub(crate) connection: u32,
     /// Rate that the connection reached in the last interval; `None` if it is not known.
     pub(crate) used: Option<Rate>,
-    /// Whether the connection is resting: it gets no blocks, and only sends the data that is still in its
+    pub(crate) role: Role,
+}
+
+/// What a connection has to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// The connection writes a block, or gets one.
+    Writing,
+    /// No block is left for the connection, at the end of the copy. It sends the data that is still in its socket, for which
+    /// the copy waits.
+    Finishing,
+    /// More connections are open than are needed. The connection gets no blocks, and sends the data that is still in its
     /// socket.
-    pub(crate) is_resting: bool,
+    Resting,
 }
 
 /// Rate limit of a copy, shared by its connections.
@@ -117,11 +130,15 @@ impl Limiter {
             left -= share;
             shares.insert(connection, share);
         }
-        // The rate that no connection needs is divided equally, so that all sending connections can grow.
-        let sending: Vec<u32> =
-            demands.iter().filter(|demand| !demand.is_resting).map(|demand| demand.connection).collect();
-        for connection in &sending {
-            *shares.entry(*connection).or_default() += left / sending.len() as u64;
+        // The rate that no connection needs is divided equally, so that all connections that write can grow.
+        let of =
+            |role| demands.iter().filter(move |demand| demand.role == role).map(|demand| demand.connection);
+        let mut growing: Vec<u32> = of(Role::Writing).collect();
+        if growing.is_empty() {
+            growing.extend(of(Role::Finishing));
+        }
+        for connection in &growing {
+            *shares.entry(*connection).or_default() += left / growing.len() as u64;
         }
         let shares: BTreeMap<u32, Rate> =
             shares.into_iter().map(|(connection, share)| (connection, Rate::from_bps(share))).collect();
@@ -139,15 +156,15 @@ impl Limiter {
     /// Returns the share that a connection needs, if `count` connections send.
     fn want(&self, demand: &Demand, count: u64) -> Rate {
         let Some(used) = demand.used else { return self.rate };
-        if demand.is_resting {
-            return used.max(LEAST);
-        }
-        match self.shares.get(&demand.connection) {
-            Some(share) if used < share.mul_div(HELD_BACK_PERCENT, 100) => {
-                let idle = self.rate.mul_div(1, IDLE_PART * count);
-                used.mul_div(GROWTH_PERCENT, 100).max(idle).max(LEAST)
-            }
-            _ => self.rate,
+        let growing = || {
+            let idle = self.rate.mul_div(1, IDLE_PART * count);
+            used.mul_div(GROWTH_PERCENT, 100).max(idle).max(LEAST)
+        };
+        match (demand.role, self.shares.get(&demand.connection)) {
+            (Role::Resting, _) => used.max(LEAST),
+            (Role::Finishing, _) => growing(),
+            (Role::Writing, Some(share)) if used < share.mul_div(HELD_BACK_PERCENT, 100) => growing(),
+            (Role::Writing, _) => self.rate,
         }
     }
 }
@@ -185,7 +202,7 @@ mod tests {
             let demand = |(connection, cap): (&u32, &u64)| Demand {
                 connection: *connection,
                 used: self.shares.get(connection).map(|_| Rate::from_bps(self.rate(*connection, *cap))),
-                is_resting: false,
+                role: Role::Writing,
             };
             let demands: Vec<Demand> = caps.iter().map(demand).collect();
             self.shares.retain(|connection, _| caps.contains_key(connection));
@@ -202,7 +219,7 @@ mod tests {
     #[test]
     fn connections_share_the_limit_equally_at_first() {
         let mut limiter = Limiter::new(Rate::from_bps(100 * MBIT));
-        let new = |connection| Demand { connection, used: None, is_resting: false };
+        let new = |connection| Demand { connection, used: None, role: Role::Writing };
         assert_eq!(limiter.share(&[new(0)]), [(0, Rate::from_bps(100 * MBIT))]);
         let half = Rate::from_bps(50 * MBIT);
         assert_eq!(limiter.share(&[new(0), new(1)]), [(0, half), (1, half)], "the reduction comes first");
@@ -222,7 +239,7 @@ mod tests {
             sum += used * interval;
             limiter.correct(Instant::ZERO + interval * number, used * interval);
             if let [(_, changed)] =
-                limiter.share(&[Demand { connection: 0, used: None, is_resting: false }])[..]
+                limiter.share(&[Demand { connection: 0, used: None, role: Role::Writing }])[..]
             {
                 (share, most) = (changed, most.max(changed));
             }
@@ -235,14 +252,14 @@ mod tests {
         for percent in [96, 98, 100, 102] {
             let (mean, most) = paced(percent);
             assert!((0.99..=1.01).contains(&mean), "{percent} %: {mean}");
-            assert!(most <= Rate::from_bps(105 * MBIT), "{percent} %: {most}");
+            assert!(most <= Rate::from_bps(110 * MBIT), "{percent} %: {most}");
         }
         // The rate that a link of 80 Mbit/s lacks is not made up for.
         assert_eq!(paced(80), (0.8, Rate::from_bps(100 * MBIT)));
     }
 
-    /// Slow start carries half of the limit for 400 ms. Its deficit is made up for within the next seconds. After an
-    /// interruption of a minute, the copy exceeds its limit only until it has carried the payload of 250 ms more.
+    /// Slow start carries half of the limit for 2 s. Its deficit is made up for within the next ten seconds. After an interruption of a minute, the copy exceeds its limit only until it has carried the payload of two
+    /// seconds more.
     #[test]
     fn a_slow_start_is_made_up_for_and_a_long_interruption_is_not() {
         let limit = Rate::from_bps(100 * MBIT);
@@ -254,15 +271,15 @@ mod tests {
             for _ in 0..intervals {
                 now += interval;
                 let used = limiter.rate.min(most);
-                assert!(used <= Rate::from_bps(105 * MBIT), "{used}");
+                assert!(used <= Rate::from_bps(110 * MBIT), "{used}");
                 sum += used * interval;
                 limiter.correct(now, used * interval);
             }
             sum
         };
-        carry(&mut limiter, 4, Rate::from_bps(50 * MBIT));
-        let carried = carry(&mut limiter, 96, Rate::from_bps(1_000 * MBIT));
-        let permitted = limit * Duration::from_secs(10);
+        carry(&mut limiter, 20, Rate::from_bps(50 * MBIT));
+        let carried = carry(&mut limiter, 130, Rate::from_bps(1_000 * MBIT));
+        let permitted = limit * Duration::from_secs(15);
         assert!(carried >= permitted.mul_div(999, 1_000) && carried <= permitted, "{carried} of {permitted}");
         let idle = carry(&mut limiter, 600, Rate::from_bps(0));
         let later = carry(&mut limiter, 300, Rate::from_bps(1_000 * MBIT)) - idle;
@@ -294,13 +311,42 @@ mod tests {
         let demand = |connection, used, is_resting| Demand {
             connection,
             used: Some(Rate::from_bps(used)),
-            is_resting,
+            role: if is_resting { Role::Resting } else { Role::Writing },
         };
         limiter.share(&[demand(0, 0, false), demand(1, 0, false)]);
         let shares = limiter.share(&[demand(0, 5 * MBIT, false), demand(1, 2 * MBIT, true)]);
         assert_eq!(shares, [(1, Rate::from_bps(2 * MBIT)), (0, Rate::from_bps(8 * MBIT))]);
         let shares = limiter.share(&[demand(0, 8 * MBIT, false), demand(1, 0, true)]);
         assert_eq!(shares, [(1, LEAST), (0, Rate::from_bps(10 * MBIT - 8_000))]);
+    }
+
+    /// At the end of a copy, a connection that writes the last block gets what the others do not need for the rest of their
+    /// data, even while its window still grows.
+    #[test]
+    fn the_last_block_gets_the_shares_of_finished_connections() {
+        let mut limiter = Limiter::new(Rate::from_bps(40 * MBIT));
+        let demand = |connection, mbit, role| {
+            let used = Some(Rate::from_bps(mbit * MBIT));
+            Demand { connection, used, role }
+        };
+        let new = |connection| Demand { connection, used: None, role: Role::Writing };
+        limiter.share(&[0, 1, 2, 3].map(new));
+        let last = demand(0, 10, Role::Writing);
+        let of = |used: u64| [1, 2, 3].map(|number| demand(number, used, Role::Finishing));
+        limiter.share(&[&[last][..], &of(4)].concat());
+        assert_eq!(limiter.shares[&0], Rate::from_bps(40 * MBIT - 3 * 4_400_000));
+        limiter.share(&[&[last][..], &of(0)].concat());
+        assert_eq!(
+            limiter.shares[&0],
+            Rate::from_bps(40 * MBIT - 3 * 625_000),
+            "its window permits 10 Mbit/s"
+        );
+        // If no block is left, the data in the sockets gets the whole limit.
+        limiter.share(&of(0));
+        assert_eq!(
+            limiter.shares.values().map(|share| share.as_bps() / MBIT).collect::<Vec<_>>(),
+            [13, 13, 13]
+        );
     }
 
     /// However the paths change, the sum of the shares stays within the limit, and four intervals after a

@@ -21,11 +21,15 @@ pub use choice::{Buffers, Choice, Interval, Remembered, Room};
 pub(crate) use dispatch::{Block, Dispatcher, Next};
 pub(crate) use groups::Groups;
 pub(crate) use laggards::Laggards;
-pub(crate) use limit::{Demand, Limiter};
+pub(crate) use limit::{Demand, Limiter, Role};
 pub(crate) use prefix::Prefix;
 
 /// Size of a block in bytes: an aligned power of two, so that each block is a subtree of the file's hash.
 pub(crate) const BLOCK: u64 = 1 << 20;
+
+/// Maximum number of further connections of a copy that are in their handshakes at the same time. The relay drops the oldest
+/// handshake if an address has more than eight, and another copy may use the same address.
+pub(crate) const HANDSHAKES: u32 = 6;
 
 /// Maximum size in bytes of a file, and of all open files of a transfer together. The state of a block takes
 /// about 50 bytes at each end, so the blocks of a transfer need at most 210 MB.

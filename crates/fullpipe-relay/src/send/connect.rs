@@ -10,12 +10,12 @@ use ring::rand::{SecureRandom, SystemRandom};
 use rustls::ClientConfig;
 use tokio::io::{AsyncRead, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, lookup_host};
-use tokio::sync::{OnceCell, Semaphore, watch};
+use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::engine::Buffers;
+use crate::engine::{Buffers, HANDSHAKES};
 use crate::error::Error;
 use crate::frame::{Fetch, Reply, Request, SocketLimits, VERSION};
 use crate::hex::Hex;
@@ -29,9 +29,6 @@ use crate::{locked, span};
 /// Time within which a relay must accept a connection: enough for several round trips on the longest paths,
 /// and for lost SYNs.
 const GREETING: Duration = Duration::from_secs(15);
-/// Maximum number of connections that are in their handshakes at the same time. The relay drops the oldest handshake if
-/// an address has more than eight, and another copy may use the same address.
-const OPENING: usize = 6;
 /// Maximum number of attempts to open a connection. An attempt can fail because the handshakes of other copies displace
 /// its handshake.
 const ATTEMPTS: u32 = 3;
@@ -72,7 +69,7 @@ pub(crate) struct Relay {
     /// Shortest duration of a TCP handshake so far.
     handshake: watch::Sender<Option<Duration>>,
     /// Permits for handshakes of further connections.
-    opening: Semaphore,
+    opening: Arc<Semaphore>,
     /// Options of the sockets.
     sockets: SocketOptions,
     /// Congestion control that the relay is to use.
@@ -115,7 +112,7 @@ impl Relay {
             advice,
             fetch: None,
             handshake: watch::Sender::default(),
-            opening: Semaphore::new(OPENING),
+            opening: Arc::new(Semaphore::new(HANDSHAKES as usize)),
             sockets: SocketOptions::default(),
             cc: None,
             notes: Mutex::default(),
@@ -215,20 +212,28 @@ impl Relay {
 
     /// Opens a further connection of a transfer, and waits until the relay has accepted it.
     pub(crate) async fn join(&self, connection: u32) -> Result<Opened, Error> {
-        self.attempts(connection, true).await
+        Ok(self.attempts(connection, true).await?.0)
     }
 
     /// Opens a further connection of a transfer, and sends its first message. Blocks may follow without waiting for a
-    /// reply.
-    pub(super) async fn join_early(&self, connection: u32) -> Result<Opened, Error> {
+    /// reply. Also returns the permit for the handshake.
+    pub(super) async fn join_early(
+        &self,
+        connection: u32,
+    ) -> Result<(Opened, Option<OwnedSemaphorePermit>), Error> {
         self.attempts(connection, false).await
     }
 
-    /// Opens a connection as soon as fewer than [`OPENING`] others are in their handshakes, and tries again after a
-    /// network error. `waits` states whether to wait until the relay has accepted the connection.
-    async fn attempts(&self, connection: u32, waits: bool) -> Result<Opened, Error> {
+    /// Opens a connection as soon as fewer than [`HANDSHAKES`] others are in their handshakes, and tries again after a
+    /// network error. `waits` states whether to wait until the relay has accepted the connection. Also returns the permit
+    /// for the handshake.
+    async fn attempts(
+        &self,
+        connection: u32,
+        waits: bool,
+    ) -> Result<(Opened, Option<OwnedSemaphorePermit>), Error> {
         // The semaphore is never closed.
-        let _permit = self.opening.acquire().await;
+        let permit = Arc::clone(&self.opening).acquire_owned().await.ok();
         let mut attempt = 1;
         loop {
             let opened = match waits {
@@ -239,7 +244,7 @@ impl Relay {
                 Err(error) if error.is_loss() && attempt < ATTEMPTS => {
                     sleep(PAUSE * attempt).await;
                 }
-                opened => return opened,
+                opened => return opened.map(|opened| (opened, permit)),
             }
             attempt += 1;
         }

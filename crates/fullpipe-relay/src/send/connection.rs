@@ -3,12 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use fullpipe_units::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio::task::spawn_blocking;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::connect::{Reached, Relay};
 use super::links::{Sampler, SocketSample};
@@ -24,6 +26,10 @@ use crate::wire::{self, Readiness};
 
 /// Time to wait for the relay to report the reason for a failure after a connection has failed.
 pub(super) const REASON: std::time::Duration = std::time::Duration::from_secs(1);
+/// Time that a relay needs at most for the keys of a few connections. If the next handshakes began earlier, they could reach
+/// a near relay before it has accepted these keys, and displace their connections. A reply of a distant relay takes longer,
+/// and its handshakes do, too.
+const KEYS: std::time::Duration = std::time::Duration::from_millis(50);
 /// A group of requests that reaches this size in bytes is written, even if more requests are pending.
 const REQUESTS: usize = 64 << 10;
 /// Size of the first group. A TLS record that does not fit into the initial congestion window, 14 KiB with the handshake's
@@ -45,6 +51,8 @@ pub(super) struct Shared {
     /// Payload in bytes that each connection has sent.
     pub(super) sent: Mutex<Vec<u64>>,
     pub(super) first_byte: Mutex<Option<Instant>>,
+    /// Total size in bytes of the files that have been found so far, whether or not they have been announced.
+    pub(super) found: AtomicU64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +68,13 @@ impl Default for Work {
 }
 
 impl Shared {
+    /// Returns the size of the copy, as far as its files have been found; `None` if none has been found, or if the source is a
+    /// pipe.
+    pub(super) fn found_size(&self) -> Option<Bytes> {
+        let size = self.found.load(Ordering::Relaxed);
+        (size > 0).then(|| Bytes::new(size))
+    }
+
     /// Wakes the connections that wait for data to send.
     pub(super) fn wake(&self) {
         self.work.send_modify(|work| {
@@ -123,14 +138,23 @@ pub(super) async fn receive_first(
     }
 }
 
-/// The same for another connection.
+/// The same for another connection. Its permit for the handshake ends when the relay has accepted it, or after [`KEYS`].
 pub(super) async fn receive_joined(
     relay: Arc<Relay>,
     number: u32,
     mut reader: impl AsyncRead + Unpin,
     (events, accepting): (Events, mpsc::Sender<()>),
+    handshake: Option<OwnedSemaphorePermit>,
 ) {
-    let accepted = relay.accepted(&mut reader).await;
+    let accepted = {
+        let mut accepted = std::pin::pin!(relay.accepted(&mut reader));
+        let soon = timeout(KEYS, &mut accepted).await;
+        drop(handshake);
+        match soon {
+            Ok(accepted) => accepted,
+            Err(_) => accepted.await,
+        }
+    };
     drop(accepting);
     let event = match accepted {
         Ok(()) => Event::Joined(number),

@@ -134,7 +134,7 @@ pub(crate) async fn deliver<S: AsyncRead + AsyncWrite + Send + 'static>(
         if let Some(error) = refused {
             return Err(error);
         }
-        find(walk?, found);
+        find(walk?, found, &tasks.shared);
         driver.handle([Event::Accepted(Ok(Accepted::default()))])?;
         let mut batch = Vec::new();
         while !driver.is_complete() {

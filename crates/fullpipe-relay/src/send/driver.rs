@@ -306,7 +306,7 @@ impl<'a> Driver<'a> {
                     self.observer.connected(&reached);
                     if !self.is_resumed {
                         // The receive buffers of the relay are known now.
-                        self.links.forecast(reached.rtt, reached.buffers);
+                        self.links.forecast(reached.rtt, reached.buffers, self.shared.found_size());
                     }
                 }
             }
@@ -448,10 +448,14 @@ impl<'a> Driver<'a> {
 
     /// Shares the rate limit among the connections, if there is one.
     fn share(&mut self) -> Result<(), Error> {
-        match &mut self.pacing {
-            Some(pacing) => pacing.share(&self.links.demands()),
-            None => Ok(()),
-        }
+        let Some(pacing) = self.pacing.as_mut().filter(|pacing| pacing.is_limiting()) else { return Ok(()) };
+        // More blocks may follow while files are being found or announced, and from a pipe.
+        let is_last = self.is_listed && self.waiting.is_none() && self.pipe.is_none();
+        let finished = match is_last && self.answered == self.next_stream - 1 {
+            true => locked(&self.shared.dispatcher).finished(self.links.numbers()),
+            false => BTreeSet::new(),
+        };
+        pacing.share(&self.links.demands(&finished))
     }
 
     /// Returns the time since the beginning of the copy.
@@ -470,20 +474,22 @@ impl<'a> Driver<'a> {
     }
 
     /// Starts with the number of connections of the copy `earlier`, if the path has the same RTT of `rtt`; otherwise with
-    /// as many as fill the link with these buffers, if its rate is known. Has no effect if the number is fixed.
+    /// as many as fill the link with these buffers, if its rate is known. A short copy starts with more if this makes it
+    /// shorter. Has no effect if the number is fixed.
     pub(super) fn forecast(&mut self, rtt: Duration, buffers: Buffers, earlier: Option<Remembered>) {
+        let size = self.shared.found_size();
         if let Some(earlier) = earlier
-            && let Some(count) = self.links.resume(earlier, rtt)
+            && let Some(count) = self.links.resume(earlier, rtt, size)
         {
             if count > 1 {
-                let rate = earlier.rate;
+                let Remembered { connections, rate, .. } = earlier;
                 self.observer.note(&format!(
-                    "starting with {count} connections, which reached {rate} to this peer before"
+                    "starting with {count} connections; {connections} reached {rate} to this peer before"
                 ));
             }
             self.is_resumed = true;
         } else {
-            self.links.forecast(rtt, buffers);
+            self.links.forecast(rtt, buffers, size);
         }
     }
 

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
-use crate::engine::{Budget, Buffers, Choice, Demand, Interval, Laggards, Remembered, Room};
+use crate::engine::{Budget, Buffers, Choice, Demand, Interval, Laggards, Remembered, Role, Room};
 use crate::error::Error;
 use crate::frame::MOST_CONNECTIONS;
 use crate::report::{ConnectionReport, CopyFacts};
@@ -174,18 +174,18 @@ impl Links {
         self.wanted.min(self.budget.most_connections().unwrap_or(u32::MAX)) as usize
     }
 
-    /// Starts with as many connections as fill the link at an RTT of `rtt` with these buffers, if the copy chooses their
-    /// number and knows the rate of the link.
-    pub(super) fn forecast(&mut self, rtt: Duration, buffers: Buffers) {
+    /// Starts with as many connections as fill the link at an RTT of `rtt` with these buffers, or with more for a short copy
+    /// of `size`, if the copy chooses their number and knows the rate of the link.
+    pub(super) fn forecast(&mut self, rtt: Duration, buffers: Buffers, size: Option<Bytes>) {
         if let Some(choice) = &mut self.choice {
-            self.wanted = choice.forecast(rtt, buffers);
+            self.wanted = choice.forecast(rtt, buffers, size);
         }
     }
 
-    /// Starts with the number of connections of an earlier copy, if the copy chooses their number and the path has the
-    /// same RTT; returns the number.
-    pub(super) fn resume(&mut self, earlier: Remembered, rtt: Duration) -> Option<u32> {
-        self.wanted = self.choice.as_mut()?.resume(earlier, rtt)?;
+    /// Starts with the number of connections of an earlier copy, or with more for a short copy of `size`, if the copy
+    /// chooses their number and the path has the same RTT; returns the number.
+    pub(super) fn resume(&mut self, earlier: Remembered, rtt: Duration, size: Option<Bytes>) -> Option<u32> {
+        self.wanted = self.choice.as_mut()?.resume(earlier, rtt, size)?;
         Some(self.wanted)
     }
 
@@ -310,13 +310,18 @@ impl Links {
         self.open().skip(self.wanted()).map(|(number, _)| number).collect()
     }
 
-    /// Returns the demand of each open connection for a share of the rate limit.
-    pub(super) fn demands(&self) -> Vec<Demand> {
+    /// Returns the demand of each open connection for a share of the rate limit; the connections `finished` have written
+    /// their last blocks.
+    pub(super) fn demands(&self, finished: &BTreeSet<u32>) -> Vec<Demand> {
         let resting = self.resting();
         let demand = |(connection, link): (u32, &Link)| Demand {
             connection,
             used: link.rate,
-            is_resting: resting.contains(&connection),
+            role: match resting.contains(&connection) {
+                true => Role::Resting,
+                false if finished.contains(&connection) => Role::Finishing,
+                false => Role::Writing,
+            },
         };
         self.open().map(demand).collect()
     }
@@ -338,7 +343,11 @@ impl Links {
         let resting = self.resting();
         let mut intervals = Vec::new();
         for (number, link) in (0..).zip(&mut self.links).filter(|(_, link)| link.state == State::Open) {
-            let Some(sample) = link.sample(samples) else { continue };
+            let Some(sample) = link.sample(samples) else {
+                // The samples contain only sockets that have carried data.
+                link.rate = link.rate.map(|_| Rate::ZERO);
+                continue;
+            };
             *link.limits.entry(sample.limit.clone().unwrap_or_else(|| "unknown".into())).or_default() += 1;
             link.rtt = Some(sample.rtt);
             link.rate = Some(sample.rate);
@@ -473,11 +482,19 @@ mod tests {
         assert_eq!(links.resting(), BTreeSet::from([1, 2, 3]));
         assert_eq!((links.most_open(), links.limit()), (4, Some(("sndbuf".into(), 1.0))));
         let used = Some(Rate::from_bps(32 << 20));
-        let demand = |connection, is_resting| Demand { connection, used, is_resting };
-        assert_eq!(links.demands()[..2], [demand(0, false), demand(1, true)]);
+        let demand = |connection, is_resting| {
+            let role = if is_resting { Role::Resting } else { Role::Writing };
+            Demand { connection, used, role }
+        };
+        assert_eq!(links.demands(&BTreeSet::new())[..2], [demand(0, false), demand(1, true)]);
+        let at = Instant::from_nanos(41 * 250_000_000);
+        links.sampled(at, &[sample(1001, Room::PerConnection)]);
+        let idle = Demand { used: Some(Rate::ZERO), ..demand(0, false) };
+        assert_eq!(links.demands(&BTreeSet::new())[..2], [idle, demand(1, true)], "no sample, no data");
         assert!(links.lose(0) && !links.lose(0));
         assert_eq!(links.resting(), BTreeSet::from([2, 3]), "connection 1 takes over");
-        assert_eq!(links.demands()[..2], [demand(1, false), demand(2, true)]);
+        let idle = Demand { used: Some(Rate::ZERO), ..demand(2, true) };
+        assert_eq!(links.demands(&BTreeSet::new())[..2], [demand(1, false), idle]);
     }
 
     #[test]

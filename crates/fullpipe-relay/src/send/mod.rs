@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fullpipe_units::{Bytes, Rate};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
@@ -64,8 +64,9 @@ pub(crate) const PERMIT: &str = "permit TCP connections from this host in the fi
 const FAREWELL: Duration = Duration::from_secs(5);
 /// Memory budget of the process and its sockets, in addition to the bytes of a pipe that are kept.
 const BESIDE_A_PIPE: Bytes = Bytes::from_mib(48);
-/// Maximum number of files that are found before they are announced.
-const AHEAD: usize = 1024;
+/// Maximum number of files that are found before they are announced. Their sizes tell how many connections are worth
+/// opening; each needs about 300 bytes.
+const AHEAD: usize = 16_384;
 /// Maximum number of events that are handled before the connections are woken.
 const EVENTS: usize = 256;
 
@@ -79,6 +80,9 @@ pub enum Sources {
     /// A pipe, whose content becomes one file.
     Pipe(Pipe),
 }
+
+/// A connection that the relay has not accepted yet, and its permit for the handshake.
+type Joining = (Opened, Option<OwnedSemaphorePermit>);
 
 /// Sources that an attempt announces to the relay.
 enum Announced {
@@ -399,15 +403,16 @@ impl<'a> Copy<'a> {
         let (events, mut reported) = mpsc::unbounded_channel();
         let (requests, outgoing) = mpsc::unbounded_channel();
         let mut tasks = Tasks::new(events.clone());
-        let begin = |tasks: &mut Tasks, driver: &mut Driver<'_>, number, opened: Opened, requests| {
-            let reader = tasks.send(driver, number, opened, requests)?;
-            let (relay, reports) = (Arc::clone(relay), (tasks.events.clone(), tasks.accepting()));
-            match number {
-                0 => tasks.spawn(receive_first(relay, reader, reports)),
-                _ => tasks.spawn_for(number, receive_joined(relay, number, reader, reports)),
-            }
-            Ok::<(), Error>(())
-        };
+        let begin =
+            |tasks: &mut Tasks, driver: &mut Driver<'_>, number, (opened, handshake): Joining, requests| {
+                let reader = tasks.send(driver, number, opened, requests)?;
+                let (relay, reports) = (Arc::clone(relay), (tasks.events.clone(), tasks.accepting()));
+                match number {
+                    0 => tasks.spawn(receive_first(relay, reader, reports)),
+                    _ => tasks.spawn_for(number, receive_joined(relay, number, reader, reports, handshake)),
+                }
+                Ok::<(), Error>(())
+            };
         // A pipe has its own limit. The process and its sockets may need some memory in addition.
         let memory = self.held.as_ref().map(|held| held.most_in_memory() + BESIDE_A_PIPE).or(options.memory);
         let mut links = Links::new(options.connections, options.link, memory);
@@ -428,7 +433,7 @@ impl<'a> Copy<'a> {
         let (found, mut sources) = mpsc::channel(AHEAD);
         let mut piped = None;
         match announced {
-            Announced::Files(walk) => find(walk, found),
+            Announced::Files(walk) => find(walk, found, &tasks.shared),
             // A pipe is the only source.
             Announced::Pipe(held) => {
                 piped = Some(held.changes());
@@ -440,7 +445,7 @@ impl<'a> Copy<'a> {
         // 0 carries the messages; announcing the files before the relay has accepted it saves a round trip.
         let mut opening = JoinSet::new();
         let (first, mut outgoing) = (Arc::clone(relay), Some(outgoing));
-        opening.spawn(async move { (0, first.open(0).await) });
+        opening.spawn(async move { (0, first.open(0).await.map(|opened| (opened, None))) });
         let mut measuring = std::pin::pin!(relay.first_rtt());
         let mut is_measured = false;
         // When the attempt ends, this set is dropped, and its task ends.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadHalf};
@@ -15,7 +16,7 @@ use super::driver::Driver;
 use crate::error::Error;
 use crate::frame::{MOST_CONNECTIONS, Request};
 use crate::locked;
-use crate::sources::Walk;
+use crate::sources::{Found, Walk};
 use crate::wire::Readiness;
 
 /// Time between two checks of whether tasks have ended.
@@ -122,10 +123,14 @@ pub(super) async fn ended(tasks: Vec<AbortHandle>) {
     }
 }
 
-/// Finds the files of a copy until the receiver of `found` is dropped.
-pub(super) fn find(walk: Walk, found: mpsc::Sender<<Walk as Iterator>::Item>) {
+/// Finds the files of a copy until the receiver of `found` is dropped, and adds up their sizes.
+pub(super) fn find(walk: Walk, found: mpsc::Sender<<Walk as Iterator>::Item>, shared: &Arc<Shared>) {
+    let shared = Arc::clone(shared);
     spawn_blocking(move || {
         for source in walk {
+            if let Ok(Found::File(file)) = &source {
+                shared.found.fetch_add(file.source.size, Ordering::Relaxed);
+            }
             if found.blocking_send(source).is_err() {
                 break;
             }

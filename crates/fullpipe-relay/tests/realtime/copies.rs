@@ -7,9 +7,9 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use fullpipe_relay::{Connections, Error, Kind, copy};
+use fullpipe_relay::{Connections, CopyOptions, Error, Kind, copy};
 
-use crate::proxy::{Cut, Proxy, delaying};
+use crate::proxy::{Cut, Proxy, delaying, noting};
 use crate::{Fixture, Notes, copy_again, wait};
 
 const MIB: usize = 1 << 20;
@@ -296,4 +296,21 @@ fn the_other_connections_send_what_a_lost_one_had() {
     let lost: Vec<bool> = report.connections.iter().map(|connection| connection.lost).collect();
     assert_eq!(lost.iter().filter(|lost| **lost).count(), 1, "{report:?}");
     assert!(!lost[0], "connection 0 carries the messages");
+}
+
+/// Over a short path, the handshakes of a copy never displace each other at the relay: a displaced connection would be opened
+/// a second time, 200 ms later.
+#[test]
+fn sixteen_connections_open_once_each() {
+    let fixture = Fixture::new();
+    let (proxy, ports) = noting(fixture.address);
+    let source = fixture.source("small", 1000);
+    for number in 1..=20 {
+        let options = CopyOptions {
+            connections: Connections::new(16, 16).expect("a range"),
+            ..fixture.options(&source, &format!("small-{number}"), proxy)
+        };
+        copy(&options, None, &Notes).expect("copied");
+        assert_eq!(ports.lock().expect("no panic").len(), 16 * number);
+    }
 }

@@ -118,7 +118,7 @@ impl<C: FnMut(SocketSample) -> SocketSample + Send> Sampler for Sockets<C> {
 }
 
 /// Returns the local port and the peer of each TCP connection of this host, from `/proc/net/tcp`.
-pub(crate) fn established() -> Vec<(u16, SocketAddr)> {
+fn established() -> Vec<(u16, SocketAddr)> {
     // An address is a word in the byte order of the host: `0100007F:22B8` is 127.0.0.1:8888.
     let address = |text: &str| {
         let (address, port) = text.split_once(':')?;

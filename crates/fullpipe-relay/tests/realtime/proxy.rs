@@ -1,8 +1,8 @@
-//! Proxies that cut or stall one of their connections, or delay or slow down all of them.
+//! Proxies that cut or stall one of their connections, delay or slow down all of them, or note their order of arrival.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -82,6 +82,19 @@ pub(crate) fn slow(relay: SocketAddr, pause_ms: u64) -> SocketAddr {
             let _ = to.shutdown(Shutdown::Write);
         });
     })
+}
+
+/// Starts a proxy to `relay`; returns its address, and the local ports of its clients in order of arrival.
+pub(crate) fn noting(relay: SocketAddr) -> (SocketAddr, Arc<Mutex<Vec<u16>>>) {
+    let ports = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&ports);
+    let address = listen(relay, move |_, back, forth| {
+        noted.lock().expect("no panic").push(forth.0.peer_addr().expect("connected").port());
+        for (from, to) in [back, forth] {
+            thread::spawn(move || forward(from, to, None, true));
+        }
+    });
+    (address, ports)
 }
 
 /// Starts a proxy to `relay` that delays each direction by `delay_ms`, and returns its address.

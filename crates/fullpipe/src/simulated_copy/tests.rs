@@ -91,6 +91,26 @@ const LOSSY_SEEDS: [u64; 2] = [1, 2];
 const LOSSY_MISSES: [(u64, &str); 2] =
     [(2, "rate=50mbit rtt=20ms loss=0.5%"), (2, "rate=50mbit rtt=20ms loss=3%")];
 
+/// Paths for copies that end soon after slow start, and the sizes of these copies in MB. At 500 Mbit/s and 210 ms, four
+/// connections fill the link; on the other paths, one does or two do.
+const SHORT: &str = r#"
+name = "short"
+duration = "12s"
+[path]
+rate = ["100mbit", "500mbit"]
+rtt = ["40ms", "210ms"]
+queue = "1bdp"
+[host]
+sndbuf = "4MiB"
+rcvbuf = "32MiB"
+notsent_lowat = "128KiB"
+[[flow]]
+cc = "cubic"
+"#;
+const SHORT_SIZES: [u64; 3] = [2, 10, 100];
+/// Send and receive buffer of these paths.
+const SHORT_BUFFERS: (Bytes, Bytes) = (Bytes::from_mib(4), Bytes::from_mib(32));
+
 /// Path on which the user states the link rate, because from a single connection, a shaper looks like the link.
 const STATED: &str = "shaper of each";
 
@@ -171,6 +191,43 @@ fn a_copy_in_front_of_a_shallow_queue_fills_the_link() {
         let (chosen, enough) = (chosen(point), rate_of(&point.scenario, needed));
         let (reached, most) = (ratio(chosen.rate, enough), f64::from(chosen.most) / f64::from(needed));
         assert!(reached >= 0.97 && most <= MOST, "{label}: {reached:.3}, {}", chosen.changes);
+    }
+}
+
+/// Returns the time at which a fixed number of connections has delivered each of `sizes`, without the handshakes.
+fn times_of(scenario: &Scenario, count: u32, sizes: [u64; 3]) -> [Option<Duration>; 3] {
+    let course = simulate(scenario, Connections::new(count, count).expect("a number"), None);
+    sizes.map(|size| {
+        let state = course.0.iter().find(|state| state.read >= Bytes::new(size * 1_000_000))?;
+        Some(state.at.saturating_since(Instant::ZERO))
+    })
+}
+
+/// The forecast predicts the time of each number from the slow start of its windows. The simulated connections begin at the
+/// same time, which the first seven connections of a copy do, too.
+#[test]
+fn a_short_copy_starts_with_about_the_fastest_number() {
+    const MOST: u32 = 7;
+    let experiment = Experiment::from_toml(SHORT).expect("an experiment");
+    for point in experiment.points() {
+        let path = &point.scenario.path;
+        let (rtt, link) = (path.rtt(), path.forward.rate);
+        let times: Vec<_> = (1..=MOST).map(|count| times_of(&point.scenario, count, SHORT_SIZES)).collect();
+        for (index, size) in SHORT_SIZES.into_iter().enumerate() {
+            let Some(best) = times.iter().filter_map(|times| times[index]).min() else { continue };
+            let buffers =
+                fullpipe_relay::Buffers { send: Some(SHORT_BUFFERS.0), receive: Some(SHORT_BUFFERS.1) };
+            let mut choice = Choice::new(1, MOST, Some(link));
+            let count = choice.forecast(rtt, buffers, Some(Bytes::new(size * 1_000_000)));
+            let chosen = times[count as usize - 1][index].expect("as fast as the best");
+            let line = format!(
+                "{}, {size} MB: {count} in {chosen}, best {best}, one {:?}",
+                point.label, times[0][index]
+            );
+            println!("{line}");
+            // The handshakes and the last reply take four round trips more.
+            assert!(chosen + rtt * 4 <= (best + rtt * 4).mul_div(105, 100), "{line}");
+        }
     }
 }
 

@@ -9,7 +9,8 @@ use super::{Ends, MIB, content};
 use crate::process::emulated::{allowed, is_disturbed, undisturbed};
 
 /// The receive window limits a connection to 16 Mbit/s, and the link has room for four connections. One connection would
-/// take 20 s for the first file. The second copy starts with the number in the state file. The third copy announces
+/// take 20 s for the first file. The second copy starts with the number in the state file, and with some more, because
+/// these fill the link earlier. The third copy announces
 /// 4000 small files on its only connection, and the content of the first files does not wait behind all announcements,
 /// which would take six round trips.
 #[test]
@@ -64,7 +65,7 @@ EOF
             assert!(fs::read(ends.path("in").to_owned() + "/" + name).expect("placed") == *content);
         }
         assert_eq!(fs::read_dir(ends.path("in/many")).expect("a folder").count(), 4_000);
-        assert!(stderr.contains("starting with 4 connections, which reached 55 Mbit/s"), "{stderr}");
+        assert!(stderr.contains(" connections; 4 reached 55 Mbit/s to this peer before"), "{stderr}");
         let is_disturbed = is_disturbed(&stderr);
         (reports, is_disturbed)
     };
@@ -76,7 +77,8 @@ EOF
         let is_first = |report| (0.29..0.6).contains(&number(report, "first_byte_s"));
         let has_searched =
             (4.0..=8.0).contains(&number(first, "most_connections")) && number(first, "wall_s") < 13.0;
-        let has_resumed = number(second, "most_connections") == 4.0 && number(second, "wall_s") < 3.0;
+        let has_resumed =
+            (5.0..=8.0).contains(&number(second, "most_connections")) && number(second, "wall_s") < 3.0;
         [first, second, many].into_iter().all(is_first) && has_searched && has_resumed
     };
     let reports = undisturbed(run, holds);

@@ -119,29 +119,79 @@ fn connections_that_add_nothing_are_given_up() {
 fn a_copy_that_knows_the_link_starts_with_the_forecast() {
     let link = |mbit| Some(Rate::from_bps(mbit * MBIT));
     let buffers = Buffers { send: Some(Bytes::from_mib(4)), receive: Some(Bytes::from_mib(32)) };
-    let forecast = |mut choice: Choice, rtt| choice.forecast(Duration::from_millis(rtt), buffers);
+    let forecast = |mut choice: Choice, rtt| choice.forecast(Duration::from_millis(rtt), buffers, None);
     assert_eq!(forecast(Choice::new(1, 16, link(500)), 210), 4);
     assert_eq!(forecast(Choice::new(1, 16, link(1000)), 210), 7);
     assert_eq!(forecast(Choice::new(1, 16, link(1000)), 20), 1);
     assert_eq!(forecast(Choice::new(2, 5, link(10_000)), 210), 5);
     assert_eq!(forecast(Choice::new(1, 16, None), 210), 1);
     let mut choice = Choice::new(1, 16, link(943));
-    assert_eq!(choice.forecast(Duration::from_millis(210), buffers), 7);
+    assert_eq!(choice.forecast(Duration::from_millis(210), buffers, None), 7);
     assert_eq!(path(137, 943).run(&mut choice, 20).0, [7, 6, 7], "at most one fewer is tried");
     // The smaller buffer counts, and the one that is known.
     let of = |send: Option<u64>, receive: Option<u64>| {
         let buffers = Buffers { send: send.map(Bytes::from_mib), receive: receive.map(Bytes::from_mib) };
-        Choice::new(1, 16, link(500)).forecast(Duration::from_millis(210), buffers)
+        Choice::new(1, 16, link(500)).forecast(Duration::from_millis(210), buffers, None)
     };
     assert_eq!(of(Some(4), Some(2)), 10, "49.9 Mbit/s with a window of 1.25 MiB");
     assert_eq!((of(None, Some(2)), of(Some(4), None), of(None, None)), (10, 4, 1));
     // The receiver reports its buffer after the first forecast, but before data has been acknowledged.
     let mut choice = Choice::new(1, 16, link(500));
     let rtt = Duration::from_millis(210);
-    assert_eq!(choice.forecast(rtt, Buffers { receive: None, ..buffers }), 4);
-    assert_eq!(choice.forecast(rtt, Buffers { receive: Some(Bytes::from_mib(2)), ..buffers }), 10);
+    assert_eq!(choice.forecast(rtt, Buffers { receive: None, ..buffers }, None), 4);
+    assert_eq!(choice.forecast(rtt, Buffers { receive: Some(Bytes::from_mib(2)), ..buffers }, None), 10);
     let (counts, _) = path(50, 472).run(&mut choice, 20);
     assert!(counts.iter().all(|count| *count >= 6), "five windows of 2 MiB cannot fill the link: {counts:?}");
+}
+
+/// For a short copy over a long path, more connections save round trips of slow start. For a long copy, and where round trips
+/// are short, they do not.
+#[test]
+fn a_short_copy_starts_with_more_connections() {
+    let buffers = Buffers { send: Some(Bytes::from_mib(4)), receive: Some(Bytes::from_mib(32)) };
+    let started = |mbit: u64, rtt: u64, mb: u64| {
+        let mut choice = Choice::new(1, 16, Some(Rate::from_bps(mbit * MBIT)));
+        choice.forecast(Duration::from_millis(rtt), buffers, Some(Bytes::new(mb * 1_000_000)))
+    };
+    assert_eq!([20, 100, 1000, 10_000].map(|mb| started(500, 210, mb)), [10, 8, 5, 4]);
+    assert_eq!([1, 10, 100, 1000].map(|mb| started(100, 40, mb)), [7, 6, 2, 1]);
+    assert_eq!([1, 10, 1000].map(|mb| started(1000, 1, mb)), [1, 1, 1]);
+    assert_eq!(started(10_000, 210, 1000), 16, "not enough in any case");
+    // Only the windows of the connections that the copy has opened by then count, so the range of the command applies.
+    let mut choice = Choice::new(2, 5, Some(Rate::from_bps(500 * MBIT)));
+    let rtt = Duration::from_millis(210);
+    assert_eq!(choice.forecast(rtt, buffers, Some(Bytes::new(20_000_000))), 5);
+    // A copy that lasts longer than predicted gives up what it does not need.
+    let mut choice = Choice::new(1, 16, Some(Rate::from_bps(500 * MBIT)));
+    assert_eq!(choice.forecast(rtt, buffers, Some(Bytes::new(100_000_000))), 8);
+    let slow = Path { rtt, ..path(137, 472) };
+    let (counts, last) = slow.run(&mut choice, 60);
+    assert!(matches!(counts[..], [8, .., 4 | 5]) && last < Duration::from_secs(20), "{counts:?} {last}");
+    // The rate of an earlier copy replaces that of the link.
+    let earlier = Remembered { connections: 4, rtt, rate: Rate::from_bps(470 * MBIT) };
+    let resumed = |mb: u64| Choice::new(1, 16, None).resume(earlier, rtt, Some(Bytes::new(mb * 1_000_000)));
+    assert_eq!([20, 100, 1000, 10_000].map(resumed), [Some(10), Some(8), Some(5), Some(4)]);
+}
+
+/// Empty buffers, and rates and sizes at the end of their ranges, leave the number within its range.
+#[test]
+fn any_forecast_is_within_the_range() {
+    let extremes = [0, 1, 1 << 32, u64::MAX];
+    for size in extremes {
+        for buffer in extremes {
+            for rate in extremes {
+                let mut choice = Choice::new(2, 16, Some(Rate::from_bps(rate)));
+                let buffers = Buffers { send: Some(Bytes::new(buffer)), receive: None };
+                for rtt in [Duration::ZERO, Duration::from_millis(200), Duration::from_secs(1 << 20)] {
+                    let count = choice.forecast(rtt, buffers, Some(Bytes::new(size)));
+                    assert!((2..=16).contains(&count), "{size} {buffer} {rate} {rtt}");
+                    let earlier = Remembered { connections: 3, rtt, rate: Rate::from_bps(rate) };
+                    let count = Choice::new(2, 16, None).resume(earlier, rtt, Some(Bytes::new(size)));
+                    assert!(count.is_none_or(|count| (2..=16).contains(&count)), "{size} {rate} {rtt}");
+                }
+            }
+        }
+    }
 }
 
 /// A copy starts with the number of the last one. If it has the same rate, it keeps this number; otherwise, it searches on.
@@ -156,7 +206,7 @@ fn a_copy_resumes_the_number_of_an_earlier_one() {
     assert!(earlier.rate.as_bps().abs_diff(1_000_000_000) < 10_000_000, "{earlier:?}");
     let resumed = |range: (u32, u32), earlier, rtt| {
         let mut choice = Choice::new(range.0, range.1, None);
-        choice.resume(earlier, rtt);
+        choice.resume(earlier, rtt, None);
         choice
     };
     let mut second = resumed((1, 16), earlier, rtt.mul_div(4, 3));

@@ -102,7 +102,7 @@ mod tests {
     fn run(seconds: u64, rate_and_rtt: impl Fn(u64, u64) -> (u64, Duration)) -> (Choice, Vec<(u64, u32)>) {
         let mut choice = Choice::new(1, 16, None);
         let earlier = Remembered { connections: 8, rtt: RTT, rate: Rate::from_bps(LINK) };
-        assert_eq!(choice.resume(earlier, RTT), Some(8));
+        assert_eq!(choice.resume(earlier, RTT, None), Some(8));
         let mut counts = vec![(0, 8)];
         for step in 1..=seconds * 4 {
             let count = u64::from(choice.count());
