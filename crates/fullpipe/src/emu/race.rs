@@ -8,8 +8,8 @@
 //! A download takes a fraction of a second, and creating hosts takes about as long. All downloads of a job therefore
 //! use the same hosts: one pair for the arms in which the kernel is the sender, and one for the arms in which
 //! fullpipe's TCP is the sender. The client is always the kernel, and the server is the same program for all arms. The
-//! kernel's arms connect to it directly, and the others through the relay of `fullpipe accelerate`. The path is created anew for each download, from
-//! the seed of the pair.
+//! kernel's arms connect to it directly, and the others through the relay of `fullpipe accelerate`. The path is created
+//! anew for each download, from the seed of the pair.
 
 use std::cmp::Reverse;
 
