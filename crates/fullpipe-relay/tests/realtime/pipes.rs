@@ -74,7 +74,8 @@ fn the_memory_has_what_a_lost_connection_had() {
     options.connections = Connections::new(2, 2).expect("a range");
     let report = piped(&options, &source);
     assert!(fs::read(fixture.placed("a")).expect("placed") == fs::read(&source).expect("a file"));
-    assert!(report.connections[1].lost, "{report:?}");
+    // Both connections open at the same time, so either of them may be the second one at the proxy.
+    assert_eq!(report.connections.iter().filter(|connection| connection.lost).count(), 1, "{report:?}");
 }
 
 #[test]
