@@ -258,8 +258,8 @@ mod tests {
         assert_eq!(paced(80), (0.8, Rate::from_bps(100 * MBIT)));
     }
 
-    /// Slow start carries half of the limit for 2 s. Its deficit is made up for within the next ten seconds. After an interruption of a minute, the copy exceeds its limit only until it has carried the payload of two
-    /// seconds more.
+    /// Slow start carries half of the limit for 2 s. Its deficit is made up for within the next ten seconds. After an
+    /// interruption of a minute, the copy exceeds its limit only until it has carried the payload of two seconds more.
     #[test]
     fn a_slow_start_is_made_up_for_and_a_long_interruption_is_not() {
         let limit = Rate::from_bps(100 * MBIT);
