@@ -7,7 +7,9 @@
 //!     yes  paced and delivered at the socket's maximum rate        pacing
 //!          data in flight fills the receive window                 rwnd, receiver_app; slow_start while both
 //!                                                                  windows still double
-//!          cwnd below ssthresh; BBR in Startup                     slow_start
+//!          cwnd below ssthresh                                     slow_start
+//!          the writer often waits for the send buffer              sndbuf
+//!          BBR in Startup                                          slow_start
 //!          for BBR, the receive window is often full of data
 //!          behind lost segments                                    rwnd
 //!          else the congestion control is the limit, because:
@@ -151,12 +153,14 @@ fn verdict(flow: &Flow<'_>, at: usize) -> Verdict {
         } else {
             whose_window(flow, at, &near)
         }
-    } else if flow.in_startup(at) {
-        (Limit::SlowStart, High)
     } else if !flow.by_rate && near.mostly(in_slow_start) {
         (Limit::SlowStart, Certain)
     } else if flow.window(at, 2 * NEAR, WAITS_ROWS).share(waits_for_buffer) >= WAITS {
+        // While the buffer has no unsent data, the kernel marks BBR's samples as limited by the application, so that BBR
+        // stays in Startup.
         (Limit::Sndbuf, High)
+    } else if flow.in_startup(at) {
+        (Limit::SlowStart, High)
     } else if flow.by_rate && flow.window(at, CYCLE, WIDE_ROWS).share(full_of_holes) >= time::FOLLOWED {
         // BBR measures the rate that the holes allow, and paces at this rate between the holes.
         (Limit::Rwnd, High)

@@ -180,6 +180,34 @@ fn the_start_of_bbr_is_what_it_says() {
     assert!(evidence.iter().any(|line| line == model), "{evidence:?}");
 }
 
+/// If the send buffer has no unsent data at times, the kernel marks BBR's samples as limited by the application, and BBR
+/// stays in Startup. The buffer is then the limit, not the start.
+#[test]
+fn bbr_that_waits_for_the_send_buffer_does_not_start_for_ever() {
+    let waits = |every: usize| {
+        rows(move |i, row| {
+            row.sender.cc = Some(Algorithm::Bbr1);
+            row.sender.bbr = Some(BbrInfo {
+                bw: Rate::from_bps(23_168_000),
+                min_rtt: Some(Duration::from_millis(50)),
+                pacing_gain_percent: 288,
+                cwnd_gain_percent: 288,
+            });
+            row.sender.cwnd = Bytes::new(1_000 * MSS);
+            row.sender.sndbuf_used = row.sender.sndbuf.mul_div(9, 10);
+            if i % every == 0 {
+                row.sender.notsent = Bytes::ZERO;
+            }
+        })
+    };
+    let limits = |rows: &[Row]| {
+        let intervals = classify(rows, &SocketFacts::default()).intervals;
+        intervals.iter().map(|interval| interval.limit).collect::<Vec<_>>()
+    };
+    assert_eq!(limits(&waits(3)), [Limit::Sndbuf]);
+    assert_eq!(limits(&waits(1_000)), [Limit::SlowStart]);
+}
+
 /// A short span of another limit between two spans of one limit is noise, not a change.
 #[test]
 fn a_moment_makes_no_interval() {
