@@ -15,7 +15,7 @@ use fullpipe_lab::scenario::Scenario;
 use fullpipe_lab::sim::{Team, TeamRates, run_team};
 use fullpipe_lab::trace::{ReceiverInfo, ReceiverSample, Row};
 use fullpipe_lab::workload::{Reading, Writing};
-use fullpipe_relay::{Choice, Connections, Interval};
+use fullpipe_relay::{Buffers, Choice, Connections, Interval};
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
 use crate::own_sockets::{INTERVAL, sample};
@@ -97,11 +97,17 @@ pub fn simulate(scenario: &Scenario, connections: Connections, link: Option<Rate
     // The kernel paces the connections of a copy.
     scenario.host.fair_queue = true;
     scenario.flows = vec![flow; most as usize];
+    let mut choice = (least < most).then(|| Choice::new(least, most, link));
+    let host = &scenario.host;
+    let buffers = Buffers { send: Some(host.sndbuf.limit()), receive: Some(host.rcvbuf.limit()) };
+    // The copy lasts longer than the run.
+    let forecast = |choice: &mut Choice| choice.forecast(scenario.path.rtt(), buffers, None);
+    let sending = choice.as_mut().map_or(least, forecast);
     let mut copy = SimulatedCopy {
         sockets: Sockets::new(SocketFacts { link, ..SocketFacts::default() }).without_words(),
-        choice: (least < most).then(|| Choice::new(least, most, link)),
-        sending: least,
-        opened: least,
+        choice,
+        sending,
+        opened: sending,
         sampled: Instant::ZERO,
         begin: Instant::ZERO,
         course: Vec::new(),
@@ -163,7 +169,7 @@ impl SimulatedCopy {
             retransmits: sample.retransmits,
             is_resting: u32::from(sample.port - FIRST_PORT) >= sending,
         });
-        let is_opening = rows.iter().any(|row| row.sender.srtt.is_none());
+        let is_opening = rows.iter().any(|row| row.sender.delivered.is_zero());
         if let Some(count) =
             self.choice.as_mut().and_then(|choice| choice.sampled(now, intervals, is_opening))
         {

@@ -294,7 +294,8 @@ impl Choice {
     }
 
     /// Adds the measurements of all open connections in an interval, in the order in which they were opened, and
-    /// returns the number of connections if it changes. `is_opening` is true while another connection is being opened.
+    /// returns the number of connections if it changes. `is_opening` is true while another connection is being opened,
+    /// or has carried no data yet.
     pub fn sampled(
         &mut self,
         at: Instant,

@@ -341,11 +341,13 @@ impl Links {
     /// Adds the samples of all sockets in an interval; returns the number of connections if it changes.
     pub(super) fn sampled(&mut self, at: Instant, samples: &[SocketSample]) -> Option<u32> {
         let resting = self.resting();
+        let mut is_opening = self.count(|state| state == State::Opening) > 0;
         let mut intervals = Vec::new();
         for (number, link) in (0..).zip(&mut self.links).filter(|(_, link)| link.state == State::Open) {
             let Some(sample) = link.sample(samples) else {
                 // The samples contain only sockets that have carried data.
                 link.rate = link.rate.map(|_| Rate::ZERO);
+                is_opening |= link.rate.is_none() && !resting.contains(&number);
                 continue;
             };
             *link.limits.entry(sample.limit.clone().unwrap_or_else(|| "unknown".into())).or_default() += 1;
@@ -364,7 +366,6 @@ impl Links {
                 is_resting,
             });
         }
-        let is_opening = self.count(|state| state == State::Opening) > 0;
         let count = self.choice.as_mut()?.sampled(at, intervals, is_opening)?;
         self.wanted = count;
         Some(count)
@@ -495,6 +496,27 @@ mod tests {
         assert_eq!(links.resting(), BTreeSet::from([2, 3]), "connection 1 takes over");
         let idle = Demand { used: Some(Rate::ZERO), ..demand(2, true) };
         assert_eq!(links.demands(&BTreeSet::new())[..2], [demand(1, false), idle]);
+    }
+
+    /// A connection that has carried nothing says nothing about the rate of more connections, so a trial waits for it.
+    #[test]
+    fn a_trial_is_not_judged_before_its_connections_carry_data() {
+        let mut links = Links::new(Connections::AUTO, None, None);
+        let mut open = 0;
+        let mut changes = Vec::new();
+        for step in 1..28_u64 {
+            while let Some(number) = links.next_to_open() {
+                links.opened(number, Some((1000 + number as u16, peer())));
+                open += 1;
+            }
+            // Only the first connection carries data, at its rate before the trial.
+            let sample =
+                SocketSample { rtt: Duration::from_millis(400), ..sample(1000, Room::PerConnection) };
+            let at = Instant::from_nanos(step * 250_000_000);
+            changes.extend(links.sampled(at, &[sample]).map(|count| (step, count)));
+        }
+        let [(begun, 4)] = changes[..] else { panic!("{changes:?}") };
+        assert!(open == 4 && begun < 16, "{changes:?}");
     }
 
     #[test]

@@ -10,6 +10,7 @@
 
 use fullpipe_units::{Bytes, Duration, Rate};
 
+use super::watching::FIRST_FACTOR;
 use super::{Choice, NEARLY_PERCENT, Phase, SPAN, needed};
 use crate::engine::HANDSHAKES;
 
@@ -33,6 +34,12 @@ const HANDSHAKE: u64 = 2;
 /// CPU time for the keys of a connection, of both hosts: over loopback, a copy of 1 kB over eight connections takes 7 ms
 /// longer than over one.
 const KEYS: Duration = Duration::from_millis(1);
+/// Time, and number of round trips in addition, within which a search settles on most paths.
+const SEARCH: Duration = Duration::from_secs(5);
+const SEARCH_ROUND_TRIPS: u64 = 20;
+/// Rate of the link that a short copy assumes if nothing states it. It is more than one connection carries over a long path
+/// with the kernel's default buffers: 140 Mbit/s at an RTT of 210 ms.
+const ASSUMED_LINK: Rate = Rate::from_bps(500_000_000);
 /// Percentage of the shortest time that the time of a smaller number of connections may be.
 const AS_FAST_PERCENT: u64 = 101;
 
@@ -93,7 +100,10 @@ impl Prospect {
             let flight = (0..count).fold(Bytes::ZERO, |sum, number| sum + self.flight(number, trips));
             let flight = flight.min(full);
             if left <= flight || flight >= most {
-                let rest = self.rtt.mul_div(left.get(), flight.get().max(1));
+                // The initial windows leave at once.
+                let is_first = trips == 0 && left <= flight && flight < most;
+                let rest = if is_first { 0 } else { left.get() };
+                let rest = self.rtt.mul_div(rest, flight.get().max(1));
                 return self.rtt * (MESSAGES + trips) + rest + KEYS * u64::from(count);
             }
             left = left.saturating_sub(flight);
@@ -152,19 +162,27 @@ impl Choice {
     }
 
     /// Starts with as many connections as fill the link at an RTT of `rtt` with these buffers, or with more if this shortens
-    /// a copy of `size`, if the rate of the link and the size of a buffer are known; returns their number. Has no effect
-    /// after data has been acknowledged.
+    /// a copy of `size`, if the size of a buffer is known; returns their number. Has no effect after data has been
+    /// acknowledged.
+    ///
+    /// If the rate of the link is not known, a copy of known size that ends before a search would have settled starts with
+    /// the number that is fastest on a link of 500 Mbit/s, up to that of the first trial.
     pub fn forecast(&mut self, rtt: Duration, buffers: Buffers, size: Option<Bytes>) -> u32 {
-        let link = self.link.filter(|_| self.acked.is_zero());
         let sizes = buffers.least(BUFFERED, RECEIVED).zip(buffers.least((1, 1), (1, 1)));
-        if let (Some(rate), Some((window, memory))) = (link, sizes) {
+        let Some((window, memory)) = sizes.filter(|_| self.acked.is_zero()) else { return self.count };
+        let prospect = |rate: Rate, size: Bytes| Prospect { size, rtt, rate, window };
+        if let Some(rate) = self.link {
             let each = |size: Bytes| Rate::mean(size, rtt.max(Duration::from_nanos(1)));
             let least = needed(rate, each(window), 1).clamp(self.least, self.most);
-            let prospect = |size| Prospect { size, rtt, rate, window };
-            self.count = size.map_or(least, |size| prospect(size).fastest(least, self.most));
+            self.count = size.map_or(least, |size| prospect(rate, size).fastest(least, self.most));
             // Fewer connections cannot fill the link, even if the kernel needs no memory for its records.
             let enough = needed(rate.mul_div(NEARLY_PERCENT, 100), each(memory), 1);
             self.fewest = enough.clamp(self.least, least);
+        } else if let Some(size) = size {
+            let prospect = prospect(ASSUMED_LINK.mul_div(PAYLOAD.0, PAYLOAD.1), size);
+            if prospect.time(self.least) <= SEARCH + rtt * SEARCH_ROUND_TRIPS {
+                self.count = prospect.fastest(self.least, FIRST_FACTOR.clamp(self.least, self.most));
+            }
         }
         self.count
     }

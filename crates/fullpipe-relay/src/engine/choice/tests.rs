@@ -173,6 +173,54 @@ fn a_short_copy_starts_with_more_connections() {
     assert_eq!([20, 100, 1000, 10_000].map(resumed), [Some(10), Some(8), Some(5), Some(4)]);
 }
 
+/// If the rate of the link is not known, a copy that ends before a search would have settled starts with the number that is
+/// probably the fastest. A longer copy starts with one connection and searches.
+#[test]
+fn a_short_copy_over_an_unknown_link_starts_with_up_to_four() {
+    let buffers = Buffers { send: Some(Bytes::from_mib(4)), receive: Some(Bytes::from_mib(32)) };
+    let started = |rtt: u64, kb: u64| {
+        let mut choice = Choice::new(1, 16, None);
+        choice.forecast(Duration::from_millis(rtt), buffers, Some(Bytes::new(kb * 1_000)))
+    };
+    assert_eq!([10, 1_000, 20_000, 102_400, 200_000].map(|kb| started(210, kb)), [1, 4, 4, 4, 1]);
+    assert_eq!([1_000, 300_000, 10_000_000].map(|kb| started(1, kb)), [1, 1, 1]);
+    let of = |choice: &mut Choice, buffers| {
+        choice.forecast(Duration::from_millis(210), buffers, Some(Bytes::new(20_000_000)))
+    };
+    assert_eq!(of(&mut Choice::new(1, 2, None), buffers), 2);
+    assert_eq!(of(&mut Choice::new(6, 16, None), buffers), 6);
+    assert_eq!(of(&mut Choice::new(1, 16, None), Buffers::default()), 1, "nothing is known of the windows");
+    // If one connection fills the link, the copy goes back to one.
+    let mut choice = Choice::new(1, 16, None);
+    assert_eq!(of(&mut choice, buffers), 4);
+    assert_eq!(path(137, 20).run(&mut choice, 20).0, [4, 2, 1]);
+}
+
+/// The data of a window that a send buffer limits is acknowledged in one burst per round trip, so that the rate of single
+/// intervals varies. The copy must nevertheless notice that the rate does not rise.
+#[test]
+fn bursts_of_a_full_buffer_are_not_a_rising_rate() {
+    for phase in 0..7_u64 {
+        let mut choice = Choice::new(1, 16, None);
+        let (step, rtt, window) = (300_000_000, 210_000_000_u64, 720_000);
+        let bursts = |at: u64| (at + phase * rtt / 7) / rtt;
+        let raised = (1..60).find(|number| {
+            let acked = Bytes::new((bursts(number * step) - bursts((number - 1) * step)) * window);
+            let interval = Interval {
+                acked,
+                rtt: Duration::from_nanos(rtt),
+                room: Room::PerConnection,
+                is_growing: false,
+                is_window_limited: false,
+                retransmits: 0,
+                is_resting: false,
+            };
+            choice.sampled(Instant::from_nanos(number * step), [interval], false).is_some()
+        });
+        assert!(raised.is_some_and(|number| number <= 9), "{raised:?} intervals, phase {phase}");
+    }
+}
+
 /// Empty buffers, and rates and sizes at the end of their ranges, leave the number within its range.
 #[test]
 fn any_forecast_is_within_the_range() {

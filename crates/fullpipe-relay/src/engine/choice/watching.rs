@@ -28,6 +28,10 @@ pub(super) const MOSTLY_CAPPED_PERCENT: u64 = 50;
 /// If buffers limit connections that carry this percentage of the rate for a whole span, more connections are tried even if the
 /// windows of the others grow.
 const BUFFERED_PERCENT: u64 = 50;
+/// If buffers limit the connections for a whole span, the rate counts as rising above this percentage. Data is then
+/// acknowledged in one burst per round trip, and half a span of at least four round trips may contain one burst more. A
+/// buffer that the kernel still enlarges doubles each round trip.
+const RISING_WITH_BUFFERS_PERCENT: u64 = 125;
 /// Time after a loss in which a growing congestion window is not a cap: CUBIC's window needs about this time to reach a
 /// queue of a tenth of the BDP again, at 100 Mbit/s and 40 ms.
 const GROWTH: Duration = Duration::from_secs(10);
@@ -39,7 +43,7 @@ const QUEUE_PERCENT: u64 = 103;
 /// Factors by which the number of connections grows if the link rate is not known: in the first trial, and in later
 /// trials. If the first factor is too large, the total rate still shows how many connections are needed, but the
 /// remaining connections must recover from the losses that the trial caused.
-const FIRST_FACTOR: u32 = 4;
+pub(super) const FIRST_FACTOR: u32 = 4;
 const FACTOR: u32 = 2;
 /// Percentage of the mean rate before a step that the rate must reach after it.
 const GAIN_PERCENT: u64 = 103;
@@ -122,7 +126,9 @@ impl Choice {
         if let Some(finding) = by_cycles {
             return finding;
         }
-        if self.is_rising() || self.is_queueing() {
+        let are_buffered = self.all(|sum| sum.buffered_percent() >= BUFFERED_PERCENT);
+        let is_rising = if are_buffered { self.rises(RISING_WITH_BUFFERS_PERCENT) } else { self.is_rising() };
+        if is_rising || self.is_queueing() {
             return Finding::Unclear;
         }
         let has_lost = self.lost[1].is_some();
@@ -131,7 +137,6 @@ impl Choice {
         let is_recurring =
             is_random && (since(self.lost[0], at) < RECURRING || self.cycles.events() >= RECURRING_EVENTS);
         // Beside connections that their buffers limit, the growth of the others adds little.
-        let are_buffered = self.all(|sum| sum.buffered_percent() >= BUFFERED_PERCENT);
         let by_growth = is_growing && !is_recurring && !are_buffered;
         if by_growth && self.may_grow(at) {
             return Finding::Unclear;
