@@ -58,8 +58,9 @@ pub(crate) struct CopyArgs {
     pub(crate) target: OsString,
 
     /// Number of connections, 1 to 16; with a range, or auto for 1..16, fullpipe starts with the smallest
-    /// number and adds connections while each one is limited by its own window, buffer or rate cap
-    #[arg(long, value_name = "auto|N|MIN..MAX", default_value = "4")]
+    /// number, or with up to four for a short copy over a long path, and adds connections while each one is
+    /// limited by its own window, buffer or rate cap
+    #[arg(long, value_name = "auto|N|MIN..MAX", default_value = "auto")]
     pub(crate) connections: String,
 
     /// Rate of the slowest link on the path, for example 500mbit; auto then starts with as many connections as
