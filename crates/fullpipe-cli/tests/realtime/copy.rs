@@ -234,7 +234,7 @@ fn survives(test: &str, kills: u64, large: usize, files: u64, way: Way) {
     for number in 0..kills {
         let mut client = Command::new(crate::PROGRAM)
             .args(&arguments)
-            .args(["--retry", "0s"])
+            .args(["--retry", "0s", "--connections", "4"])
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
@@ -349,6 +349,7 @@ fn pipe_survives(test: &str, kills: u64, size: usize, has_spool: bool) {
         ]);
         command.args(["copy", "-", &target, "--peer", &ends.relay, "--key", &ends.path("client.key")]);
         command.args(["--stream", &name, "--progress-fd", "3", "--memory", "4MiB", "--limit", "400mbit"]);
+        command.args(["--connections", "4"]);
         if has_spool {
             command.args(["--spool", &ends.path("spool")]);
         }

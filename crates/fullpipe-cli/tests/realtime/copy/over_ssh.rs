@@ -40,7 +40,7 @@ fn a_copy_over_ssh_starts_the_other_end() {
     let search = format!("{}:/usr/bin:/bin", path("bin").display());
     let copy = |search: &str, target: &str| {
         let output = Command::new(crate::PROGRAM)
-            .args(["copy", path("out").to_str().expect("UTF-8"), target, "--json"])
+            .args(["copy", path("out").to_str().expect("UTF-8"), target, "--json", "--connections", "4"])
             .env("PATH", search)
             .stdin(Stdio::null())
             .output()
@@ -110,7 +110,7 @@ fn the_other_end_connects_if_this_one_cannot() {
     let search = format!("{}:/usr/bin:/bin", path("bin").display());
     let copy = |source: &str, target: &str| {
         let output = Command::new(crate::PROGRAM)
-            .args(["copy", source, target, "--json"])
+            .args(["copy", source, target, "--json", "--connections", "4"])
             .current_dir(&folder)
             .env("PATH", &search)
             .stdin(Stdio::null())
