@@ -37,6 +37,10 @@ pub struct HarmReport {
 pub struct HarmCellReport {
     /// Label of the path.
     pub cell: String,
+    /// Name of the `[[point]]` of the experiment that contains the path; absent if it has no name. Cells of different
+    /// names are counted separately.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub point: Option<String>,
     /// Name of the victim.
     pub victim: String,
     /// Metric of the victim.
@@ -241,6 +245,7 @@ fn cell_report(plan: &HarmPlan, cell: &HarmCell, runs: &[HarmRuns]) -> HarmCellR
     });
     HarmCellReport {
         cell: cell.point.label.clone(),
+        point: cell.point.parameters.get("point").cloned(),
         victim: cell.victim.name().into(),
         metric: match cell.victim {
             Victim::Cubic | Victim::Reno | Victim::Bbr1 => VictimMetric::Goodput,
@@ -374,6 +379,32 @@ mod tests {
         assert_eq!(report.failed(), 1);
     }
 
+    /// The table counts the cells of each victim, and those of a named point separately.
+    #[test]
+    fn cells_of_named_points_are_counted_separately() {
+        let names =
+            "[[point]]\npath = { loss = '0%' }\n[[point]]\nname = 'short'\nflow = { bytes = '60kB' }\n";
+        let more = runs(&[[8e6, 4e6, 3e6], [8e6, 4e6, 4e6], [8e6, 2e6, 2e6], [8e6, 4e6, 3e6]]);
+        let same = runs(&[[8e6, 4e6, 4e6], [8e6, 2e6, 2e6], [8e6, 4e6, 4e6], [8e6, 3e6, 3e6]]);
+        let cells: Vec<_> = [&same, &same, &same, &more]
+            .into_iter()
+            .flat_map(|cubic| [cubic.clone(), same.clone()])
+            .collect();
+        let report = HarmReport::new(&plan(names), "sim", &cells);
+        let points: Vec<_> = report.cells.iter().map(|cell| cell.point.as_deref()).collect();
+        assert_eq!((points.len(), &points[..4], &points[4..]), (8, &[None; 4][..], &[Some("short"); 4][..]));
+        let text = HarmTable { report: &report }.to_string();
+        let at = text.find("\nsurge: in 7 of 8 cells").unwrap_or_else(|| panic!("{text}"));
+        let counts: Vec<&str> = text[at..].lines().skip(2).take(4).collect();
+        let expected = [
+            "  cubic: 2 of 2; upper end above 0.1 in 0",
+            "  stream: 2 of 2; upper end above 0.1 in 0",
+            "  cubic, short: 1 of 2; upper end above 0.1 in 1",
+            "  stream, short: 2 of 2; upper end above 0.1 in 0",
+        ];
+        assert_eq!(counts, expected, "{text}");
+    }
+
     /// The means of both worlds may differ by the sum of the half-widths of their intervals, which need not overlap.
     #[test]
     fn worlds_agree_within_their_half_widths() {
@@ -448,6 +479,13 @@ mod tests {
         );
         let words: Vec<&str> = lines[at("0.25bdp  stream")].split_whitespace().collect();
         assert_eq!(words[2..5], ["0.100", "0.250", "0.263"], "{text}");
+        // cubic: excess 0.0625; stream: excess 0.025.
+        let counts = at("surge: in 0 of 4 cells");
+        assert_eq!(
+            lines[counts + 1..counts + 3],
+            ["  cubic: 0 of 2; upper end above 0.1 in 2", "  stream: 0 of 2; upper end above 0.1 in 0"],
+            "{text}"
+        );
         assert_eq!(
             (at("FAIL  1bdp  cubic"), lines.len() - 1),
             (lines.len() - 3, at("4 of 5 bounds met")),

@@ -8,6 +8,8 @@ use super::{Cell, EMU};
 /// Largest mean and largest upper end of the excess with which an arm counts as no more harmful than
 /// `against`.
 const NO_MORE: (f64, f64) = (0.02, 0.05);
+/// Largest upper end of the excess that an arm may have in any cell.
+const MOST: f64 = 0.10;
 
 /// Text tables of the results of a race that measures harm, at most 100 columns wide if the labels of the cells are
 /// short. Each compared arm has one table, in which the cell with the highest upper end of the excess comes first. If the
@@ -64,14 +66,38 @@ impl HarmTable<'_> {
         }
         let excess: Vec<HarmInterval> = lines.iter().filter_map(|(_, _, arm)| arm.excess).collect();
         let (mean, upper) = NO_MORE;
-        let within = excess.iter().filter(|excess| excess.mean <= mean && excess.high <= upper).count();
+        let within = within(&excess);
         writeln!(
             f,
             "{}{name}: in {within} of {} cells, the excess harm is at most {mean} on average and {upper} at \
              the upper end",
             if self.report.world == EMU { "" } else { "\n" },
             lines.len()
-        )
+        )?;
+        self.counts(f, &lines)
+    }
+
+    /// Writes the number of cells within the limits for each victim; cells of a named `[[point]]` are counted separately.
+    fn counts(&self, f: &mut fmt::Formatter<'_>, lines: &[Line<'_>]) -> fmt::Result {
+        let group = |cell: &HarmCellReport| (cell.victim.clone(), cell.point.clone());
+        let mut groups: Vec<(String, Option<String>)> = Vec::new();
+        for cell in &self.report.cells {
+            if !groups.contains(&group(cell)) {
+                groups.push(group(cell));
+            }
+        }
+        groups.sort_by_key(|(_, point)| point.is_some());
+        for (victim, point) in &groups {
+            let of_group = lines.iter().filter(|(cell, ..)| (&cell.victim, &cell.point) == (victim, point));
+            let excess: Vec<HarmInterval> = of_group.filter_map(|(_, _, arm)| arm.excess).collect();
+            let above = excess.iter().filter(|excess| excess.high > MOST).count();
+            write!(f, "  {victim}")?;
+            if let Some(point) = point {
+                write!(f, ", {point}")?;
+            }
+            writeln!(f, ": {} of {}; upper end above {MOST} in {above}", within(&excess), excess.len())?;
+        }
+        Ok(())
     }
 
     /// Writes the lines with the metrics of the victim.
@@ -195,6 +221,12 @@ impl HarmTable<'_> {
             bounds.len()
         )
     }
+}
+
+/// Returns the number of cells with at most the mean and the upper end of [`NO_MORE`].
+fn within(excess: &[HarmInterval]) -> usize {
+    let (mean, upper) = NO_MORE;
+    excess.iter().filter(|excess| excess.mean <= mean && excess.high <= upper).count()
 }
 
 /// Formats a metric of a victim in at most six characters: Mbit/s or seconds.
