@@ -1,4 +1,4 @@
-//! The number of connections with which a copy starts, if the rate of its path is known.
+//! The number of connections with which a copy starts, if the rate of its path is known, or assumed for a short copy.
 //!
 //! ```text
 //!   rate, RTT, largest window ──► as many connections as fill the link ─────────────┐
@@ -100,10 +100,9 @@ impl Prospect {
             let flight = (0..count).fold(Bytes::ZERO, |sum, number| sum + self.flight(number, trips));
             let flight = flight.min(full);
             if left <= flight || flight >= most {
-                // The initial windows leave at once.
-                let is_first = trips == 0 && left <= flight && flight < most;
-                let rest = if is_first { 0 } else { left.get() };
-                let rest = self.rtt.mul_div(rest, flight.get().max(1));
+                // Initial windows that hold all data leave at once; later windows are spread over the round trip.
+                let spread = if trips == 0 && flight < most { Bytes::ZERO } else { left };
+                let rest = self.rtt.mul_div(spread.get(), flight.get().max(1));
                 return self.rtt * (MESSAGES + trips) + rest + KEYS * u64::from(count);
             }
             left = left.saturating_sub(flight);
@@ -180,9 +179,9 @@ impl Choice {
             self.fewest = enough.clamp(self.least, least);
         } else if let Some(size) = size {
             let prospect = prospect(ASSUMED_LINK.mul_div(PAYLOAD.0, PAYLOAD.1), size);
-            if prospect.time(self.least) <= SEARCH + rtt * SEARCH_ROUND_TRIPS {
-                self.count = prospect.fastest(self.least, FIRST_FACTOR.clamp(self.least, self.most));
-            }
+            let ends_early = prospect.time(self.least) <= SEARCH + rtt * SEARCH_ROUND_TRIPS;
+            let most = if ends_early { FIRST_FACTOR.clamp(self.least, self.most) } else { self.least };
+            self.count = prospect.fastest(self.least, most);
         }
         self.count
     }

@@ -190,6 +190,10 @@ fn a_short_copy_over_an_unknown_link_starts_with_up_to_four() {
     assert_eq!(of(&mut Choice::new(1, 2, None), buffers), 2);
     assert_eq!(of(&mut Choice::new(6, 16, None), buffers), 6);
     assert_eq!(of(&mut Choice::new(1, 16, None), Buffers::default()), 1, "nothing is known of the windows");
+    // The receiver reports later that its buffer is so small that the copy will last for long.
+    let mut choice = Choice::new(1, 16, None);
+    assert_eq!(of(&mut choice, Buffers { receive: None, ..buffers }), 4);
+    assert_eq!(of(&mut choice, Buffers { receive: Some(Bytes::from_kib(320)), ..buffers }), 1);
     // If one connection fills the link, the copy goes back to one.
     let mut choice = Choice::new(1, 16, None);
     assert_eq!(of(&mut choice, buffers), 4);
