@@ -178,34 +178,38 @@ fn congestion_ends_climb() {
     }
 }
 
-/// Returns the measurement of a train whose segments leave every `sent` microseconds and are acknowledged every `acked`
-/// microseconds. The ACK of the last segment is `late` milliseconds late.
-fn train(sent: u64, acked: u64, late: u64) -> Option<TrainRate> {
+/// Returns the measurement of a train of 21 segments that leave every `sent` microseconds and are acknowledged every
+/// `acked` microseconds. The ACK of the last one is read `late` milliseconds late, and in the same batch as the ACKs of
+/// `more` segments that have arrived in the meantime.
+fn train(sent: u64, acked: u64, late: u64, more: u64) -> Option<TrainRate> {
     let mut train = Train::default();
     let mut cx = crate::cc::testing::context();
     let at = |micros: u64| Instant::ZERO + Duration::from_micros(micros);
-    let mut shown = None;
-    for i in 0..=20 {
-        cx.now = at(50_000 + i * acked) + if i == 20 { ms(late) } else { Duration::ZERO };
+    let read_at = 50_000 + 20 * acked + late * 1_000;
+    for i in 0..=20 + more {
+        cx.now = at(if i < 20 { 50_000 + i * acked } else { read_at + (i - 20) * 3 });
         cx.delivered += MSS;
-        shown = train.on_ack(&cx, &AckSample { newest_sent_at: at(i * sent), ..sample(1) }, Some(ms(50)));
+        train.on_ack(&cx, &AckSample { newest_sent_at: at(i * sent), ..sample(1) }, Some(ms(50)));
     }
-    shown
+    // The ACK of the next flight ends the batch.
+    cx.now += ms(50);
+    train.on_ack(&cx, &AckSample { newest_sent_at: cx.now, ..sample(1) }, Some(ms(50)))
 }
 
 /// ACKs are dispersed if they are more than a quarter further apart than the transmissions. A delayed ACK does not
-/// count.
+/// count, and of the ACKs that a sender reads late, only the last one counts.
 #[test]
 fn dispersion_of_a_train() {
-    let shown = |sent, acked| train(sent, acked, 0).map(|train| (train.is_dispersed(), train.rate));
+    let shown = |sent, acked| train(sent, acked, 0, 0).map(|train| (train.is_dispersed(), train.rate));
     let rate = rate_of(MSS, Duration::from_micros(500));
     assert_eq!(shown(500, 500), Some((false, rate)));
     assert_eq!(shown(400, 500), Some((false, rate)));
     assert_eq!(shown(399, 500), Some((true, rate)));
     // Twenty segments within 4 ms are too few.
     assert_eq!(shown(100, 200), None);
-    assert!(train(500, 500, 5).is_some_and(|train| train.is_dispersed()));
-    assert_eq!(train(500, 500, 40), None);
+    assert!(train(500, 500, 3, 0).is_some_and(|train| train.is_dispersed()));
+    assert!(train(500, 500, 3, 6).is_some_and(|train| !train.is_dispersed()));
+    assert_eq!(train(500, 500, 40, 0), None);
 }
 
 /// Loss is congestive if there is a mark, a queue or much loss, or if there is no SACK. A single loss without a queue

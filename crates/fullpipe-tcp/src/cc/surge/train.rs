@@ -39,7 +39,12 @@ const STRONG_DISPERSION: (u64, u64) = (3, 2);
 /// MB with loss take 2 to 4 % longer.
 const GAP_SHARE: u64 = 2;
 
-/// An ACK of a train.
+/// Longest time between two ACKs of a batch, and longest duration of a batch. A sender that is late reads the ACKs that
+/// have arrived in the meantime one right after the other, within microseconds.
+const BATCH_GAP: Duration = Duration::from_micros(50);
+const BATCH: Duration = Duration::from_millis(1);
+
+/// The last ACK of a batch.
 #[derive(Clone, Copy, Debug, Default)]
 struct Point {
     /// Departure time of the newest segment that the ACK delivered.
@@ -78,6 +83,8 @@ impl TrainRate {
 #[derive(Debug)]
 pub(super) struct Train {
     points: [Point; POINTS],
+    /// The latest ACK, which further ACKs of its batch may replace, and the arrival of the first ACK of the batch.
+    latest: Option<(Point, Instant)>,
     /// Number of ACKs recorded so far.
     count: usize,
     /// Ordinal of the ACK at which the current train begins.
@@ -88,7 +95,7 @@ pub(super) struct Train {
 
 impl Default for Train {
     fn default() -> Self {
-        Self { points: [Point::default(); POINTS], count: 0, first: 0, fastest: Rate::ZERO }
+        Self { points: [Point::default(); POINTS], latest: None, count: 0, first: 0, fastest: Rate::ZERO }
     }
 }
 
@@ -98,8 +105,11 @@ impl Train {
         self.fastest
     }
 
-    /// Records an ACK. Returns the rate and dispersion of the shortest sufficiently long train that ends with
-    /// this ACK.
+    /// Records an ACK. If it begins a batch, returns the rate and dispersion of the shortest sufficiently long train
+    /// that ends with the previous batch.
+    ///
+    /// If the sender is late, the first ACK of a batch has a large delay, which the last one does not have. Only the last
+    /// one shows the path, and it is known to be the last when the next batch begins.
     pub(super) fn on_ack(
         &mut self,
         cx: &Context,
@@ -113,13 +123,19 @@ impl Train {
         if !usable {
             return None;
         }
-        let now = Point { sent_at: sample.newest_sent_at, acked_at: cx.now, delivered: cx.delivered };
-        if let Some(last) = self.count.checked_sub(1).map(|last| self.points[last % POINTS]) {
-            if now.sent_at < last.sent_at {
-                return None;
-            }
-            // ACKs that arrive at the same time are recorded as one ACK.
-            self.count -= usize::from(now.acked_at == last.acked_at);
+        let ack = Point { sent_at: sample.newest_sent_at, acked_at: cx.now, delivered: cx.delivered };
+        let Some((now, begin)) = self.latest else {
+            self.latest = Some((ack, cx.now));
+            return None;
+        };
+        if ack.sent_at < now.sent_at {
+            return None;
+        }
+        let same = ack.acked_at.saturating_since(now.acked_at) <= BATCH_GAP
+            && ack.acked_at.saturating_since(begin) <= BATCH;
+        self.latest = Some((ack, if same { begin } else { cx.now }));
+        if same {
+            return None;
         }
         self.points[self.count % POINTS] = now;
         self.count += 1;

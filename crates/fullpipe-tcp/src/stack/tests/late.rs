@@ -24,6 +24,8 @@ const RATE: Rate = Rate::from_bps(100_000_000);
 const SIZE: usize = 8_000_000;
 /// Number of packets that the real-time loop reads before it sends.
 const READ_AT_ONCE: usize = 64;
+/// Time that the loop takes to read and to handle a packet.
+const READ_TIME: Duration = Duration::from_micros(3);
 
 /// A download by surge over a path of 100 Mbit/s with a queue of one BDP.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +34,8 @@ struct Download {
     /// Maximum delay of each wake-up of the sender.
     late: Duration,
     bursts: Bursts,
+    /// Begin and end of a time during which the sender does not run.
+    stall: Option<(Instant, Instant)>,
 }
 
 impl Download {
@@ -74,6 +78,8 @@ impl Download {
             let due = if waiting.is_empty() { first(&to_server).min(sender.poll_timeout()) } else { now };
             ready_at = ready_at.min(due.max(asleep_since));
             let wake = if ready_at.is_never() { ready_at } else { ready_at + late };
+            let stall = self.stall.filter(|(begin, end)| (*begin..*end).contains(&wake));
+            let wake = stall.map_or(wake, |(_, end)| end);
             now = now.max(first(&to_client).min(receiver.poll_timeout()).min(wake));
             assert!(now < Instant::ZERO + Duration::from_secs(60), "stalled");
 
@@ -104,6 +110,7 @@ impl Download {
             late = Duration::from_nanos(draw(3, 1, number) % self.late.as_nanos().max(1));
             for packet in waiting.drain(..waiting.len().min(READ_AT_ONCE)) {
                 sender.handle_packet(now, &packet, Checksums::Skip);
+                now += READ_TIME;
             }
             sender.handle_timeout(now);
             accepted = accepted.or_else(|| sender.accept(server));
@@ -138,12 +145,30 @@ fn a_sender_that_wakes_up_late_keeps_its_rate() {
     for (rtt, most) in [(200, 4.0), (50, 2.0)] {
         let seconds = |late, bursts| {
             let (rtt, late) = (Duration::from_millis(rtt), Duration::from_millis(late));
-            Download { rtt, late, bursts }.run().as_secs_f64()
+            Download { rtt, late, bursts, stall: None }.run().as_secs_f64()
         };
         assert_eq!(seconds(0, Bursts::REAL_TIME), seconds(0, Bursts::Linux), "{rtt} ms");
         for late in [5, 15] {
             let (real_time, linux) = (seconds(late, Bursts::REAL_TIME), seconds(late, Bursts::Linux));
             assert!(real_time < most && linux > 2.0 * most, "{rtt} ms: {real_time}, Linux {linux}");
+        }
+    }
+}
+
+/// Several ACKs wait for a sender that did not run for a few milliseconds. The first one has a delay like that of a queue,
+/// and the time since the ACK before it looks like dispersion. If surge believed it, it would end Climb at a fraction of the
+/// rate, and a download would take up to twice as long.
+#[test]
+fn a_stall_of_the_sender_does_not_look_like_a_queue() {
+    let ms = Duration::from_millis;
+    let run =
+        |stall| Download { rtt: ms(200), late: ms(0), bursts: Bursts::REAL_TIME, stall }.run().as_secs_f64();
+    let usual = run(None);
+    for begin in (600..1_200).step_by(5) {
+        let begin = Instant::ZERO + ms(begin);
+        for length in [5, 7] {
+            let stalled = run(Some((begin, begin + ms(length))));
+            assert!(stalled < 1.08 * usual, "{begin}, {length} ms: {stalled} instead of {usual} s");
         }
     }
 }
