@@ -107,11 +107,13 @@ pub struct Config {
 }
 
 impl Config {
-    /// Returns the window and pacing rate of the first flight, or `None` if only the initial congestion
-    /// window limits it.
-    pub(super) fn launch(&self) -> Option<Launch> {
-        let default = if self.initcwnd.is_none() { self.cc.launch() } else { None };
-        self.launch.or(default)
+    /// Returns the window and pacing rate of the first flight on a path with the given RTT, or `None` if only the initial
+    /// congestion window limits it.
+    pub(super) fn launch(&self, mss: u64, rtt: Option<Duration>) -> Option<Launch> {
+        let own = self.cc.launch();
+        let launch = self.launch.or(own.filter(|_| self.initcwnd.is_none()))?;
+        // Other algorithms launch exactly what a profile states.
+        Some(if own.is_some() { launch.within(mss, rtt) } else { launch })
     }
 
     /// Returns the floor of the retransmission timeout for a peer that acknowledges promptly; `None` if the floor is the

@@ -85,8 +85,8 @@ impl Sender {
         known: &Recollection,
         grant: impl FnOnce(Bytes, Option<Duration>) -> Bytes,
     ) {
-        let configured = self.config.launch().filter(|_| self.first_flight.may_launch);
         let (mss, rtt) = (self.mss, self.rtt.srtt());
+        let configured = self.config.launch(mss, rtt).filter(|_| self.first_flight.may_launch);
         let launch = configured.map(|configured| {
             let wanted = known.launch(configured, rtt, Bytes::new(self.peer.wnd), mss);
             let least = wanted.window.min(INITIAL_SEGMENTS as u32);

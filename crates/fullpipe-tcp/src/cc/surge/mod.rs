@@ -18,8 +18,8 @@
 //! ```
 //!
 //! In every state, the start ends if a timeout expires or the bandwidth does not grow. Cruise is BBRv1 ([`Bbr1`]),
-//! which includes Startup if Climb ends without a measurement. [`collapse`] replaces the bandwidth estimate of BBRv1
-//! when the path has become much slower. In all states, BBRv1 keeps its path model up to date, and [`loss`] decides
+//! which includes Startup if Climb ends without a measurement. [`share`] lowers the bandwidth estimate of BBRv1 if other
+//! flows use the bottleneck, and [`collapse`] replaces it when the path has become much slower. In all states, BBRv1 keeps its path model up to date, and [`loss`] decides
 //! whether packet conservation follows a loss. [`train`] measures the dispersion of ACKs.
 
 use fullpipe_units::{Duration, Rate};
@@ -29,6 +29,7 @@ use self::launch::FirstFlight;
 use self::loss::{LossJudge, LossVerdict};
 use self::repair::RepairPolicy;
 use self::settle::Settle;
+use self::share::Share;
 use self::train::{Train, TrainRate};
 use super::gain::rate_of;
 use super::{
@@ -42,6 +43,7 @@ mod loss;
 mod repair;
 mod retreat;
 mod settle;
+mod share;
 mod train;
 
 /// Divisor of the minimum RTT: a queueing delay above an eighth of the minimum RTT shows a queue. A probe of BBRv1 adds
@@ -96,6 +98,7 @@ pub struct Surge {
     train: Train,
     losses: LossJudge,
     collapse: Collapse,
+    share: Share,
     repair: RepairPolicy,
     /// Half of the rate that an earlier connection reached on this path, or zero. As with a resumed window (RFC 9959
     /// section 3.3), only half of an earlier measurement is used before ACKs confirm it.
@@ -123,6 +126,7 @@ impl Surge {
             train: Train::default(),
             losses: LossJudge::default(),
             collapse: Collapse::default(),
+            share: Share::default(),
             repair: RepairPolicy::new(hints.loss, hints.copies),
             remembered: hints.rate.map_or(Rate::ZERO, |rate| rate.mul_div(1, 2)),
             known_bottleneck: hints.bottleneck.unwrap_or(Rate::MAX),
@@ -223,7 +227,11 @@ impl CongestionControl for Surge {
         }
         if matches!(self.state, State::Cruise) {
             let model = (self.path.path_rate(), self.path.path_rtt());
-            if let Some(rate) = self.collapse.on_ack(cx, sample, model, &mut self.train) {
+            let mut rate = self.collapse.on_ack(cx, sample, model, &mut self.train);
+            if !self.path.is_in_startup() {
+                rate = rate.or(self.share.on_ack(cx, sample, model, self.losses.queueing(model.1)));
+            }
+            if let Some(rate) = rate {
                 self.path.restart_bandwidth(cx, rate);
             }
             if self.collapse.is_outdated(sample) {

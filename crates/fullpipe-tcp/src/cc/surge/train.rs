@@ -41,7 +41,7 @@ const GAP_SHARE: u64 = 2;
 
 /// Longest time between two ACKs of a batch, and longest duration of a batch. A sender that is late reads the ACKs that
 /// have arrived in the meantime one right after the other, within microseconds.
-const BATCH_GAP: Duration = Duration::from_micros(50);
+const BATCH_GAP: Duration = Duration::from_micros(25);
 const BATCH: Duration = Duration::from_millis(1);
 
 /// The last ACK of a batch.
@@ -83,19 +83,28 @@ impl TrainRate {
 #[derive(Debug)]
 pub(super) struct Train {
     points: [Point; POINTS],
-    /// The latest ACK, which further ACKs of its batch may replace, and the arrival of the first ACK of the batch.
-    latest: Option<(Point, Instant)>,
     /// Number of ACKs recorded so far.
     count: usize,
     /// Ordinal of the ACK at which the current train begins.
     first: usize,
     /// Rate of the fastest train so far.
     fastest: Rate,
+    /// Train that ends with the latest ACK.
+    latest: Option<TrainRate>,
+    /// Time of the first ACK of the latest batch.
+    batch: Instant,
 }
 
 impl Default for Train {
     fn default() -> Self {
-        Self { points: [Point::default(); POINTS], latest: None, count: 0, first: 0, fastest: Rate::ZERO }
+        Self {
+            points: [Point::default(); POINTS],
+            count: 0,
+            first: 0,
+            fastest: Rate::ZERO,
+            latest: None,
+            batch: Instant::ZERO,
+        }
     }
 }
 
@@ -123,26 +132,36 @@ impl Train {
         if !usable {
             return None;
         }
-        let ack = Point { sent_at: sample.newest_sent_at, acked_at: cx.now, delivered: cx.delivered };
-        let Some((now, begin)) = self.latest else {
-            self.latest = Some((ack, cx.now));
-            return None;
-        };
-        if ack.sent_at < now.sent_at {
-            return None;
-        }
-        let same = ack.acked_at.saturating_since(now.acked_at) <= BATCH_GAP
-            && ack.acked_at.saturating_since(begin) <= BATCH;
-        self.latest = Some((ack, if same { begin } else { cx.now }));
-        if same {
-            return None;
+        let now = Point { sent_at: sample.newest_sent_at, acked_at: cx.now, delivered: cx.delivered };
+        let mut before = None;
+        if let Some(last) = self.count.checked_sub(1).map(|last| self.points[last % POINTS]) {
+            if now.sent_at < last.sent_at {
+                return None;
+            }
+            if now.acked_at.saturating_since(last.acked_at) <= BATCH_GAP
+                && now.acked_at.saturating_since(self.batch) <= BATCH
+            {
+                self.count -= 1;
+            } else {
+                before = self.latest;
+                self.batch = now.acked_at;
+            }
+        } else {
+            self.batch = now.acked_at;
         }
         self.points[self.count % POINTS] = now;
         self.count += 1;
+        self.latest = self.measure(cx.mss, min_rtt);
+        before
+    }
+
+    /// Returns the rate and dispersion of the shortest sufficiently long train that ends with the latest ACK.
+    fn measure(&mut self, mss: u64, min_rtt: Option<Duration>) -> Option<TrainRate> {
+        let now = self.points[(self.count - 1) % POINTS];
         let oldest = self.count.saturating_sub(POINTS);
         self.first = self.first.max(oldest).min(self.count - 1);
 
-        let segments = LEAST_SEGMENTS * cx.mss;
+        let segments = LEAST_SEGMENTS * mss;
         let span = (min_rtt? / SPAN_SHARE).min(SPAN);
         let has_segments = |from: Point| now.delivered - from.delivered >= segments;
         let is_long =

@@ -175,7 +175,7 @@ impl Sender {
         // (TCP-10).
         let initial_cwnd = if lost > 1 { self.mss } else { self.config.initial_window(self.mss) };
         self.first_flight.may_launch = lost == 0;
-        let launch = self.config.launch().filter(|_| lost == 0);
+        let launch = self.config.launch(self.mss, self.rtt.srtt()).filter(|_| lost == 0);
         self.start_control(now, initial_cwnd, launch, &Recollection::NONE);
     }
 
