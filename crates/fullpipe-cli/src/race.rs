@@ -168,7 +168,12 @@ fn experiment(args: &RaceArgs, default: &str) -> Result<Experiment, Failure> {
         Some(path) => experiment.with_profiles(race::read_profiles(path)?),
         None => experiment,
     };
-    experiment.check_size()?;
+    // The result of a race for harm is a few figures per run, however many flows compete.
+    if args.harm {
+        experiment.check_runs()?;
+    } else {
+        experiment.check_size()?;
+    }
     Ok(experiment)
 }
 

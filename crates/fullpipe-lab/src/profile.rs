@@ -100,7 +100,8 @@ enum Quantity {
 pub static KEYS: [Key; 16] = [
     Key {
         name: "launch.window",
-        meaning: "Initial congestion window in segments. After a lost SYN or SYN-ACK, it is 10.",
+        meaning: "Initial congestion window in segments. After a lost SYN or SYN-ACK, it is 10. Surge limits it to the segments \
+                  that leave within half of the RTT.",
         default: "44",
         range: ["10", "64"],
         lab: ["10", "160"],

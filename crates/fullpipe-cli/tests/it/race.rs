@@ -295,6 +295,12 @@ fn what_cannot_race_gets_one_line_and_a_hint() {
             "the emulator would take days for the 525 cells of --harm --full",
             "remove --full, or choose cells with --paths".into(),
         ),
+        (
+            &["--harm", "--full", "--pairs", "2000"],
+            1,
+            "the experiment has 210000 runs (105 points x 2000 seeds)",
+            "allowed: up to 200000 runs; shorten a list, lower repeat or split the experiment".into(),
+        ),
     ];
     for (arguments, code, message, expected) in cases {
         let (error, hint) = refusal(code, fullpipe(&[&["race"], arguments].concat()));

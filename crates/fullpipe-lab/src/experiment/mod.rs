@@ -264,6 +264,23 @@ impl Experiment {
         ))
     }
 
+    /// Checks whether the results of all runs fit into memory, for a caller that keeps a few figures per run instead of
+    /// those of each flow.
+    ///
+    /// # Errors
+    /// Returns an error if points x seeds exceed [`MOST_RESULTS`].
+    pub fn check_runs(&self) -> Result<(), ExperimentError> {
+        let runs = self.runs();
+        if runs <= MOST_RESULTS {
+            return Ok(());
+        }
+        let (points, seeds) = (self.points.len(), self.seeds.count());
+        Err(ExperimentError::new(
+            format!("the experiment has {runs} runs ({points} points x {seeds} seeds)"),
+            format!("allowed: up to {MOST_RESULTS} runs; shorten a list, lower repeat or split the experiment"),
+        ))
+    }
+
     /// Checks whether the trace rows of all runs fit into memory, for a caller that keeps them.
     ///
     /// # Errors
