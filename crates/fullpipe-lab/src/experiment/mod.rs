@@ -277,7 +277,9 @@ impl Experiment {
         let (points, seeds) = (self.points.len(), self.seeds.count());
         Err(ExperimentError::new(
             format!("the experiment has {runs} runs ({points} points x {seeds} seeds)"),
-            format!("allowed: up to {MOST_RESULTS} runs; shorten a list, lower repeat or split the experiment"),
+            format!(
+                "allowed: up to {MOST_RESULTS} runs; shorten a list, lower repeat or split the experiment"
+            ),
         ))
     }
 

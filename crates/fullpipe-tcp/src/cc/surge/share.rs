@@ -13,39 +13,41 @@
 //!                        └──────────────────────────────────┴───────────
 //! ```
 
-use fullpipe_units::{Duration, Rate};
+use fullpipe_units::{Duration, Instant, Rate};
 
 use super::queue_threshold;
+use crate::cc::gain::rate_of;
 use crate::cc::{AckSample, Context};
 
 /// Number of round trips in which the estimate is corrected: the length of BBRv1's maximum filter, which holds rates of the
 /// start for this time. With 20, surge at 210 ms takes less of the link than a BBRv1 flow in its place.
 const ROUNDS: u32 = 10;
 
-/// Rates and queue of a round trip of Cruise.
+/// Measurement of a round trip of Cruise.
 #[derive(Debug)]
 pub(super) struct Share {
     /// Number of complete round trips.
     rounds: u32,
-    /// Number of bytes delivered when Cruise began. Only the delivery rates of segments that were sent later are used.
-    begin: Option<u64>,
-    /// Highest delivery rate in this round trip; zero if there was none.
-    fastest: Rate,
+    /// Number of bytes delivered when Cruise began.
+    cruise: Option<u64>,
+    /// Time and number of bytes delivered when this round trip began; `None` until segments that were sent in Cruise are
+    /// acknowledged.
+    begin: Option<(Instant, u64)>,
     /// Least queueing delay in this round trip.
     queueing: Duration,
-    /// Whether the application limited a rate in this round trip.
+    /// Whether the application limited the rate in this round trip.
     app_limited: bool,
 }
 
 impl Default for Share {
     fn default() -> Self {
-        Self { rounds: 0, begin: None, fastest: Rate::ZERO, queueing: Duration::MAX, app_limited: false }
+        Self { rounds: 0, cruise: None, begin: None, queueing: Duration::MAX, app_limited: false }
     }
 }
 
 impl Share {
-    /// Handles an ACK in Cruise after Startup. Returns the rate of a complete round trip if a queue has stood for the whole
-    /// round trip and the rate is below the bandwidth `estimate`.
+    /// Handles an ACK in Cruise after Startup. At the end of a round trip, returns its delivery rate if a queue has stood for
+    /// the whole round trip and the rate is below the bandwidth `estimate`.
     pub(super) fn on_ack(
         &mut self,
         cx: &Context,
@@ -56,18 +58,19 @@ impl Share {
         if self.rounds == ROUNDS {
             return None;
         }
-        let begin = *self.begin.get_or_insert(cx.delivered);
+        let cruise = *self.cruise.get_or_insert(cx.delivered);
         self.queueing = self.queueing.min(queueing);
         self.app_limited |= sample.app_limited;
-        if let Some(rate) = sample.delivery_rate().filter(|_| sample.prior_delivered >= begin) {
-            self.fastest = self.fastest.max(rate);
-        }
-        if !sample.round_start || self.fastest.is_zero() {
+        if !sample.round_start || sample.prior_delivered < cruise {
             return None;
         }
-        let stands = min_rtt.is_some_and(|min_rtt| self.queueing > queue_threshold(min_rtt));
-        let share = (stands && !self.app_limited && self.fastest < estimate).then_some(self.fastest);
-        *self = Self { rounds: self.rounds + 1, begin: self.begin, ..Self::default() };
-        share
+        let complete = self.begin.replace((cx.now, cx.delivered));
+        let queueing = std::mem::replace(&mut self.queueing, Duration::MAX);
+        let app_limited = std::mem::take(&mut self.app_limited);
+        let (begin, delivered) = complete?;
+        self.rounds += 1;
+        let rate = rate_of(cx.delivered - delivered, cx.now.saturating_since(begin));
+        let stands = min_rtt.is_some_and(|min_rtt| queueing > queue_threshold(min_rtt));
+        (stands && !app_limited && rate < estimate).then_some(rate)
     }
 }

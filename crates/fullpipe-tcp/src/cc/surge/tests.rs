@@ -212,27 +212,20 @@ fn dispersion_of_a_train() {
     assert_eq!(train(500, 500, 40, 0), None);
 }
 
-/// Returns the corrections of an estimate of 10 Mbit/s in the first round trips of Cruise, as numbers of the round trip. In
-/// each of them, one ACK has a queueing delay of 5 ms and another one of `least` ms, and the delivery rate is `mbps`.
+/// Returns the numbers of the round trips of 20 ms in Cruise at whose end an estimate of 10 Mbit/s is corrected. Each round
+/// trip delivers `mbps`. Two of its ACKs have a queueing delay of 5 ms, and one has a delay of `least` ms.
 fn corrections(mbps: u64, least: u64, app_limited: bool) -> Vec<u64> {
     let (mut share, mut cx) = (Share::default(), crate::cc::testing::context());
-    let (estimate, interval) = (Rate::from_bps(10_000_000), Some(ms(40)));
-    let delivered = (Rate::from_bps(1_000_000 * mbps) * ms(40)).get();
+    let (estimate, rate) = (Rate::from_bps(10_000_000), Rate::from_bps(1_000_000 * mbps));
     let mut corrected = Vec::new();
     for round in 0..20 {
+        cx.now = at_ms(20 * round);
         let prior_delivered = cx.delivered;
-        cx.delivered += delivered;
-        let ack = |round_start| AckSample {
-            prior_delivered,
-            delivered,
-            interval,
-            round_start,
-            app_limited,
-            ..sample(1)
-        };
+        cx.delivered += (rate * ms(20)).get();
+        let ack = |round_start| AckSample { prior_delivered, round_start, app_limited, ..sample(1) };
         for (sample, queueing) in [(ack(true), 5), (ack(false), least), (ack(false), 5)] {
-            if let Some(rate) = share.on_ack(&cx, &sample, (estimate, Some(ms(20))), ms(queueing)) {
-                assert_eq!(rate, Rate::from_bps(1_000_000 * mbps));
+            if let Some(share) = share.on_ack(&cx, &sample, (estimate, Some(ms(20))), ms(queueing)) {
+                assert_eq!(share, rate);
                 corrected.push(round);
             }
         }
@@ -240,13 +233,13 @@ fn corrections(mbps: u64, least: u64, app_limited: bool) -> Vec<u64> {
     corrected
 }
 
-/// The estimate is corrected in ten round trips, after each one that delivers less while the queue is never empty. The
-/// first one still delivers segments that were sent before Cruise.
+/// The estimate is corrected at the end of ten round trips if each one delivers less and its queue is never empty. The first
+/// round trips deliver segments that were sent before Cruise.
 #[test]
 fn a_standing_queue_corrects_the_estimate() {
-    assert_eq!(corrections(8, 5, false), (1..11).collect::<Vec<_>>());
-    assert_eq!(corrections(8, 3, false), (1..11).collect::<Vec<_>>());
-    // At an RTT of 20 ms, 2.5 ms is no queue.
+    assert_eq!(corrections(8, 5, false), (2..12).collect::<Vec<_>>());
+    assert_eq!(corrections(8, 3, false), (2..12).collect::<Vec<_>>());
+    // At an RTT of 20 ms, a delay of 2.5 ms is no queue.
     assert!(corrections(8, 2, false).is_empty());
     assert!(corrections(10, 5, false).is_empty());
     assert!(corrections(8, 5, true).is_empty());
