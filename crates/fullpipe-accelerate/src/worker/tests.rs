@@ -258,13 +258,19 @@ fn both_directions_arrive_whole() {
     assert!(visitor.received == upload, "{} of {} bytes", visitor.received.len(), upload.len());
 }
 
-/// A connection with `surge` launches more than ten segments, and the report counts the connection and its prefix.
-/// Without the path memory, the report contains no such counts.
+/// The report counts a connection that launches more than ten segments, and its prefix. Without the path memory, the report
+/// contains no such counts. On a path without delay, surge launches ten segments; other algorithms launch what their profile
+/// states.
 #[test]
 fn a_report_counts_launches() {
     let upstream = || server(|mut stream| stream.write_all(&bytes(100_000)).expect("room"));
-    let remembering =
-        |paths| WorkerSettings { cc: "surge".into(), paths, ..settings(upstream(), ClientAddress::ProxyV2) };
+    let profile = "launch.window = 44".parse().expect("TOML");
+    let senders = Senders::read(Some("web"), Vec::new(), &[("web".into(), profile)]).expect("valid");
+    let remembering = |paths| WorkerSettings {
+        senders: senders.clone(),
+        paths,
+        ..settings(upstream(), ClientAddress::ProxyV2)
+    };
     let limits = Some(MemoryLimits::DEFAULT.into());
     let (visitor, beat) = visit_until(remembering(limits), Vec::new(), |beat| {
         beat.paths.as_ref().is_some_and(|paths| paths.launches > 0)
