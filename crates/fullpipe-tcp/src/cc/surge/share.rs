@@ -69,7 +69,11 @@ impl Share {
         let app_limited = std::mem::take(&mut self.app_limited);
         let (begin, delivered) = complete?;
         self.rounds += 1;
-        let rate = rate_of(cx.delivered - delivered, cx.now.saturating_since(begin));
+        let elapsed = cx.now.saturating_since(begin);
+        if elapsed.is_zero() {
+            return None;
+        }
+        let rate = rate_of(cx.delivered - delivered, elapsed);
         let stands = min_rtt.is_some_and(|min_rtt| queueing > queue_threshold(min_rtt));
         (stands && !app_limited && rate < estimate).then_some(rate)
     }

@@ -243,6 +243,13 @@ fn a_standing_queue_corrects_the_estimate() {
     assert!(corrections(8, 2, false).is_empty());
     assert!(corrections(10, 5, false).is_empty());
     assert!(corrections(8, 5, true).is_empty());
+
+    // The ACKs of a hostile peer may end a round trip at once.
+    let (mut share, cx) = (Share::default(), crate::cc::testing::context());
+    let ack = AckSample { round_start: true, ..sample(1) };
+    for _ in 0..3 {
+        assert_eq!(share.on_ack(&cx, &ack, (Rate::MAX, Some(ms(20))), ms(5)), None);
+    }
 }
 
 /// Loss is congestive if there is a mark, a queue or much loss, or if there is no SACK. A single loss without a queue
