@@ -284,6 +284,20 @@ fn seeds_follow_the_first() {
     assert_eq!(experiment.with_seed(7).with_repeat(2).seeds(), [7, 8]);
 }
 
+/// A caller that keeps a few figures per run may make more of them than one that keeps those of each flow.
+#[test]
+fn the_number_of_runs_has_a_limit() {
+    let with_flows = FLOW.to_owned() + "\ncount = 1000";
+    let experiment = Experiment::from_toml(&file(PATH, "", &with_flows, "")).expect("valid");
+    let experiment = |repeat| experiment.clone().with_repeat(repeat);
+    assert!(experiment(200).check_size().is_ok());
+    let refused = experiment(201).check_size().expect_err("too many flows");
+    assert!(refused.to_string().contains("201000 flows in total"), "{refused}");
+    assert!(experiment(200_000).check_runs().is_ok());
+    let refused = experiment(200_001).check_runs().expect_err("too many runs");
+    assert_eq!(refused.to_string(), "the experiment has 200001 runs (1 points x 200001 seeds)");
+}
+
 #[test]
 fn where_compares_values_not_words() {
     let rest = "[[expect]]\nwhere = { loss = '15000ppm', cc = 'bbr' }\nmetric = 'goodput_bps'\nmin = '95mbit'\n\
