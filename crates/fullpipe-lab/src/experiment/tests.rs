@@ -293,9 +293,16 @@ fn the_number_of_runs_has_a_limit() {
     assert!(experiment(200).check_size().is_ok());
     let refused = experiment(201).check_size().expect_err("too many flows");
     assert!(refused.to_string().contains("201000 flows in total"), "{refused}");
-    assert!(experiment(200_000).check_runs().is_ok());
-    let refused = experiment(200_001).check_runs().expect_err("too many runs");
-    assert_eq!(refused.to_string(), "the experiment has 200001 runs (1 points x 200001 seeds)");
+
+    let runs = |points: u64| {
+        let rtts: Vec<_> = (1..=points).map(|rtt| format!("'{rtt}ms'")).collect();
+        let path = format!("rate = '1mbit'\nrtt = [{}]", rtts.join(", "));
+        let experiment = Experiment::from_toml(&file(&path, "", FLOW, "")).expect("valid");
+        experiment.with_repeat(10_000).check_runs()
+    };
+    assert!(runs(20).is_ok());
+    let refused = runs(21).expect_err("too many runs");
+    assert_eq!(refused.to_string(), "the experiment has 210000 runs (21 points x 10000 seeds)");
 }
 
 #[test]
