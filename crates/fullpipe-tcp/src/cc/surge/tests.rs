@@ -180,20 +180,28 @@ fn congestion_ends_climb() {
 
 /// Returns the measurement of a train of 21 segments that leave every `sent` microseconds and are acknowledged every
 /// `acked` microseconds. The ACK of the last one is read `late` milliseconds late, and in the same batch as the ACKs of
-/// `more` segments that have arrived in the meantime.
+/// `more` segments that have arrived in the meantime. A measurement that shows dispersion takes precedence.
 fn train(sent: u64, acked: u64, late: u64, more: u64) -> Option<TrainRate> {
     let mut train = Train::default();
     let mut cx = crate::cc::testing::context();
     let at = |micros: u64| Instant::ZERO + Duration::from_micros(micros);
     let read_at = 50_000 + 20 * acked + late * 1_000;
-    for i in 0..=20 + more {
-        cx.now = at(if i < 20 { 50_000 + i * acked } else { read_at + (i - 20) * 3 });
-        cx.delivered += MSS;
-        train.on_ack(&cx, &AckSample { newest_sent_at: at(i * sent), ..sample(1) }, Some(ms(50)));
-    }
+    let mut shown: Option<TrainRate> = None;
     // The ACK of the next flight ends the batch.
-    cx.now += ms(50);
-    train.on_ack(&cx, &AckSample { newest_sent_at: cx.now, ..sample(1) }, Some(ms(50)))
+    for i in 0..=21 + more {
+        cx.now = at(match i {
+            0..20 => 50_000 + i * acked,
+            _ if i <= 20 + more => read_at + (i - 20) * 3,
+            _ => read_at + 50_000,
+        });
+        cx.delivered += MSS;
+        let judged =
+            train.on_ack(&cx, &AckSample { newest_sent_at: at(i * sent), ..sample(1) }, Some(ms(50)));
+        if i > 20 && !shown.is_some_and(|shown| shown.is_dispersed()) {
+            shown = judged.or(shown);
+        }
+    }
+    shown
 }
 
 /// ACKs are dispersed if they are more than a quarter further apart than the transmissions. A delayed ACK does not
