@@ -250,18 +250,8 @@ impl Experiment {
     pub fn check_size(&self) -> Result<(), ExperimentError> {
         let flows: u64 = self.points.iter().map(|point| point.scenario.flows.len() as u64).sum();
         let (runs, results) = (self.runs(), self.seeds.runs(flows));
-        if results <= MOST_RESULTS {
-            return Ok(());
-        }
-        let (points, seeds) = (self.points.len(), self.seeds.count());
-        Err(ExperimentError::new(
-            format!(
-                "the experiment has {runs} runs with {results} flows in total ({points} points x {seeds} seeds)"
-            ),
-            format!(
-                "allowed: up to {MOST_RESULTS} flows over all runs; shorten a list, lower repeat or split the experiment"
-            ),
-        ))
+        let described = format!("{runs} runs with {results} flows in total");
+        self.check_results(results, &described, "flows over all runs")
     }
 
     /// Checks whether the results of all runs fit into memory, for a caller that keeps a few figures per run instead of
@@ -271,14 +261,19 @@ impl Experiment {
     /// Returns an error if points x seeds exceed [`MOST_RESULTS`].
     pub fn check_runs(&self) -> Result<(), ExperimentError> {
         let runs = self.runs();
-        if runs <= MOST_RESULTS {
+        self.check_results(runs, &format!("{runs} runs"), "runs")
+    }
+
+    /// Checks that `results`, which `described` names, are at most [`MOST_RESULTS`] `units`.
+    fn check_results(&self, results: u64, described: &str, units: &str) -> Result<(), ExperimentError> {
+        if results <= MOST_RESULTS {
             return Ok(());
         }
         let (points, seeds) = (self.points.len(), self.seeds.count());
         Err(ExperimentError::new(
-            format!("the experiment has {runs} runs ({points} points x {seeds} seeds)"),
+            format!("the experiment has {described} ({points} points x {seeds} seeds)"),
             format!(
-                "allowed: up to {MOST_RESULTS} runs; shorten a list, lower repeat or split the experiment"
+                "allowed: up to {MOST_RESULTS} {units}; shorten a list, lower repeat or split the experiment"
             ),
         ))
     }

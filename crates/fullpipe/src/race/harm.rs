@@ -280,6 +280,7 @@ mod tests {
     fn both_races_for_harm_are_valid() {
         for (text, cells) in [(HARM_QUICK, 30), (HARM_FULL, 525)] {
             let experiment = Experiment::from_toml(text).expect("valid");
+            experiment.check_size().expect("within the limits");
             experiment.clone().with_repeat(1_000).check_runs().expect("within the limits");
             let arms: Vec<Arm> = ["bbr1", "surge"].map(|arm| arm.parse().expect("an arm")).into();
             let plan = HarmPlan::new(&experiment, &arms, arms[0], &Victim::ALL).expect("a plan");

@@ -215,7 +215,7 @@ fn dispersion_of_a_train() {
     assert_eq!(shown(399, 500), Some((true, rate)));
     // Twenty segments within 4 ms are too few.
     assert_eq!(shown(100, 200), None);
-    assert!(train(500, 500, 3, 0).is_some_and(|train| train.is_dispersed()));
+    assert!(train(500, 500, 5, 0).is_some_and(|train| train.is_dispersed()));
     assert!(train(500, 500, 3, 6).is_some_and(|train| !train.is_dispersed()));
     assert_eq!(train(500, 500, 40, 0), None);
 }

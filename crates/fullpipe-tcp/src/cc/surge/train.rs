@@ -133,22 +133,20 @@ impl Train {
             return None;
         }
         let now = Point { sent_at: sample.newest_sent_at, acked_at: cx.now, delivered: cx.delivered };
-        let mut before = None;
-        if let Some(last) = self.count.checked_sub(1).map(|last| self.points[last % POINTS]) {
-            if now.sent_at < last.sent_at {
-                return None;
-            }
-            if now.acked_at.saturating_since(last.acked_at) <= BATCH_GAP
-                && now.acked_at.saturating_since(self.batch) <= BATCH
-            {
-                self.count -= 1;
-            } else {
-                before = self.latest;
-                self.batch = now.acked_at;
-            }
+        let last = self.count.checked_sub(1).map(|last| self.points[last % POINTS]);
+        if last.is_some_and(|last| now.sent_at < last.sent_at) {
+            return None;
+        }
+        let is_same_batch = last
+            .is_some_and(|last| now.acked_at.saturating_since(last.acked_at) <= BATCH_GAP)
+            && now.acked_at.saturating_since(self.batch) <= BATCH;
+        let before = if is_same_batch {
+            self.count -= 1;
+            None
         } else {
             self.batch = now.acked_at;
-        }
+            self.latest
+        };
         self.points[self.count % POINTS] = now;
         self.count += 1;
         self.latest = self.measure(cx.mss, min_rtt);
