@@ -94,7 +94,7 @@ pub struct Attempt {
     pub outcome: Option<Outcome>,
     /// Number of times that the run was repeated because the machine did not keep up.
     pub repeated: u32,
-    /// Whether the outcome contains the retransmissions of all flows. Those of a relay are not known.
+    /// Whether the outcome contains the retransmissions of all flows. It does not contain those of a relay.
     pub knows_retransmits: bool,
 }
 
@@ -149,7 +149,8 @@ pub struct HarmRun {
     #[serde(with = "exact")]
     pub beside: Option<f64>,
     /// Number of data segments that the senders under test sent, including retransmissions; `None` if the
-    /// retransmissions are not known.
+    /// machine failed to keep up with every attempt. For a relay, the number of its packets on the path, with those of its
+    /// handshakes.
     pub sent: Option<u64>,
     /// Number of data segments needed for the data that arrived from the senders under test.
     pub needed: u64,
@@ -379,9 +380,12 @@ impl HarmRun {
         let needed = senders.iter().map(|flow| segments(scenario, flow.bytes)).sum();
         let again: u64 = senders.iter().map(|flow| flow.retransmits).sum();
         let path = &outcome.path;
+        // The path counts the packets of a relay and of the victims, which are kernel sockets.
+        let of_victims = harmed.iter().map(|flow| segments(scenario, flow.bytes) + flow.retransmits).sum();
+        let of_relay = || path.sent().saturating_sub(of_victims);
         Self {
             beside: victim.measured(victims, harmed, scenario.duration),
-            sent: attempt.knows_retransmits.then_some(needed + again),
+            sent: Some(if attempt.knows_retransmits { needed + again } else { of_relay() }),
             needed,
             offered: path.sent(),
             dropped: path.queue_drops + path.aqm_drops + path.policed,
@@ -437,6 +441,29 @@ mod tests {
             if cell.victim == Victim::Web {
                 assert_eq!(plan.run(cell, &scenario(cell, 5)), runs);
                 assert_ne!(plan.run(cell, &scenario(cell, 6)).alone, runs.alone, "other start times");
+            }
+        }
+    }
+
+    /// The packets on the path minus those of the victims are the segments of the senders under test, except for packets
+    /// without data and the two BDPs of 14 packets whose ACKs have not arrived at the end.
+    #[test]
+    fn segments_of_a_relay_are_counted_on_the_path() {
+        let plan = planned(CELLS, "bbr1,cubic").expect("a plan");
+        for cell in plan.cells() {
+            let scenario = scenario(cell, 5);
+            let relayed = |scenario: &Scenario| {
+                let known = Attempt::from(sim::run(scenario));
+                Ok::<_, Infallible>(Attempt { knows_retransmits: false, ..known })
+            };
+            let Ok(counted) = plan.run_in(cell, &scenario, relayed);
+            for (counted, known) in counted.arms.iter().zip(plan.run(cell, &scenario).arms) {
+                let (counted, known) = (counted.sent.expect("a run"), known.sent.expect("a run"));
+                assert!(
+                    counted.abs_diff(known) <= known / 100 + 2 * 14,
+                    "{}: {counted} {known}",
+                    cell.victim
+                );
             }
         }
     }

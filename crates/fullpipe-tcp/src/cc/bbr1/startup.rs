@@ -46,6 +46,11 @@ impl Bbr1 {
         self.pacing_rate
     }
 
+    /// Returns whether the pacing rate is below the bandwidth estimate, to drain a queue.
+    pub(in crate::cc) fn paces_below_bandwidth(&self) -> bool {
+        self.pacing_gain() < Gain::UNIT
+    }
+
     /// Returns the pacing rate of Startup at the bandwidth of the path model.
     pub(in crate::cc) fn startup_rate(&self) -> Rate {
         HIGH_GAIN.pacing(self.bandwidth())

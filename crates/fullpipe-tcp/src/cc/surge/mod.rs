@@ -229,7 +229,14 @@ impl CongestionControl for Surge {
             let model = (self.path.path_rate(), self.path.path_rtt());
             let mut rate = self.collapse.on_ack(cx, sample, model, &mut self.train);
             if !self.path.is_in_startup() {
-                rate = rate.or(self.share.on_ack(cx, sample, model, self.losses.queueing(model.1)));
+                let queueing = self.losses.queueing(model.1);
+                rate = rate.or(self.share.on_ack(
+                    cx,
+                    sample,
+                    model,
+                    queueing,
+                    self.path.paces_below_bandwidth(),
+                ));
             }
             if let Some(rate) = rate {
                 self.path.restart_bandwidth(cx, rate);

@@ -1,17 +1,20 @@
-//! Share: corrects the bandwidth estimate at the start of Cruise if other flows use the bottleneck.
+//! Share: lowers the bandwidth estimate in Cruise while a queue stands.
 //!
-//! During its start, surge sends faster than the other flows for some round trips, so the bottleneck passes more of its
-//! data than later. BBRv1 keeps the highest rate of ten round trips. With this estimate, the queue stays full for as long,
-//! and the other flows, whose estimates expire in that time, lose their share for good. If the queue has not been empty
-//! for a whole round trip, the rate of this round trip therefore replaces a higher estimate. A flow that is alone in Cruise
-//! leaves the queue empty between two probes.
+//! BBRv1 keeps the highest rate of ten round trips. While a queue stands, this rate is higher than the flow's share of the
+//! bottleneck: it was measured in a probe, at the start, or before other flows took their shares. All flows together then
+//! send more than the bottleneck passes, the queue stays full, and unequal shares last. If the queue has not been empty for
+//! four round trips, the highest rate that one of them delivered on average therefore replaces a higher estimate. At the
+//! start of Cruise, when the estimates of other flows are about to expire, fewer round trips are enough. A flow that is
+//! alone leaves the queue empty between two probes, so its estimate stays.
 //!
 //! ```text
-//!            start │ Cruise, ten round trips                │ then
-//!   estimate ──────┴──┐                                     │
-//!                     └──┐ delivered while a queue stands   │ maximum of ten round trips, as in BBRv1
-//!                        └──────────────────────────────────┴───────────
+//!   pacing gain │ 1 │ 1 │ 1 │ 5/4 │ 3/4 │ 1 │ 1 │ 1 │ 1 │ 1 │
+//!   counted     │ x │ x │ x │  x  │     │   │ x │ x │ x │ x │    what is sent at 3/4 is delivered one round trip later
+//!               └───────┬───────┘           └───────┬───────┘
+//!                       └ if no queue was empty: ───┘ estimate = highest of four rates, if that is lower
 //! ```
+
+use std::mem;
 
 use fullpipe_units::{Duration, Instant, Rate};
 
@@ -19,15 +22,16 @@ use super::queue_threshold;
 use crate::cc::gain::rate_of;
 use crate::cc::{AckSample, Context};
 
-/// Number of round trips in which the estimate is corrected: the length of BBRv1's maximum filter, which holds rates of the
-/// start for this time. With 20, surge at 210 ms takes less of the link than a BBRv1 flow in its place.
-const ROUNDS: u32 = 10;
+/// Number of counted round trips whose highest rate replaces the estimate. Experiment (decision 0103): with five, surge does
+/// more harm to BBRv1; with one, it gets half of what a BBRv1 flow gets in its place.
+const ROUNDS: usize = 4;
 
-/// Measurement of a round trip of Cruise.
+/// Latest round trips of Cruise.
 #[derive(Debug)]
 pub(super) struct Share {
-    /// Number of complete round trips.
-    rounds: u32,
+    /// Delivery rates of the latest counted round trips, oldest first; `None` if the queue was empty or the application
+    /// limited the rate. At the start of Cruise, the missing round trips have no effect: a queue that delivered nothing.
+    rates: [Option<Rate>; ROUNDS],
     /// Number of bytes delivered when Cruise began.
     cruise: Option<u64>,
     /// Time and number of bytes delivered when this round trip began; `None` until segments that were sent in Cruise are
@@ -37,44 +41,61 @@ pub(super) struct Share {
     queueing: Duration,
     /// Whether the application limited the rate in this round trip.
     app_limited: bool,
+    /// Whether surge paced below its estimate in this round trip.
+    paced_below: bool,
+    /// Whether surge paced below its estimate in the round trip before, in which the segments that this one delivers were
+    /// sent.
+    sent_below: bool,
 }
 
 impl Default for Share {
     fn default() -> Self {
-        Self { rounds: 0, cruise: None, begin: None, queueing: Duration::MAX, app_limited: false }
+        Self {
+            rates: [Some(Rate::ZERO); ROUNDS],
+            cruise: None,
+            begin: None,
+            queueing: Duration::MAX,
+            app_limited: false,
+            paced_below: false,
+            sent_below: false,
+        }
     }
 }
 
 impl Share {
-    /// Handles an ACK in Cruise after Startup. At the end of a round trip, returns its delivery rate if a queue has stood for
-    /// the whole round trip and the rate is below the bandwidth `estimate`.
+    /// Handles an ACK in Cruise after Startup. `paces_below` tells whether surge paces below the bandwidth `estimate`. At the
+    /// end of a round trip, returns the highest rate of the latest ones if a queue has stood in all of them and the rate is
+    /// below the estimate.
     pub(super) fn on_ack(
         &mut self,
         cx: &Context,
         sample: &AckSample,
         (estimate, min_rtt): (Rate, Option<Duration>),
         queueing: Duration,
+        paces_below: bool,
     ) -> Option<Rate> {
-        if self.rounds == ROUNDS {
-            return None;
-        }
         let cruise = *self.cruise.get_or_insert(cx.delivered);
         self.queueing = self.queueing.min(queueing);
         self.app_limited |= sample.app_limited;
+        self.paced_below |= paces_below;
         if !sample.round_start || sample.prior_delivered < cruise {
             return None;
         }
         let complete = self.begin.replace((cx.now, cx.delivered));
-        let queueing = std::mem::replace(&mut self.queueing, Duration::MAX);
-        let app_limited = std::mem::take(&mut self.app_limited);
+        let queueing = mem::replace(&mut self.queueing, Duration::MAX);
+        let app_limited = mem::take(&mut self.app_limited);
+        let paced_below = mem::take(&mut self.paced_below);
+        let sent_below = mem::replace(&mut self.sent_below, paced_below);
         let (begin, delivered) = complete?;
-        self.rounds += 1;
         let elapsed = cx.now.saturating_since(begin);
-        if elapsed.is_zero() {
+        if elapsed.is_zero() || paced_below || sent_below {
             return None;
         }
-        let rate = rate_of(cx.delivered - delivered, elapsed);
         let stands = min_rtt.is_some_and(|min_rtt| queueing > queue_threshold(min_rtt));
-        (stands && !app_limited && rate < estimate).then_some(rate)
+        self.rates.rotate_left(1);
+        self.rates[ROUNDS - 1] = (stands && !app_limited).then(|| rate_of(cx.delivered - delivered, elapsed));
+        let highest =
+            self.rates.iter().try_fold(Rate::ZERO, |highest, rate| rate.map(|rate| highest.max(rate)))?;
+        (highest < estimate).then_some(highest)
     }
 }

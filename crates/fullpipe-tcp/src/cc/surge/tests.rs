@@ -220,43 +220,72 @@ fn dispersion_of_a_train() {
     assert_eq!(train(500, 500, 40, 0), None);
 }
 
-/// Returns the numbers of the round trips of 20 ms in Cruise at whose end an estimate of 10 Mbit/s is corrected. Each round
-/// trip delivers `mbps`. Two of its ACKs have a queueing delay of 5 ms, and one has a delay of `least` ms.
-fn corrections(mbps: u64, least: u64, app_limited: bool) -> Vec<u64> {
+/// Round trip of 20 ms in Cruise. Two of its ACKs have a queueing delay of 5 ms.
+#[derive(Clone, Copy)]
+struct RoundTrip {
+    /// Delivery rate in Mbit/s.
+    mbps: u64,
+    /// Queueing delay of a third ACK in milliseconds.
+    least: u64,
+    app_limited: bool,
+    paces_below: bool,
+}
+
+/// A round trip with a standing queue that delivers 8 Mbit/s.
+const QUEUED: RoundTrip = RoundTrip { mbps: 8, least: 5, app_limited: false, paces_below: false };
+
+/// Returns the rate in Mbit/s that replaces an estimate of 10 Mbit/s at the end of each round trip, or 0. They follow two
+/// round trips at the start of Cruise, which do not count.
+fn corrections(round_trips: &[RoundTrip]) -> Vec<u64> {
     let (mut share, mut cx) = (Share::default(), crate::cc::testing::context());
-    let (estimate, rate) = (Rate::from_bps(10_000_000), Rate::from_bps(1_000_000 * mbps));
+    cx.delivered = MSS;
     let mut corrected = Vec::new();
-    for round in 0..20 {
-        cx.now = at_ms(20 * round);
-        let prior_delivered = cx.delivered;
-        cx.delivered += (rate * ms(20)).get();
-        let ack = |round_start| AckSample { prior_delivered, round_start, app_limited, ..sample(1) };
-        for (sample, queueing) in [(ack(true), 5), (ack(false), least), (ack(false), 5)] {
-            if let Some(share) = share.on_ack(&cx, &sample, (estimate, Some(ms(20))), ms(queueing)) {
-                assert_eq!(share, rate);
-                corrected.push(round);
+    for (round, trip) in [QUEUED; 2].iter().chain(round_trips).enumerate() {
+        let prior_delivered = if round == 0 { 0 } else { cx.delivered };
+        let ack = |round_start| AckSample {
+            prior_delivered,
+            round_start,
+            app_limited: trip.app_limited,
+            ..sample(1)
+        };
+        for (sample, queueing) in [(ack(false), 5), (ack(false), trip.least), (ack(true), 5)] {
+            if sample.round_start {
+                cx.now = at_ms(20 * round as u64);
+                cx.delivered += (Rate::from_bps(1_000_000 * trip.mbps) * ms(20)).get();
+            }
+            let model = (Rate::from_bps(10_000_000), Some(ms(20)));
+            let rate = share.on_ack(&cx, &sample, model, ms(queueing), trip.paces_below);
+            assert!(sample.round_start || rate.is_none());
+            if sample.round_start && round >= 2 {
+                corrected.push(rate.map_or(0, |rate| rate.as_bps() / 1_000_000));
             }
         }
     }
     corrected
 }
 
-/// The estimate is corrected at the end of ten round trips if each one delivers less and its queue is never empty. The first
-/// round trips deliver segments that were sent before Cruise.
+/// While the queue is never empty, the highest rate of the last four round trips replaces the estimate. The first round
+/// trips of Cruise count at once; later, a round trip with an empty queue prevents the correction for four round trips.
 #[test]
 fn a_standing_queue_corrects_the_estimate() {
-    assert_eq!(corrections(8, 5, false), (2..12).collect::<Vec<_>>());
-    assert_eq!(corrections(8, 3, false), (2..12).collect::<Vec<_>>());
+    let rates = |mbps: &[u64]| mbps.iter().map(|&mbps| RoundTrip { mbps, ..QUEUED }).collect::<Vec<_>>();
+    assert_eq!(corrections(&[QUEUED; 20]), [8; 20]);
+    assert_eq!(corrections(&rates(&[7, 9, 8, 7, 7, 7, 6])), [7, 9, 9, 9, 9, 8, 7]);
+    assert_eq!(corrections(&rates(&[10, 9, 9, 9, 9])), [0, 0, 0, 0, 9]);
+
     // At an RTT of 20 ms, a delay of 2.5 ms is no queue.
-    assert!(corrections(8, 2, false).is_empty());
-    assert!(corrections(10, 5, false).is_empty());
-    assert!(corrections(8, 5, true).is_empty());
+    let without = |trip: RoundTrip| corrections(&[QUEUED, trip, QUEUED, QUEUED, QUEUED, QUEUED]);
+    assert_eq!(without(RoundTrip { least: 3, ..QUEUED }), [8; 6]);
+    assert_eq!(without(RoundTrip { least: 2, ..QUEUED }), [8, 0, 0, 0, 0, 8]);
+    assert_eq!(without(RoundTrip { app_limited: true, ..QUEUED }), [8, 0, 0, 0, 0, 8]);
+    // The segments of a round trip in which surge paces below the estimate are delivered in the next one.
+    assert_eq!(without(RoundTrip { mbps: 6, paces_below: true, ..QUEUED }), [8, 0, 0, 8, 8, 8]);
 
     // The ACKs of a hostile peer may end a round trip at once.
     let (mut share, cx) = (Share::default(), crate::cc::testing::context());
     let ack = AckSample { round_start: true, ..sample(1) };
     for _ in 0..3 {
-        assert_eq!(share.on_ack(&cx, &ack, (Rate::MAX, Some(ms(20))), ms(5)), None);
+        assert_eq!(share.on_ack(&cx, &ack, (Rate::MAX, Some(ms(20))), ms(5), false), None);
     }
 }
 
