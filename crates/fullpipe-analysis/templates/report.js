@@ -129,11 +129,11 @@
     const element = document.getElementById("race");
     const wide = width(element) >= 600;
     const shown = races[racePicker ? Number(racePicker.value) : 0];
-    const sizes = shown.floors.map(([size]) => size);
+    const sizes = shown.ideal.map(([size]) => size);
     const name = (size) => (size >= 1e6 ? `${size / 1e6} MB` : `${size / 1e3} kB`);
     const data = [{
-      x: sizes, y: shown.floors.map(([, floor]) => floor), name: "floor", type: "scatter", mode: "lines",
-      line: { color: color("path"), width: 1.4, dash: "dot" }, hovertemplate: "%{y:.3f} s<extra>floor</extra>",
+      x: sizes, y: shown.ideal.map(([, time]) => time), name: "ideal sender", type: "scatter", mode: "lines",
+      line: { color: color("path"), width: 1.4, dash: "dot" }, hovertemplate: "%{y:.3f} s<extra>ideal sender</extra>",
     }];
     shown.arms.forEach(({ arm, points }, i) => {
       // The arms stand side by side, so that their bars do not cover each other.

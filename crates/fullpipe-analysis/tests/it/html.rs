@@ -479,10 +479,11 @@ fn a_race_shows_every_cell_and_a_chart_of_each_path() {
         });
         let sent = cell.arm("bbr1+iw").and_then(|arm| arm.sent_per_needed).expect("segments");
         let row = format!(
-            "{} {:.3} {:.3} {:.3} {:.3} {:.3} {:.3} {:.2} {:.2} to {:.2} {sent:.3} {:.3} {:.3}",
+            "{} {:.3} {:.3} {:.3} {:.3} {:.3} {:.3} {:.3} {:.2} {:.2} to {:.2} {sent:.3} {:.3} {:.3}",
             cell.cell,
             cell.link_floor_s,
             cell.window_floor_s,
+            cell.ideal_s,
             base.mean_s,
             base.p95_s,
             arm.mean_s,
@@ -509,7 +510,7 @@ fn a_race_shows_every_cell_and_a_chart_of_each_path() {
             assert_eq!(point["size_bytes"], cell.size_bytes);
             near(&point["mean_s"], arm.from_syn.expect("times").mean_s);
             near(&point["ratio"]["low"], arm.ratio.expect("a ratio").low);
-            near(&chart["floors"][number][1], cell.link_floor_s.max(cell.window_floor_s));
+            near(&chart["ideal"][number][1], cell.ideal_s);
         }
         assert!(chart["arms"][0]["points"][0]["ratio"].is_null(), "the arm against has no ratio");
     }

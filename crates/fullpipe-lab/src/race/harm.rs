@@ -25,8 +25,8 @@ use std::convert::Infallible;
 use fullpipe_units::{Bytes, Duration, draw};
 use serde::{Deserialize, Serialize};
 
+use super::floors::segments;
 use super::lineup::Lineup;
-use super::report::segments;
 use super::{identity, is_zero, raced, simulator};
 use crate::arm::Arm;
 use crate::cost::RunCost;

@@ -17,6 +17,7 @@
 //!
 //! A second kind of race measures the harm that a sender causes to other flows: [`HarmPlan`].
 
+mod floors;
 mod harm;
 mod harm_report;
 mod harm_table;

@@ -1,23 +1,19 @@
 //! Results of a race: one JSON document with the times of each arm in each cell, and ratios with intervals.
 
-use fullpipe_units::{Bytes, Duration};
+use fullpipe_units::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::floors::{floors, ideal, segments};
 use super::{Cell, Pair, RacePlan};
 use crate::arm::Arm;
 use crate::bootstrap::{MeanRatio, ratio_of_means};
 use crate::experiment::RatioBound;
-use crate::metric::HEADERS;
 use crate::scenario::Scenario;
 use crate::stats::{mean, median, nearest_rank};
 
 /// Name and version of the JSON document's format.
 pub const SCHEMA: &str = "fullpipe.race/1";
-
-/// Initial receive window of a Linux client, in bytes: 65 160 bytes, rounded up to a multiple of the unit of
-/// a scaled window.
-const FIRST_WINDOW: u64 = 65_536;
 
 /// Results of a race. Times are in seconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -59,6 +55,9 @@ pub struct CellReport {
     /// starts at 64 KiB and grows by at most two bytes per received byte, so the amount of data per round
     /// trip at most triples.
     pub window_floor_s: f64,
+    /// Mean time from the SYN, in seconds, of an ideal sender with the packet losses of the race. This sender keeps the
+    /// link busy if the client's window admits data, and sends a lost segment again, once, when its ACK is due.
+    pub ideal_s: f64,
     /// Results of each arm, in the order of the race.
     pub arms: Vec<ArmReport>,
 }
@@ -140,8 +139,7 @@ pub struct BoundReport {
     pub arm: String,
     /// Lower end of the interval of the arm's ratio; null if the arm has no ratio in this cell.
     pub low: Option<f64>,
-    /// Minimum for the lower end of the interval: `min` of the bound, or the smaller share of the ratio that the
-    /// floors allow.
+    /// Minimum for the lower end of the interval: `min` of the bound, or the smaller share of the ideal sender's ratio.
     pub min: f64,
     /// Whether the lower end reaches the bound.
     pub pass: bool,
@@ -157,8 +155,8 @@ impl RaceReport {
             let cell = reports.get(number)?;
             let arm = bound.arm.to_string();
             let low = cell.arm(&arm).and_then(|report| report.ratio).map(|ratio| ratio.low);
-            let of_floor = bound.floor_share.zip(cell.allowed_ratio(&bound.against.to_string()));
-            let min = of_floor.map_or(bound.min, |(share, allowed)| bound.min.min(share * allowed));
+            let of_floor = bound.floor_share.zip(cell.ideal_ratio(&bound.against.to_string()));
+            let min = of_floor.map_or(bound.min, |(share, ideal)| bound.min.min(share * ideal));
             let pass = low.is_some_and(|low| low >= min);
             Some(BoundReport { cell: cell.cell.clone(), arm, low, min, pass })
         };
@@ -189,11 +187,9 @@ impl CellReport {
         self.arms.iter().find(|arm| arm.arm == name)
     }
 
-    /// Returns the ratio of the fastest possible download: the mean time of the arm `against`, divided by the larger of
-    /// the two floors.
-    fn allowed_ratio(&self, against: &str) -> Option<f64> {
-        let mean_s = self.arm(against)?.from_syn?.mean_s;
-        Some(mean_s / self.link_floor_s.max(self.window_floor_s))
+    /// Returns the ratio of the ideal sender: the mean time of the arm `against`, divided by that of the ideal sender.
+    fn ideal_ratio(&self, against: &str) -> Option<f64> {
+        Some(self.arm(against)?.from_syn?.mean_s / self.ideal_s)
     }
 }
 
@@ -208,8 +204,17 @@ fn cell_report(plan: &RacePlan, cell: &Cell, pairs: &[Pair]) -> CellReport {
         size_bytes: cell.size.get(),
         link_floor_s: link.as_secs_f64(),
         window_floor_s: window.as_secs_f64(),
+        ideal_s: ideal_mean(cell),
         arms: plan.arms().iter().map(|arm| arm_report(plan, cell, *arm, pairs)).collect(),
     }
+}
+
+/// Returns the mean time of the ideal sender over the seeds of the cell, which are one if nothing is lost at random.
+fn ideal_mean(cell: &Cell) -> f64 {
+    let scenario = &cell.point.scenario;
+    let different = if scenario.path.forward.loss.is_zero() { 1 } else { usize::MAX };
+    let time = |seed: &u64| ideal(&Scenario { seed: *seed, ..scenario.clone() }, cell.size).as_secs_f64();
+    mean(cell.seeds.iter().take(different).map(time)).unwrap_or_default()
 }
 
 fn arm_report(plan: &RacePlan, cell: &Cell, arm: Arm, pairs: &[Pair]) -> ArmReport {
@@ -273,27 +278,6 @@ impl TimesReport {
             median_s: median(times)?,
         })
     }
-}
-
-/// Returns the number of segments that `size` bytes need.
-pub(super) fn segments(scenario: &Scenario, size: Bytes) -> u64 {
-    size.get().div_ceil(scenario.path.mtu.saturating_sub(HEADERS).max(1))
-}
-
-/// Returns the minimum times from the SYN that the path and the client's window allow
-/// ([`CellReport::link_floor_s`], [`CellReport::window_floor_s`]).
-///
-/// The window floor counts round trips: once the client has received x bytes, its window admits bytes up to
-/// `FIRST_WINDOW` + 3 x, and these bytes arrive at least one round trip later.
-fn floors(scenario: &Scenario, size: Bytes) -> (Duration, Duration) {
-    let rtt = scenario.longest_rtt();
-    let wire = size + Bytes::new(segments(scenario, size) * HEADERS);
-    let (mut admitted, mut round_trips) = (FIRST_WINDOW, 1);
-    while admitted < size.get() {
-        admitted = admitted.saturating_mul(3).saturating_add(FIRST_WINDOW);
-        round_trips += 1;
-    }
-    (rtt * 2 + scenario.path.forward.rate.time_for(wire), rtt * (1 + round_trips))
 }
 
 #[cfg(test)]
@@ -397,35 +381,6 @@ mod tests {
         assert_eq!(serde_json::from_value::<RaceReport>(document).expect("readable"), report);
     }
 
-    /// 640 000 bytes need 442 segments of at most 1500 bytes, which take 53.0 ms at 100 Mbit/s after the two
-    /// round trips. The window admits 64, 256 and 832 KiB in total after one, two and three round trips.
-    #[test]
-    fn floors_are_below_every_sender() {
-        let plan = plan("");
-        let scenario = &plan.cells()[0].point.scenario;
-        let (link, window) = floors(scenario, Bytes::new(640_000));
-        assert!((link.as_secs_f64() - (0.1 + 8.0 * (640_000.0 + 442.0 * 52.0) / 1e8)).abs() < 1e-6, "{link}");
-        assert_eq!(window, Duration::from_millis(200));
-        for (size, round_trips) in
-            [(1, 2), (65_536, 2), (65_537, 3), (262_144, 3), (851_968, 4), (851_969, 5)]
-        {
-            let (_, window) = floors(scenario, Bytes::new(size));
-            assert_eq!(window, Duration::from_millis(50 * round_trips), "{size}");
-        }
-        // Even a sender without a limiting congestion window is not faster than the two floors.
-        for size in [30_000, 640_000, 8_000_000] {
-            let mut scenario = scenario.clone();
-            scenario.flows[0].bytes = Some(Bytes::new(size));
-            scenario.flows[0].cc = fullpipe_tcp::cc::Algorithm::Reno.into();
-            scenario.host.initcwnd = Some(10_000);
-            scenario.path.forward.queue = Bytes::MAX;
-            let outcome = crate::sim::run(&scenario);
-            let found = outcome.flows[0].response.expect("complete").from_syn;
-            let (link, window) = floors(&scenario, Bytes::new(size));
-            assert!(found >= link.max(window), "{size}: {found}, {link}, {window}");
-        }
-    }
-
     #[test]
     fn a_bound_is_compared_with_the_lower_end() {
         let ratio = |min: f64| {
@@ -441,21 +396,21 @@ mod tests {
         assert_eq!(report.failed(), 1);
     }
 
-    /// The window floor of the download is 0.2 s, so no sender is more than 2.05 times as fast as `bbr1` in 0.41 s.
+    /// The ideal sender takes 0.233 s, so it is 1.76 times as fast as `bbr1` in 0.41 s.
     #[test]
-    fn a_bound_is_at_most_a_share_of_the_floor() {
+    fn a_bound_is_at_most_a_share_of_the_ideal_ratio() {
         let ratio = |min: f64, share: f64| {
             format!(
                 "[[ratio]]\nwhere = {{ loss = '0%' }}\narm = 'bbr1+iw'\nagainst = 'bbr1'\nmin = {min}\n\
                  floor_share = {share}\n"
             )
         };
-        let plan = plan(&(ratio(1.2, 0.95) + &ratio(1.3, 0.6) + &ratio(1.3, 0.95)));
+        let plan = plan(&(ratio(1.2, 0.95) + &ratio(1.3, 0.7) + &ratio(1.3, 0.95)));
         let times = [(400, Some(320)), (420, Some(300))];
         let made = plan.cells().iter().map(|cell| pairs(cell, &times)).collect::<Vec<_>>();
         let report = RaceReport::new(&plan, "sim", &made);
         let found: Vec<_> =
             report.bounds.iter().map(|bound| ((bound.min * 1e3).round(), bound.pass)).collect();
-        assert_eq!(found, [(1_200.0, true), (1_230.0, true), (1_300.0, false)]);
+        assert_eq!(found, [(1_200.0, true), (1_234.0, true), (1_300.0, false)]);
     }
 }

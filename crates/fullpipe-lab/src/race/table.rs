@@ -190,6 +190,7 @@ mod tests {
             size_bytes: 640_000,
             link_floor_s: 0.453,
             window_floor_s: 0.8,
+            ideal_s: 0.85,
             arms: vec![
                 arm("cubic", 101.0, Some(0.1), 2),
                 arm("bbr1", 1.2 * mean_s, None, 0),

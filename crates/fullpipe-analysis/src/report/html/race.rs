@@ -39,8 +39,8 @@ pub(super) struct RaceChart {
     pub(super) label: String,
     against: String,
     arms: Vec<ArmChart>,
-    /// For each size in bytes, the larger of the two lower bounds of the time, in seconds.
-    floors: Vec<(u64, f64)>,
+    /// For each size in bytes, the time of the ideal sender in seconds.
+    ideal: Vec<(u64, f64)>,
 }
 
 /// Downloads of one arm on one path.
@@ -72,12 +72,12 @@ fn charts(report: &RaceReport) -> Vec<RaceChart> {
                 label,
                 against: report.against.clone(),
                 arms: cell.arms.iter().map(arm).collect(),
-                floors: Vec::new(),
+                ideal: Vec::new(),
             });
             charts.len() - 1
         });
         let chart = &mut charts[number];
-        chart.floors.push((cell.size_bytes, cell.link_floor_s.max(cell.window_floor_s)));
+        chart.ideal.push((cell.size_bytes, cell.ideal_s));
         for (chart, arm) in chart.arms.iter_mut().zip(&cell.arms) {
             chart.points.extend(arm.from_syn.map(|times| ChartPoint {
                 size_bytes: cell.size_bytes,
@@ -89,7 +89,7 @@ fn charts(report: &RaceReport) -> Vec<RaceChart> {
         }
     }
     for chart in &mut charts {
-        chart.floors.sort_by_key(|(size, _)| *size);
+        chart.ideal.sort_by_key(|(size, _)| *size);
         chart.arms.iter_mut().for_each(|arm| arm.points.sort_by_key(|point| point.size_bytes));
     }
     charts
@@ -146,6 +146,7 @@ struct RowView<'a> {
     cell: &'a str,
     link: String,
     window: String,
+    ideal: String,
     /// Mean and 95th percentile of the times of the arm `against`.
     base: [String; 2],
     /// Mean and 95th percentile of the times of the compared arm.
@@ -182,6 +183,7 @@ fn row<'a>(cell: &'a CellReport, against: &str, name: &str) -> Option<RowView<'a
         cell: &cell.cell,
         link: seconds(cell.link_floor_s),
         window: seconds(cell.window_floor_s),
+        ideal: seconds(cell.ideal_s),
         base: times(base),
         times: times(arm),
         from_request: [base, arm].map(|arm| text(arm.from_request.map(|times| times.mean_s))),
@@ -229,6 +231,7 @@ mod tests {
                 size_bytes,
                 link_floor_s: 0.0,
                 window_floor_s: 0.0,
+                ideal_s: 0.0,
                 arms: Vec::new(),
             };
             path_label(&report, &cell)
