@@ -69,7 +69,9 @@ fn the_producer_waits_while_the_memory_is_full() {
 fn the_memory_has_what_a_lost_connection_had() {
     let fixture = Fixture::new();
     let source = fixture.source("a", 12 * MIB);
-    let proxy = Proxy::start(fixture.address, Cut { connection: 1, after: MIB as u64 / 2, stall_ms: 300 });
+    // The stall leaves the other connection time to open on a busy machine.
+    let cut = Cut { connection: 1, after: MIB as u64 / 2, stall_ms: 1_500 };
+    let proxy = Proxy::start(fixture.address, cut);
     let mut options = fixture.options(&source, "a", proxy.address);
     options.connections = Connections::new(2, 2).expect("a range");
     let report = piped(&options, &source);
