@@ -531,7 +531,7 @@ pub(super) struct RatioFile {
     /// Type: number
     /// Default: required
     pub(super) min: Scalar,
-    /// Share of the ratio of an ideal sender: the time of `against` divided by `ideal_s` of the cell. If this share is
+    /// Share of the ratio of the fastest possible download, which the floors of the cell determine. If this share is
     /// below `min`, the lower end must only reach the share.
     /// Type: number
     /// Range: 0 to 1

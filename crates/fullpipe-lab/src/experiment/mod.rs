@@ -203,7 +203,7 @@ pub struct RatioBound {
     pub against: Arm,
     /// Minimum for the lower end of the ratio's confidence interval.
     pub min: f64,
-    /// Share of the ratio of an ideal sender; if lower than `min`, it replaces `min`.
+    /// Share of the ratio of the fastest possible download; if lower than `min`, it replaces `min`.
     pub floor_share: Option<f64>,
     /// Indices of the points that meet the conditions; there is always at least one.
     pub points: Vec<usize>,
