@@ -29,7 +29,7 @@ use super::window::{KEEP_ONE, RECOMPUTE, Window, plateau};
 use super::{AckSample, CongestionControl, Context, Control, Hints, Sent, Signal, SlowStart, Status};
 
 /// Multiplicative decrease factor, in units of 1/1024: 0.70020, which approximates RFC 9438's 0.7.
-const BETA: u64 = 717;
+pub(super) const BETA: u64 = 717;
 
 /// RFC 9438's constant C, in units of 1/1024 segments per second cubed: 0.40039, which approximates 0.4.
 const C: u64 = 410;
@@ -80,6 +80,50 @@ impl Cubic {
     }
 }
 
+/// Interface to the window for a controller that decides itself which losses reduce it (`cc/surge`).
+impl Cubic {
+    /// Returns a window of `segments` in congestion avoidance.
+    pub(super) fn with_window(cx: &Context, segments: u64) -> Self {
+        let mut cubic = Self::new(cx, &Hints::default());
+        cubic.window.set(segments);
+        cubic.window.leave_slow_start();
+        cubic
+    }
+
+    /// Returns the window in segments.
+    pub(super) fn cwnd(&self) -> u64 {
+        self.window.cwnd()
+    }
+
+    /// Reduces the window to `keep`/1024 of it, but not below `least` segments.
+    pub(super) fn reduce(&mut self, keep: u64, least: u64) {
+        let cwnd = self.window.cwnd();
+        let reduced = self.curve.cut(cwnd, keep);
+        self.window.set(reduced.max(least.min(cwnd)));
+    }
+
+    /// Grows the window for an ACK of data that was sent while the window limited the sender.
+    pub(super) fn grow(&mut self, cx: &Context, sample: &AckSample) {
+        if let Some(rtt) = sample.rtt {
+            self.curve.note_rtt(cx.now, rtt);
+        }
+        if sample.acked_segments > 0 {
+            self.follow_curve(cx.now, sample.acked_segments);
+        }
+    }
+
+    /// Excludes the idle time `idle` from the time of the cubic function.
+    pub(super) fn skip(&mut self, idle: Duration, now: Instant) {
+        self.curve.skip(idle, now);
+    }
+
+    /// Grows the window for `acked` ACKed segments in congestion avoidance.
+    fn follow_curve(&mut self, now: Instant, acked: u64) {
+        let count = self.curve.count(now, self.window.cwnd(), acked);
+        self.window.avoid_congestion(count, acked);
+    }
+}
+
 impl CongestionControl for Cubic {
     fn on_send(&mut self, cx: &Context, sent: &Sent) {
         if sent.first_after_idle {
@@ -89,7 +133,7 @@ impl CongestionControl for Cubic {
 
     fn on_signal(&mut self, cx: &Context, signal: Signal) {
         let Self { window, slow_start, curve } = self;
-        window.on_signal(cx, signal, |cwnd| curve.cut(cwnd));
+        window.on_signal(cx, signal, |cwnd| curve.cut(cwnd, BETA));
         if let Signal::Timeout { .. } = signal {
             // The cubic curve is out of date. Slow start now runs up to ssthresh, where a new plateau begins.
             *curve = Curve::default();
@@ -103,8 +147,7 @@ impl CongestionControl for Cubic {
         let grant = slow_start.on_ack(cx, sample, min_rtt, window);
         let rest = window.on_watched_ack(cx, sample, grant);
         if rest > 0 {
-            let count = curve.count(cx.now, window.cwnd(), rest);
-            window.avoid_congestion(count, rest);
+            self.follow_curve(cx.now, rest);
         }
     }
 
@@ -163,12 +206,12 @@ impl Curve {
         Some(min_rtt)
     }
 
-    /// Handles a congestion signal and returns the new ssthresh. The next ACK that grows the window starts a
-    /// new epoch.
-    fn cut(&mut self, cwnd: u64) -> u64 {
+    /// Handles a congestion signal and returns the new ssthresh: `keep`/1024 of the window. The next ACK that
+    /// grows the window starts a new epoch.
+    fn cut(&mut self, cwnd: u64, keep: u64) -> u64 {
         self.epoch = None;
-        self.w_max = plateau(cwnd, self.w_max, BETA);
-        cwnd * BETA / KEEP_ONE
+        self.w_max = plateau(cwnd, self.w_max, keep);
+        cwnd * keep / KEEP_ONE
     }
 
     /// Excludes the idle time `idle` from the time of the cubic function. Nothing was sent during the idle

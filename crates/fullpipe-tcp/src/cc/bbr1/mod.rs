@@ -152,6 +152,8 @@ pub struct Bbr1 {
     ssthresh: Option<u64>,
     pacing_rate: Rate,
 
+    /// Upper bound of the congestion window, in segments; `u64::MAX` in BBRv1 itself ([`startup`]).
+    bound: u64,
     /// Congestion window to restore after recovery or ProbeRTT.
     prior_cwnd: u64,
     /// Number of segments by which the window may exceed the data in flight after the first timeout for the
@@ -198,6 +200,7 @@ impl Bbr1 {
             cwnd,
             ssthresh: None,
             pacing_rate: hints.launch_rate(cx).unwrap_or_else(|| first_pacing_rate(cwnd * cx.mss, rtt)),
+            bound: u64::MAX,
             prior_cwnd: 0,
             loss_window: hints.loss_window.map_or(1, u64::from),
             repair: Repair::None,
@@ -370,8 +373,10 @@ impl Bbr1 {
         let bw = self.bw.get();
         if gain > Gain::UNIT {
             // Only more data in flight can reveal a higher bandwidth, so the phase lasts until that data is
-            // in flight or the queue overflows.
-            full_length && (sample.newly_lost > 0 || inflight() >= self.target_inflight(bw, gain))
+            // in flight or the queue overflows. Behind a bound, the data in flight cannot become more.
+            let bounded = || self.bound != u64::MAX && cx.cwnd_limited;
+            full_length
+                && (sample.newly_lost > 0 || inflight() >= self.target_inflight(bw, gain) || bounded())
         } else if gain < Gain::UNIT {
             // The draining phase ends as soon as the queue is empty, because with less than the BDP in flight
             // the path would idle.
@@ -572,7 +577,7 @@ impl CongestionControl for Bbr1 {
 
     fn control(&self) -> Control {
         Control {
-            cwnd: self.cwnd.saturating_mul(self.mss),
+            cwnd: self.cwnd.min(self.bound).saturating_mul(self.mss),
             ssthresh: self.ssthresh.map_or(u64::MAX, |segments| segments.saturating_mul(self.mss)),
             pacing: Pacing::Rate(self.pacing_rate),
             send_quantum: SendQuantum::FromRate { min_segments: self.min_tso_segments() },

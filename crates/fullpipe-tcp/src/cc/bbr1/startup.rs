@@ -1,11 +1,11 @@
-//! Interface to BBRv1's model for a controller with its own rules for Startup, packet conservation and an
-//! outdated bandwidth (`cc/surge`).
+//! Interface to BBRv1's model for a controller with its own rules for Startup, packet conservation, congestive
+//! loss and an outdated bandwidth (`cc/surge`).
 //!
 //! BBRv1 itself calls none of these functions, so its behaviour does not depend on them.
 
-use fullpipe_units::{Duration, Rate};
+use fullpipe_units::{Bytes, Duration, Rate};
 
-use super::{BW_ROUNDS, Bbr1, Gain, HIGH_GAIN, Mode};
+use super::{BW_ROUNDS, Bbr1, Gain, HIGH_GAIN, MIN_CWND, Mode};
 use crate::cc::Context;
 use crate::cc::windowed::WindowedMax;
 
@@ -65,6 +65,22 @@ impl Bbr1 {
     pub(in crate::cc) fn set_control(&mut self, window: u64, rate: Rate) {
         self.cwnd = window;
         self.pacing_rate = rate;
+    }
+
+    /// Bounds the congestion window, in segments. The minimum window remains.
+    pub(in crate::cc) fn set_bound(&mut self, segments: u64) {
+        self.bound = segments.max(MIN_CWND);
+    }
+
+    /// Returns the bandwidth-delay product in segments, without the offload allowance.
+    pub(in crate::cc) fn path_bdp(&self) -> u64 {
+        self.bdp(self.bandwidth(), Gain::UNIT)
+    }
+
+    /// Returns the queueing delay that the offload allowance may cause when the pacing rate is the bandwidth.
+    pub(in crate::cc) fn allowance(&self) -> Duration {
+        let allowance = self.target_inflight(self.bandwidth(), Gain::UNIT).saturating_sub(self.path_bdp());
+        self.bandwidth().time_for(Bytes::new(allowance * self.mss))
     }
 
     /// Restarts the detection of a full pipe, because the path did not limit the rate.

@@ -62,8 +62,8 @@ fn cube_roots_are_the_nearest_integers() {
 #[test]
 fn cub_4_fast_convergence() {
     let mut curve = Curve::default();
-    assert_eq!((curve.cut(100), curve.w_max), (70, 100));
-    assert_eq!((curve.cut(80), curve.w_max), (56, 68));
+    assert_eq!((curve.cut(100, BETA), curve.w_max), (70, 100));
+    assert_eq!((curve.cut(80, BETA), curve.w_max), (56, 68));
 }
 
 /// If the loss occurs at or above the last plateau, there is no fast convergence (RFC 9438 section 4.7;
@@ -71,7 +71,7 @@ fn cub_4_fast_convergence() {
 #[test]
 fn cub_5_no_fast_convergence_above_the_plateau() {
     let mut curve = Curve { w_max: 80, ..Curve::default() };
-    assert_eq!((curve.cut(80), curve.w_max), (56, 80));
+    assert_eq!((curve.cut(80, BETA), curve.w_max), (56, 80));
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Surge: the cruise of BBRv1 after a faster start, and without packet conservation for random loss.
+//! Surge: the cruise of BBRv1 after a faster start, without packet conservation for random loss, and with a bound after
+//! congestive loss.
 //!
 //! BBRv1 doubles its rate every round trip, and detects a full pipe only three round trips after it has filled. By then
 //! the queue has overflowed. Surge instead triples its window, as fast as a Linux client opens its receive window. It
@@ -18,24 +19,27 @@
 //! ```
 //!
 //! In every state, the start ends if a timeout expires or the bandwidth does not grow. Cruise is BBRv1 ([`Bbr1`]),
-//! which includes Startup if Climb ends without a measurement. [`share`] lowers the bandwidth estimate of BBRv1 if other
-//! flows use the bottleneck, and [`collapse`] replaces it when the path has become much slower. In all states, BBRv1 keeps its path model up to date, and [`loss`] decides
-//! whether packet conservation follows a loss. [`train`] measures the dispersion of ACKs.
+//! which includes Startup if Climb ends without a measurement. [`bound`] limits its window after congestive losses.
+//! [`share`] lowers the bandwidth estimate of BBRv1 if other flows use the bottleneck, and [`collapse`] replaces it when
+//! the path has become much slower. In all states, BBRv1 keeps its path model up to date, and [`loss`] decides whether
+//! packet conservation follows a loss. [`train`] measures the dispersion of ACKs.
 
 use fullpipe_units::{Duration, Rate};
 
+use self::bound::Bound;
 use self::collapse::Collapse;
 use self::launch::FirstFlight;
 use self::loss::{LossJudge, LossVerdict};
 use self::repair::RepairPolicy;
 use self::settle::Settle;
-use self::share::Share;
+use self::share::{Model, Share};
 use self::train::{Train, TrainRate};
 use super::gain::rate_of;
 use super::{
     AckSample, Assessment, Bbr1, CongestionControl, Context, Control, Hints, Lost, Sent, Signal, Status,
 };
 
+mod bound;
 mod climb;
 mod collapse;
 mod launch;
@@ -99,6 +103,7 @@ pub struct Surge {
     losses: LossJudge,
     collapse: Collapse,
     share: Share,
+    bound: Bound,
     repair: RepairPolicy,
     /// Half of the rate that an earlier connection reached on this path, or zero. As with a resumed window (RFC 9959
     /// section 3.3), only half of an earlier measurement is used before ACKs confirm it.
@@ -127,6 +132,7 @@ impl Surge {
             losses: LossJudge::default(),
             collapse: Collapse::default(),
             share: Share::default(),
+            bound: Bound::default(),
             repair: RepairPolicy::new(hints.loss, hints.copies),
             remembered: hints.rate.map_or(Rate::ZERO, |rate| rate.mul_div(1, 2)),
             known_bottleneck: hints.bottleneck.unwrap_or(Rate::MAX),
@@ -195,6 +201,7 @@ impl Surge {
 impl CongestionControl for Surge {
     fn on_send(&mut self, cx: &Context, sent: &Sent) {
         self.path.on_send(cx, sent);
+        self.bound.on_send(cx, sent);
     }
 
     fn on_lost(&mut self, _: &Context, lost: &Lost) {
@@ -204,7 +211,10 @@ impl CongestionControl for Surge {
 
     fn on_signal(&mut self, cx: &Context, signal: Signal) {
         match signal {
-            Signal::EcnEcho => self.losses.on_mark(),
+            Signal::EcnEcho => {
+                self.losses.on_mark();
+                self.bound.on_mark();
+            }
             Signal::Timeout { .. } if !matches!(self.state, State::Cruise) => self.fall_back(),
             _ => {}
         }
@@ -225,18 +235,17 @@ impl CongestionControl for Surge {
             }
             self.path.set_conserves(congestion);
         }
-        if matches!(self.state, State::Cruise) {
+        let cruises = matches!(self.state, State::Cruise);
+        let queueing = self.losses.queueing(self.path.path_rtt());
+        let held = self.share.is_queue_held();
+        if let Some(bound) = self.bound.on_ack(cx, sample, &self.path, queueing, cruises, held) {
+            self.path.set_bound(bound);
+        }
+        if cruises {
             let model = (self.path.path_rate(), self.path.path_rtt());
             let mut rate = self.collapse.on_ack(cx, sample, model, &mut self.train);
             if !self.path.is_in_startup() {
-                let queueing = self.losses.queueing(model.1);
-                rate = rate.or(self.share.on_ack(
-                    cx,
-                    sample,
-                    model,
-                    queueing,
-                    self.path.paces_below_bandwidth(),
-                ));
+                rate = rate.or(self.share.on_ack(cx, sample, Model::of(&self.path), queueing));
             }
             if let Some(rate) = rate {
                 self.path.restart_bandwidth(cx, rate);

@@ -20,11 +20,34 @@ use fullpipe_units::{Duration, Instant, Rate};
 
 use super::queue_threshold;
 use crate::cc::gain::rate_of;
-use crate::cc::{AckSample, Context};
+use crate::cc::{AckSample, Bbr1, Context};
 
 /// Number of counted round trips whose highest rate replaces the estimate. Experiment (decision 0103): with five, surge does
 /// more harm to BBRv1; with one, it gets half of what a BBRv1 flow gets in its place.
 const ROUNDS: usize = 4;
+
+/// State of BBRv1 at an ACK.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Model {
+    /// Bandwidth estimate.
+    pub(super) estimate: Rate,
+    pub(super) min_rtt: Option<Duration>,
+    /// Queueing delay that surge's own super-segments may cause.
+    pub(super) allowance: Duration,
+    /// Whether surge paces below the estimate.
+    pub(super) paces_below: bool,
+}
+
+impl Model {
+    pub(super) fn of(path: &Bbr1) -> Self {
+        Self {
+            estimate: path.path_rate(),
+            min_rtt: path.path_rtt(),
+            allowance: path.allowance(),
+            paces_below: path.paces_below_bandwidth(),
+        }
+    }
+}
 
 /// Latest round trips of Cruise.
 #[derive(Debug)]
@@ -46,6 +69,8 @@ pub(super) struct Share {
     /// Whether surge paced below its estimate in the round trip before, in which the segments that this one delivers were
     /// sent.
     sent_below: bool,
+    /// Whether a queue stood in the latest counted round trip that is longer than surge's own super-segments cause.
+    held: bool,
 }
 
 impl Default for Share {
@@ -58,26 +83,30 @@ impl Default for Share {
             app_limited: false,
             paced_below: false,
             sent_below: false,
+            held: false,
         }
     }
 }
 
 impl Share {
-    /// Handles an ACK in Cruise after Startup. `paces_below` tells whether surge paces below the bandwidth `estimate`. At the
-    /// end of a round trip, returns the highest rate of the latest ones if a queue has stood in all of them and the rate is
-    /// below the estimate.
+    /// Returns whether other flows hold a queue. A flow that is alone empties the queue after each of its probes.
+    pub(super) fn is_queue_held(&self) -> bool {
+        self.held
+    }
+
+    /// Handles an ACK in Cruise after Startup. At the end of a round trip, returns the highest rate of the latest ones if a
+    /// queue has stood in all of them and the rate is below the estimate.
     pub(super) fn on_ack(
         &mut self,
         cx: &Context,
         sample: &AckSample,
-        (estimate, min_rtt): (Rate, Option<Duration>),
+        model: Model,
         queueing: Duration,
-        paces_below: bool,
     ) -> Option<Rate> {
         let cruise = *self.cruise.get_or_insert(cx.delivered);
         self.queueing = self.queueing.min(queueing);
         self.app_limited |= sample.app_limited;
-        self.paced_below |= paces_below;
+        self.paced_below |= model.paces_below;
         if !sample.round_start || sample.prior_delivered < cruise {
             return None;
         }
@@ -91,11 +120,13 @@ impl Share {
         if elapsed.is_zero() || paced_below || sent_below {
             return None;
         }
-        let stands = min_rtt.is_some_and(|min_rtt| queueing > queue_threshold(min_rtt));
+        let stands = model.min_rtt.is_some_and(|min_rtt| queueing > queue_threshold(min_rtt));
+        // The delay by super-segments varies by a third.
+        self.held = stands && queueing / 4 * 3 > model.allowance;
         self.rates.rotate_left(1);
         self.rates[ROUNDS - 1] = (stands && !app_limited).then(|| rate_of(cx.delivered - delivered, elapsed));
         let highest =
             self.rates.iter().try_fold(Rate::ZERO, |highest, rate| rate.map(|rate| highest.max(rate)))?;
-        (highest < estimate).then_some(highest)
+        (highest < model.estimate).then_some(highest)
     }
 }

@@ -234,6 +234,10 @@ struct RoundTrip {
 /// A round trip with a standing queue that delivers 8 Mbit/s.
 const QUEUED: RoundTrip = RoundTrip { mbps: 8, least: 5, app_limited: false, paces_below: false };
 
+fn model(estimate: Rate) -> Model {
+    Model { estimate, min_rtt: Some(ms(20)), allowance: ms(1), paces_below: false }
+}
+
 /// Returns the rate in Mbit/s that replaces an estimate of 10 Mbit/s at the end of each round trip, or 0. They follow two
 /// round trips at the start of Cruise, which do not count.
 fn corrections(round_trips: &[RoundTrip]) -> Vec<u64> {
@@ -253,8 +257,8 @@ fn corrections(round_trips: &[RoundTrip]) -> Vec<u64> {
                 cx.now = at_ms(20 * round as u64);
                 cx.delivered += (Rate::from_bps(1_000_000 * trip.mbps) * ms(20)).get();
             }
-            let model = (Rate::from_bps(10_000_000), Some(ms(20)));
-            let rate = share.on_ack(&cx, &sample, model, ms(queueing), trip.paces_below);
+            let model = Model { paces_below: trip.paces_below, ..model(Rate::from_bps(10_000_000)) };
+            let rate = share.on_ack(&cx, &sample, model, ms(queueing));
             assert!(sample.round_start || rate.is_none());
             if sample.round_start && round >= 2 {
                 corrected.push(rate.map_or(0, |rate| rate.as_bps() / 1_000_000));
@@ -285,8 +289,107 @@ fn a_standing_queue_corrects_the_estimate() {
     let (mut share, cx) = (Share::default(), crate::cc::testing::context());
     let ack = AckSample { round_start: true, ..sample(1) };
     for _ in 0..3 {
-        assert_eq!(share.on_ack(&cx, &ack, (Rate::MAX, Some(ms(20))), ms(5), false), None);
+        assert_eq!(share.on_ack(&cx, &ack, model(Rate::MAX), ms(5)), None);
     }
+}
+
+/// Round trip with an RTT of at least 80 ms, in which `lost` of `segments` segments are lost, the last of them behind a
+/// queue of `queueing` milliseconds.
+#[derive(Clone, Copy)]
+struct Losses {
+    segments: u64,
+    lost: u64,
+    queueing: u64,
+}
+
+/// Returns the bound after a flight of 100 segments and the round trips `quiet`, without a queue, and `last`, with a minimum
+/// RTT of `min_rtt` in the last one. All data of earlier round trips is acknowledged.
+fn bound_after(quiet: &[Losses], last: Losses, min_rtt: u64, held: bool) -> Option<u64> {
+    let mut bound = Bound::default();
+    let mut cx = Context { max_inflight: 100 * MSS, ..crate::cc::testing::context() };
+    let path = |rtt| {
+        Bbr1::new(&Context { min_rtt: Some(ms(rtt)), ..crate::cc::testing::context() }, &Hints::default())
+    };
+    let mut after = None;
+    for (round, trip) in quiet.iter().chain([&last]).enumerate() {
+        let path = path(if round < quiet.len() { 80 } else { min_rtt });
+        cx.snd_una = cx.snd_nxt;
+        let delivered = AckSample { round_start: true, ..sample(trip.segments - trip.lost) };
+        bound.on_ack(&cx, &delivered, &path, ms(0), true, held);
+        let lost = AckSample { newly_lost: trip.lost * MSS, ..sample(0) };
+        after = bound.on_ack(&cx, &lost, &path, ms(trip.queueing), true, held);
+        cx.snd_nxt += trip.segments * MSS;
+    }
+    after
+}
+
+/// A congestive loss leaves 0.7 of the flight, or 0.35 if other flows hold a queue. A loss is congestive behind at least
+/// half of the longest queue, if random loss does not explain it.
+#[test]
+fn congestive_losses_bound_the_window() {
+    let trip = |segments, lost, queueing| Losses { segments, lost, queueing };
+    let after = |quiet: &[Losses], last| bound_after(quiet, last, 80, false);
+    assert_eq!(after(&[], trip(100, 1, 11)), Some(70));
+    assert_eq!(bound_after(&[], trip(100, 1, 11), 80, true), Some(35));
+    assert_eq!(after(&[], trip(100, 0, 11)), None);
+    // At an RTT of 80 ms, a delay of 10 ms is no queue.
+    assert_eq!(after(&[], trip(100, 1, 10)), None);
+    assert_eq!(after(&[trip(100, 0, 24)], trip(100, 1, 12)), Some(70));
+    assert_eq!(after(&[trip(100, 0, 24)], trip(100, 1, 11)), None);
+
+    // 16 lost segments of 1000 show a random loss of at least 1.2 %: 1.2 of 100 segments, at most 1 + 1.2 + 3.3.
+    let lossy = [trip(500, 8, 0); 2];
+    assert_eq!(after(&lossy, trip(100, 5, 20)), None);
+    assert_eq!(after(&lossy, trip(100, 6, 20)), Some(70));
+    // One lost segment shows nothing.
+    assert_eq!(after(&[trip(100, 1, 0)], trip(100, 1, 20)), Some(70));
+    // If the minimum RTT falls, the round trips were not without a queue.
+    assert_eq!(bound_after(&lossy, trip(100, 5, 20), 75, false), None);
+    assert_eq!(bound_after(&lossy, trip(100, 5, 20), 74, false), Some(70));
+}
+
+/// A mark reduces the bound like a loss. The bound is reduced once per window of data, grows only while it limits the data
+/// in flight, and exists only in Cruise.
+#[test]
+fn the_bound_follows_a_window_of_cubic() {
+    let mut bound = Bound::default();
+    let mut cx = Context { max_inflight: 100 * MSS, snd_nxt: 100 * MSS, ..crate::cc::testing::context() };
+    let path = Bbr1::new(&Context { min_rtt: Some(ms(80)), ..cx.clone() }, &Hints::default());
+    let lost = AckSample { newly_lost: MSS, ..sample(0) };
+    assert_eq!(bound.on_ack(&cx, &lost, &path, ms(20), false, false), None, "before Cruise");
+    bound.on_mark();
+    assert_eq!(bound.on_ack(&cx, &sample(1), &path, ms(0), true, false), Some(70));
+    assert_eq!(bound.on_ack(&cx, &lost, &path, ms(20), true, false), Some(70), "same window of data");
+    cx.snd_una = cx.snd_nxt;
+    let mut grown = |flight: u64, bound: &mut Bound| {
+        cx.max_inflight = flight * MSS;
+        (0..100).for_each(|_| {
+            cx.now += ms(10);
+            bound.on_ack(&cx, &sample(2), &path, ms(0), true, false);
+        });
+        bound.on_ack(&cx, &sample(0), &path, ms(0), true, false).expect("bound")
+    };
+    assert_eq!(grown(67, &mut bound), 70);
+    let more = grown(68, &mut bound);
+    assert!((71..90).contains(&more), "{more}");
+    assert_eq!(bound.on_ack(&cx, &lost, &path, ms(20), true, false), Some(more * 717 / 1024));
+}
+
+/// A flow that is alone overflows a short queue in its probes. Its bound then stays at the BDP or above, and the link stays
+/// busy.
+#[test]
+fn a_flow_alone_keeps_the_link_busy() {
+    let mut run = run("20mbit", ms(50), 0.25);
+    let mut bounded = false;
+    let bdp = run.bdp_segments() as u64;
+    run.until(at_ms(20_000), |run| {
+        let cwnd = run.control().cwnd / MSS;
+        bounded |= cwnd < run.cc.path.window();
+        assert!(cwnd >= bdp - 2 || run.phase() == "ProbeRTT" || run.cx.now < at_ms(1_000), "{cwnd} of {bdp}");
+    });
+    assert!(bounded && run.cx.lost > 0);
+    let used = run.cx.delivered as f64 / (run.rate * Duration::from_secs(20)).get() as f64;
+    assert!(used > 0.95, "{used}");
 }
 
 /// Loss is congestive if there is a mark, a queue or much loss, or if there is no SACK. A single loss without a queue
