@@ -188,7 +188,7 @@ impl Bound {
         }
         self.queueing = self.queueing.max(queueing);
         self.lately.update(self.round, queueing);
-        let lost = sample.newly_lost.div_ceil(cx.mss);
+        let lost = if sample.newly_lost > 0 { sample.newly_lost.div_ceil(cx.mss) } else { 0 };
         self.now.add(Tally { segments: sample.acked_segments + lost, lost });
         let deep = queueing > threshold && queueing >= self.lately.get() / DEEP;
         let marked = std::mem::take(&mut self.marked);

@@ -245,7 +245,12 @@ impl CongestionControl for Surge {
             let model = (self.path.path_rate(), self.path.path_rtt());
             let mut rate = self.collapse.on_ack(cx, sample, model, &mut self.train);
             if !self.path.is_in_startup() {
-                rate = rate.or(self.share.on_ack(cx, sample, Model::of(&self.path), queueing));
+                rate = rate.or(self.share.on_ack(
+                    cx,
+                    sample,
+                    Model::of(&self.path, sample.round_start),
+                    queueing,
+                ));
             }
             if let Some(rate) = rate {
                 self.path.restart_bandwidth(cx, rate);

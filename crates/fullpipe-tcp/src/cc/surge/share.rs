@@ -32,18 +32,18 @@ pub(super) struct Model {
     /// Bandwidth estimate.
     pub(super) estimate: Rate,
     pub(super) min_rtt: Option<Duration>,
-    /// Queueing delay that surge's own super-segments may cause.
+    /// Queueing delay that surge's own super-segments may cause; used at the end of a round trip.
     pub(super) allowance: Duration,
     /// Whether surge paces below the estimate.
     pub(super) paces_below: bool,
 }
 
 impl Model {
-    pub(super) fn of(path: &Bbr1) -> Self {
+    pub(super) fn of(path: &Bbr1, round_start: bool) -> Self {
         Self {
             estimate: path.path_rate(),
             min_rtt: path.path_rtt(),
-            allowance: path.allowance(),
+            allowance: if round_start { path.allowance() } else { Duration::ZERO },
             paces_below: path.paces_below_bandwidth(),
         }
     }
