@@ -86,7 +86,6 @@ impl Cubic {
     pub(super) fn with_window(cx: &Context, segments: u64) -> Self {
         let mut cubic = Self::new(cx, &Hints::default());
         cubic.window.set(segments);
-        cubic.window.leave_slow_start();
         cubic
     }
 
