@@ -64,6 +64,9 @@ const CAPACITY_LIFE: Duration = Duration::from_secs(600);
 const RESUME_EVERY: Duration = Duration::from_secs(10);
 /// Minimum window that is worth resuming, as a multiple of ten segments.
 const LEAST_RESUMED: u64 = 4;
+/// Share of the rate of a measured bottleneck that a launch may use. The rest is for the other flows on the path: a
+/// launch at the full rate fills the queue with the data that they send meanwhile.
+const LAUNCH_SHARE: (u64, u64) = (3, 4);
 /// Divisor of the remembered rate and window: a new connection may use one half at once (RFC 9959 section 3.3).
 const RESUMED_SHARE: u64 = 2;
 /// Weight of the latest connection in the mean loss.
@@ -197,9 +200,9 @@ impl Recollection {
     /// Returns the launch of a connection whose handshake took `rtt`. `configured` is the launch on an unknown path,
     /// and `rwnd` is the window that the client offers.
     ///
-    /// The rate of a launch does not exceed that of a bottleneck that an earlier connection has measured. On a path
-    /// that carried more than the configured launch, the launch uses up to half of the remembered rate and window. Both
-    /// rules apply only if the RTT matches (RFC 9959 sections 3.2 and 3.3).
+    /// The rate of a launch does not exceed three quarters of the rate of a bottleneck that an earlier connection has
+    /// measured. On a path that carried more than the configured launch, the launch uses up to half of the remembered
+    /// rate and window. Both rules apply only if the RTT matches (RFC 9959 sections 3.2 and 3.3).
     pub fn launch(&self, configured: Launch, rtt: Option<Duration>, rwnd: Bytes, mss: u64) -> Launch {
         let window = self.window.map_or(configured.window, |most| configured.window.min(most));
         let governed = Launch { window, ..configured };
@@ -209,7 +212,8 @@ impl Recollection {
         if rtt < known / 2 || rtt > known * 10 {
             return governed;
         }
-        let bound = if capacity.is_bottleneck { capacity.rate } else { Rate::MAX };
+        let (part, whole) = LAUNCH_SHARE;
+        let bound = if capacity.is_bottleneck { capacity.rate.mul_div(part, whole) } else { Rate::MAX };
         let slowed = Launch { window, rate: configured.rate.min(bound) };
         let worth = LEAST_RESUMED * INITIAL_SEGMENTS * mss;
         if !self.resumes || self.window.is_some() || capacity.cwnd.get() < worth {
