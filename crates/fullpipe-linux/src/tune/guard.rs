@@ -122,6 +122,10 @@ fn take_back_in_time(place: &Target, number: u64, done: bool) -> Result<(), Erro
         let over = !done || last.left(place) == Some(Duration::ZERO);
         last.number == number && last.phase != Phase::Confirmed && over
     };
+    // The guard takes the lock only if there is something to revert.
+    if !generations(place)?.last().is_some_and(&due) {
+        return Ok(());
+    }
     // If the applying process has failed, it may be reverting the changes itself.
     let wait = if done { OVERDUE_WAIT } else { LOCK_WAIT };
     let mut left_to = None;

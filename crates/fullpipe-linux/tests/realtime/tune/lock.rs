@@ -2,20 +2,22 @@
 //! cannot prevent the end of an overdue trial.
 
 use std::fs::{self, File, Permissions};
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration as Wait;
 
 use fullpipe_linux::Kind;
-use fullpipe_linux::tune::{Phase, Target, apply, confirm, rollback, settle, status};
+use fullpipe_linux::tune::{Guard, Phase, Target, apply, confirm, rollback, settle, status};
 use fullpipe_units::Duration;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::geteuid;
 
-use super::{applied, becomes, changes, dead_guard, host, place, rolled_back, snapshot};
+use super::{applied, becomes, changes, dead_guard, guard, host, place, rolled_back, snapshot};
 
 /// User ID of an unprivileged user: `nobody` on most systems.
 const NOBODY: u32 = 65_534;
@@ -196,6 +198,26 @@ fn modes_of_an_earlier_version_are_closed() {
     set_mode(&state, 0o755);
     assert_eq!(rollback(&place(&root, false), false, &mut |_| ()).unwrap(), None);
     assert_eq!(mode(&state), 0o700, "also when there is nothing to take back");
+}
+
+/// The guard of changes without a trial ends without taking the lock. Otherwise, it would delay the next command,
+/// or replace the lock file of an earlier version.
+#[test]
+fn the_guard_of_confirmed_changes_does_not_take_the_lock() {
+    let root = host("held-confirmed");
+    apply(&place(&root, false), &changes(false), None, &dead_guard(), &mut |_| ()).unwrap().unwrap();
+    open_to_all(&root);
+    let Guard { program, arguments } = guard(&root, false);
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    let theirs = Stdio::from(OwnedFd::from(theirs));
+    let child = Command::new(program).args(arguments).arg("1").stdin(theirs).stdout(Stdio::null()).spawn();
+    let mut running = Running(child.unwrap());
+    let mut ready = [0];
+    ours.read_exact(&mut ready).unwrap();
+    ours.write_all(b"d").unwrap();
+    assert!(running.0.wait().unwrap().success());
+    assert_eq!(mode(&state(&root).join("lock")), 0o644, "the lock file was replaced");
+    rolled_back(&root, false);
 }
 
 /// If an unauthorised user took the lock before its access was restricted, the lock is replaced. If an
