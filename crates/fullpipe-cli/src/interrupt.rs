@@ -19,12 +19,16 @@ pub(crate) fn at_signal(mut act: impl FnMut() + Send + 'static) -> Result<(), Fa
 }
 
 /// Returns a counter of the Ctrl-C signals received so far. On each signal, `at` is called with the new
-/// count; the third signal ends the process.
+/// count; the third signal ends the process. The counter changes after the call, so that what `at` prints
+/// precedes the output of a thread that has seen the new count.
 pub(crate) fn counted(at: impl Fn(u8) + Send + 'static) -> Result<Arc<AtomicU8>, Failure> {
     let count = Arc::new(AtomicU8::new(0));
     let counted = Arc::clone(&count);
-    at_signal(move || match counted.fetch_add(1, Ordering::Relaxed) + 1 {
-        number @ (1 | 2) => at(number),
+    at_signal(move || match counted.load(Ordering::Relaxed) + 1 {
+        number @ (1 | 2) => {
+            at(number);
+            counted.store(number, Ordering::Release);
+        }
         _ => std::process::exit(INTERRUPTED.into()),
     })?;
     Ok(count)
@@ -36,10 +40,11 @@ pub(crate) fn noted(at_first: impl Fn() + Send + 'static) -> Result<Arc<AtomicBo
     let interrupted = Arc::new(AtomicBool::new(false));
     let noted = Arc::clone(&interrupted);
     at_signal(move || {
-        if noted.swap(true, Ordering::Relaxed) {
+        if noted.load(Ordering::Relaxed) {
             std::process::exit(INTERRUPTED.into());
         }
         at_first();
+        noted.store(true, Ordering::Release);
     })?;
     Ok(interrupted)
 }
