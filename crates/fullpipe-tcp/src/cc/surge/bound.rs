@@ -101,8 +101,17 @@ pub(super) struct Bound {
     quiet: Tally,
     /// Minimum RTT with which `quiet` was measured.
     min_rtt: Duration,
+}
+
+/// Signs of a queue at one ACK.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct QueueSigns {
+    /// Delay of the latest packet in queues.
+    pub(super) delay: Duration,
+    /// Whether other flows hold a queue.
+    pub(super) is_held: bool,
     /// Whether the peer has echoed an ECN mark since the last ACK.
-    marked: bool,
+    pub(super) is_marked: bool,
 }
 
 impl Default for Bound {
@@ -116,41 +125,34 @@ impl Default for Bound {
             now: Tally::default(),
             quiet: Tally::default(),
             min_rtt: Duration::ZERO,
-            marked: false,
         }
     }
 }
 
 impl Bound {
-    pub(super) fn on_mark(&mut self) {
-        self.marked = true;
-    }
-
     pub(super) fn on_send(&mut self, cx: &Context, sent: &Sent) {
         if let Some(window) = self.window.as_mut().filter(|_| sent.first_after_idle) {
             window.skip(sent.idle, cx.now);
         }
     }
 
-    /// Handles an ACK in any state; only Cruise (`cruises`) has a bound. `queueing` is the delay of the latest packet in
-    /// queues, and `held` tells whether other flows hold a queue. Returns the bound in segments.
+    /// Handles an ACK in any state; only Cruise (`cruises`) has a bound. Returns the bound in segments.
     pub(super) fn on_ack(
         &mut self,
         cx: &Context,
         sample: &AckSample,
         path: &Bbr1,
-        queueing: Duration,
+        queue: QueueSigns,
         cruises: bool,
-        held: bool,
     ) -> Option<u64> {
-        let congestion = self.is_congested(cx, sample, path.path_rtt()?, queueing);
+        let congestion = self.is_congested(cx, sample, path.path_rtt()?, queue);
         if !cruises || cx.snd_una < self.reduced_until {
             return self.window.as_ref().map(Cubic::cwnd);
         }
         if congestion {
             let flight = cx.segments(sample.prior_inflight.max(cx.max_inflight));
             let window = self.window.get_or_insert_with(|| Cubic::with_window(cx, flight));
-            let (keep, least) = if held { (KEEP_BESIDE_OTHERS, 0) } else { (BETA, path.path_bdp()) };
+            let (keep, least) = if queue.is_held { (KEEP_BESIDE_OTHERS, 0) } else { (BETA, path.path_bdp()) };
             window.reduce(keep, least);
             self.reduced_until = cx.snd_nxt;
         } else if let Some(window) = &mut self.window
@@ -167,7 +169,7 @@ impl Bound {
         cx: &Context,
         sample: &AckSample,
         min_rtt: Duration,
-        queueing: Duration,
+        queue: QueueSigns,
     ) -> bool {
         if min_rtt + self.min_rtt / MIN_RTT_SHARE < self.min_rtt {
             // Queues were part of the earlier minimum, so no round trip is known to have been without one.
@@ -186,12 +188,11 @@ impl Bound {
             }
             (self.queueing, self.now) = (Duration::ZERO, Tally::default());
         }
-        self.queueing = self.queueing.max(queueing);
-        self.lately.update(self.round, queueing);
+        self.queueing = self.queueing.max(queue.delay);
+        self.lately.update(self.round, queue.delay);
         let lost = if sample.newly_lost > 0 { sample.newly_lost.div_ceil(cx.mss) } else { 0 };
         self.now.add(Tally { segments: sample.acked_segments + lost, lost });
-        let deep = queueing > threshold && queueing >= self.lately.get() / DEEP;
-        let marked = std::mem::take(&mut self.marked);
-        marked || (lost > 0 && deep && self.now.exceeds(self.quiet))
+        let deep = queue.delay > threshold && queue.delay >= self.lately.get() / DEEP;
+        queue.is_marked || (lost > 0 && deep && self.now.exceeds(self.quiet))
     }
 }

@@ -38,8 +38,6 @@ pub(super) struct LossJudge {
     /// Bytes lost in this round trip, and bytes delivered before the round trip began.
     lost: u64,
     delivered: u64,
-    /// Whether the peer has echoed an ECN mark since the last ACK.
-    marked: bool,
     /// Latest RTT.
     rtt: Duration,
 }
@@ -47,10 +45,6 @@ pub(super) struct LossJudge {
 impl LossJudge {
     pub(super) fn on_lost(&mut self, lost: &Lost) {
         self.pending += lost.len;
-    }
-
-    pub(super) fn on_mark(&mut self) {
-        self.marked = true;
     }
 
     /// Returns the time that the latest packet spent in queues.
@@ -63,13 +57,15 @@ impl LossJudge {
         self.lost.div_ceil(mss)
     }
 
-    /// Handles an ACK, after [`LossJudge::on_lost`] for its losses. Returns the judgement of the losses since
-    /// the last ACK, or `None` if there were none.
+    /// Handles an ACK, after [`LossJudge::on_lost`] for its losses. `marked` tells whether the peer has echoed an ECN
+    /// mark since the last ACK. Returns the judgement of the losses and marks since then, or `None` if there were
+    /// none.
     pub(super) fn on_ack(
         &mut self,
         cx: &Context,
         sample: &AckSample,
         min_rtt: Option<Duration>,
+        marked: bool,
     ) -> Option<LossVerdict> {
         if let Some(rtt) = sample.rtt {
             self.rtt = rtt;
@@ -78,11 +74,10 @@ impl LossJudge {
             self.lost = 0;
             self.delivered = cx.delivered;
         }
-        if self.pending == 0 && !self.marked {
+        if self.pending == 0 && !marked {
             return None;
         }
         self.lost += std::mem::take(&mut self.pending);
-        let marked = std::mem::take(&mut self.marked);
         let queued = min_rtt.is_some_and(|min_rtt| self.queueing(Some(min_rtt)) > queue_threshold(min_rtt));
         let window = cx.delivered.saturating_sub(self.delivered) + cx.inflight + self.lost;
         let many = self.lost >= MANY_SEGMENTS * cx.mss && self.lost.saturating_mul(MANY_SHARE) > window;

@@ -24,9 +24,11 @@
 //! the path has become much slower. In all states, BBRv1 keeps its path model up to date, and [`loss`] decides whether
 //! packet conservation follows a loss. [`train`] measures the dispersion of ACKs.
 
+use std::mem;
+
 use fullpipe_units::{Duration, Rate};
 
-use self::bound::Bound;
+use self::bound::{Bound, QueueSigns};
 use self::collapse::Collapse;
 use self::launch::FirstFlight;
 use self::loss::{LossJudge, LossVerdict};
@@ -105,6 +107,8 @@ pub struct Surge {
     share: Share,
     bound: Bound,
     repair: RepairPolicy,
+    /// Whether the peer has echoed an ECN mark since the last ACK.
+    marked: bool,
     /// Half of the rate that an earlier connection reached on this path, or zero. As with a resumed window (RFC 9959
     /// section 3.3), only half of an earlier measurement is used before ACKs confirm it.
     remembered: Rate,
@@ -134,6 +138,7 @@ impl Surge {
             share: Share::default(),
             bound: Bound::default(),
             repair: RepairPolicy::new(hints.loss, hints.copies),
+            marked: false,
             remembered: hints.rate.map_or(Rate::ZERO, |rate| rate.mul_div(1, 2)),
             known_bottleneck: hints.bottleneck.unwrap_or(Rate::MAX),
             first_flight: cx.snd_nxt + hints.initial_cwnd.unwrap_or_default(),
@@ -211,10 +216,7 @@ impl CongestionControl for Surge {
 
     fn on_signal(&mut self, cx: &Context, signal: Signal) {
         match signal {
-            Signal::EcnEcho => {
-                self.losses.on_mark();
-                self.bound.on_mark();
-            }
+            Signal::EcnEcho => self.marked = true,
             Signal::Timeout { .. } if !matches!(self.state, State::Cruise) => self.fall_back(),
             _ => {}
         }
@@ -222,7 +224,8 @@ impl CongestionControl for Surge {
     }
 
     fn on_ack(&mut self, cx: &Context, sample: &AckSample) {
-        let verdict = self.losses.on_ack(cx, sample, self.path.path_rtt());
+        let marked = mem::take(&mut self.marked);
+        let verdict = self.losses.on_ack(cx, sample, self.path.path_rtt(), marked);
         let congestion = verdict == Some(LossVerdict::Congestion);
         self.repair.on_ack(cx, sample.newly_lost, verdict);
         if verdict.is_some() {
@@ -237,8 +240,8 @@ impl CongestionControl for Surge {
         }
         let cruises = matches!(self.state, State::Cruise);
         let queueing = self.losses.queueing(self.path.path_rtt());
-        let held = self.share.is_queue_held();
-        if let Some(bound) = self.bound.on_ack(cx, sample, &self.path, queueing, cruises, held) {
+        let queue = QueueSigns { delay: queueing, is_held: self.share.is_queue_held(), is_marked: marked };
+        if let Some(bound) = self.bound.on_ack(cx, sample, &self.path, queue, cruises) {
             self.path.set_bound(bound);
         }
         if cruises {

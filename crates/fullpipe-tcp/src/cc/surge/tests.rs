@@ -302,6 +302,10 @@ struct Losses {
     queueing: u64,
 }
 
+fn queue(delay: u64, is_held: bool) -> QueueSigns {
+    QueueSigns { delay: ms(delay), is_held, is_marked: false }
+}
+
 /// Returns the bound after a flight of 100 segments and the round trips `quiet`, without a queue, and `last`, with a minimum
 /// RTT of `min_rtt` in the last one. All data of earlier round trips is acknowledged.
 fn bound_after(quiet: &[Losses], last: Losses, min_rtt: u64, held: bool) -> Option<u64> {
@@ -315,9 +319,9 @@ fn bound_after(quiet: &[Losses], last: Losses, min_rtt: u64, held: bool) -> Opti
         let path = path(if round < quiet.len() { 80 } else { min_rtt });
         cx.snd_una = cx.snd_nxt;
         let delivered = AckSample { round_start: true, ..sample(trip.segments - trip.lost) };
-        bound.on_ack(&cx, &delivered, &path, ms(0), true, held);
+        bound.on_ack(&cx, &delivered, &path, queue(0, held), true);
         let lost = AckSample { newly_lost: trip.lost * MSS, ..sample(0) };
-        after = bound.on_ack(&cx, &lost, &path, ms(trip.queueing), true, held);
+        after = bound.on_ack(&cx, &lost, &path, queue(trip.queueing, held), true);
         cx.snd_nxt += trip.segments * MSS;
     }
     after
@@ -356,23 +360,23 @@ fn the_bound_follows_a_window_of_cubic() {
     let mut cx = Context { max_inflight: 100 * MSS, snd_nxt: 100 * MSS, ..crate::cc::testing::context() };
     let path = Bbr1::new(&Context { min_rtt: Some(ms(80)), ..cx.clone() }, &Hints::default());
     let lost = AckSample { newly_lost: MSS, ..sample(0) };
-    assert_eq!(bound.on_ack(&cx, &lost, &path, ms(20), false, false), None, "before Cruise");
-    bound.on_mark();
-    assert_eq!(bound.on_ack(&cx, &sample(1), &path, ms(0), true, false), Some(70));
-    assert_eq!(bound.on_ack(&cx, &lost, &path, ms(20), true, false), Some(70), "same window of data");
+    assert_eq!(bound.on_ack(&cx, &lost, &path, queue(20, false), false), None, "before Cruise");
+    let marked = QueueSigns { is_marked: true, ..queue(0, false) };
+    assert_eq!(bound.on_ack(&cx, &sample(1), &path, marked, true), Some(70));
+    assert_eq!(bound.on_ack(&cx, &lost, &path, queue(20, false), true), Some(70), "same window of data");
     cx.snd_una = cx.snd_nxt;
     let mut grown = |flight: u64, bound: &mut Bound| {
         cx.max_inflight = flight * MSS;
         (0..100).for_each(|_| {
             cx.now += ms(10);
-            bound.on_ack(&cx, &sample(2), &path, ms(0), true, false);
+            bound.on_ack(&cx, &sample(2), &path, queue(0, false), true);
         });
-        bound.on_ack(&cx, &sample(0), &path, ms(0), true, false).expect("bound")
+        bound.on_ack(&cx, &sample(0), &path, queue(0, false), true).expect("bound")
     };
     assert_eq!(grown(67, &mut bound), 70);
     let more = grown(68, &mut bound);
     assert!((71..90).contains(&more), "{more}");
-    assert_eq!(bound.on_ack(&cx, &lost, &path, ms(20), true, false), Some(more * 717 / 1024));
+    assert_eq!(bound.on_ack(&cx, &lost, &path, queue(20, false), true), Some(more * 717 / 1024));
 }
 
 /// A flow that is alone overflows a short queue in its probes. Its bound then stays at the BDP or above, and the link stays
@@ -400,13 +404,10 @@ fn causes_of_loss() {
         let mut judge = LossJudge::default();
         let mut cx = crate::cc::testing::context();
         cx.inflight = inflight * MSS;
-        if mark {
-            judge.on_mark();
-        }
         for _ in 0..segments {
             judge.on_lost(&lost());
         }
-        judge.on_ack(&cx, &AckSample { rtt: Some(ms(rtt)), ..sample(1) }, Some(ms(80)))
+        judge.on_ack(&cx, &AckSample { rtt: Some(ms(rtt)), ..sample(1) }, Some(ms(80)), mark)
     };
     let (congestion, random) = (Some(LossVerdict::Congestion), Some(LossVerdict::Random));
     assert_eq!(judged(80, 0, 50, false), None);
@@ -418,7 +419,7 @@ fn causes_of_loss() {
     let mut judge = LossJudge::default();
     judge.on_lost(&lost());
     let without_sack = Context { has_sack: false, ..crate::cc::testing::context() };
-    assert_eq!(judge.on_ack(&without_sack, &sample(1), Some(ms(80))), congestion);
+    assert_eq!(judge.on_ack(&without_sack, &sample(1), Some(ms(80)), false), congestion);
 }
 
 fn lost() -> Lost {
