@@ -42,7 +42,7 @@ fn serve(args: &AccelerateArgs) -> Result<ExitCode, Failure> {
         let objections = args.check && !report.objections.is_empty();
         return Ok(if objections { ExitCode::from(EXPECTATION) } else { ExitCode::SUCCESS });
     }
-    invocation::require_program("accelerate")?;
+    require_program()?;
     let stop = Stop::new()?;
     let stopped = stop.clone();
     interrupt::at_signal(move || stopped.stop())?;
@@ -55,6 +55,18 @@ fn serve(args: &AccelerateArgs) -> Result<ExitCode, Failure> {
     };
     keeper::run(&settings, permissions, &program, &note, &stop)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Checks that the running program is `fullpipe` itself. The service starts the program a second time as another user, who
+/// may not be permitted to read the files of a Python package.
+fn require_program() -> Result<(), Failure> {
+    if invocation::interpreter().is_none() {
+        return Ok(());
+    }
+    Err(Failure::new(
+        "accelerate requires the program fullpipe, but this is the Python package",
+        "install the program: cargo install fullpipe-cli, or the .deb or the tarball of the release",
+    ))
 }
 
 fn arguments() -> Vec<OsString> {

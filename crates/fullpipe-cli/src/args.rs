@@ -35,7 +35,9 @@ pub(crate) use copy::{RelayAction, RelayServeArgs};
 #[cfg(feature = "tables")]
 pub(crate) use dataset::{DatasetAction, DatasetCheckArgs, DatasetShowArgs, DatasetWatchArgs};
 pub(crate) use dataset::{DatasetArgs, RunDatasetArgs};
-pub(crate) use diagnose::{Control, DiagnoseArgs};
+#[cfg(target_os = "linux")]
+pub(crate) use diagnose::Control;
+pub(crate) use diagnose::DiagnoseArgs;
 pub(crate) use emu::EmuArgs;
 pub(crate) use exporter::ExporterArgs;
 pub(crate) use pair::PairArgs;

@@ -59,6 +59,7 @@ impl Failure {
     }
 
     /// Returns the message of the failure.
+    #[cfg(target_os = "linux")]
     pub(crate) fn message(&self) -> &str {
         &self.message
     }

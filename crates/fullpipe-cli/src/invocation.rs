@@ -4,13 +4,15 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use crate::failure::Failure;
-
 static INVOCATION: OnceLock<Invocation> = OnceLock::new();
 
 #[derive(Debug)]
 struct Invocation {
     arguments: Vec<OsString>,
+    #[cfg_attr(
+        not(target_os = "linux"),
+        expect(dead_code, reason = "commands that start the program again need Linux")
+    )]
     interpreter: Option<Interpreter>,
 }
 
@@ -41,21 +43,7 @@ pub(crate) fn words() -> Vec<String> {
 }
 
 /// Returns the interpreter in which the command runs; `None` if the command is a standalone program.
+#[cfg(target_os = "linux")]
 pub(crate) fn interpreter() -> Option<&'static Interpreter> {
     INVOCATION.get()?.interpreter.as_ref()
-}
-
-/// Checks that the running program is `fullpipe` itself. The command `what` starts the program a second time as
-/// another user, who may not be permitted to read the files of a Python package.
-///
-/// # Errors
-/// Returns an error if the command runs in an interpreter.
-pub(crate) fn require_program(what: &str) -> Result<(), Failure> {
-    if interpreter().is_none() {
-        return Ok(());
-    }
-    Err(Failure::new(
-        format!("{what} requires the program fullpipe, but this is the Python package"),
-        "install the program: cargo install fullpipe-cli, or the .deb or the tarball of the release",
-    ))
 }

@@ -59,6 +59,7 @@ fn terminal_columns() -> Option<usize> {
 }
 
 /// Returns the maximum width of lines that are not prose: the width of the terminal, or no limit.
+#[cfg(target_os = "linux")]
 pub(crate) fn columns() -> usize {
     terminal_columns().unwrap_or(usize::MAX)
 }
@@ -69,6 +70,7 @@ pub(crate) fn with_progress<T>(work: impl FnOnce(&RunBar) -> T) -> T {
 }
 
 /// Calls `work` like [`with_progress`]; the observer abandons the runs once `ended` is set.
+#[cfg(target_os = "linux")]
 pub(crate) fn with_progress_until<T>(ended: Arc<AtomicBool>, work: impl FnOnce(&RunBar) -> T) -> T {
     with_progress(|shown| work(&RunBar { ended: Some(ended), ..shown.clone() }))
 }

@@ -204,6 +204,7 @@ pub(crate) struct ExplainArgs {
 
 impl TestArgs {
     /// Returns the parameters of the test that these flags describe.
+    #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "the client is for Linux"))]
     pub(crate) fn params(&self) -> Result<Params, Failure> {
         let protocol = if self.udp { Protocol::Udp } else { Protocol::Tcp };
         let mode = match (self.reverse, self.bidir) {
