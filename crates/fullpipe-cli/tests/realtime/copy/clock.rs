@@ -82,6 +82,8 @@ fn results(script: &str) -> String {
     console
         .lines()
         .filter_map(|line| line.trim_end().strip_prefix("seen "))
+        // On a slow machine, a copy also prints its progress.
+        .filter(|line| !line.contains(" copied "))
         .map(|line| format!("{line}\n"))
         .collect()
 }
