@@ -118,7 +118,7 @@ pub fn flow_counts(
     for flows in range.0.clone() {
         let question = of(flows);
         let path = whatif::check(&question).map_err(DiagnoseError::Input)?;
-        models.push(whatif::model(&question, path, effort_of_counts(path.rtt)));
+        models.push(whatif::model(&question, path, effort_of_counts(path.rtt, path.loss, flows)));
     }
     // A range has at least one number.
     let first = models[0];
@@ -134,7 +134,7 @@ pub fn flow_counts(
     let mut assumptions = whatif::assumptions(&least);
     if is_simulated {
         assumptions.extend(ladder::assumptions(&models[models.len() - 1], Some("--queue")));
-        assumptions.push(lengths(&first, "ranges show the variation between the seeds"));
+        assumptions.push(lengths(&models, "ranges show the variation between the seeds"));
     }
     Ok(FlowCounts {
         schema: SCHEMA,

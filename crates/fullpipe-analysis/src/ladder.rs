@@ -238,7 +238,7 @@ fn climb_after_udp(
     ladder.assumptions = assumptions(&model, None);
     ladder
         .assumptions
-        .push(lengths(&model, "ranges show the effect of the confidence interval of the loss rate"));
+        .push(lengths(&[model], "ranges show the effect of the confidence interval of the loss rate"));
     Ok(ladder)
 }
 

@@ -258,7 +258,7 @@ fn answer(question: &Question, path: PathModel, watch: &dyn JobWatch) -> Result<
         let Climb { ladder, reached, .. } = climb_states(&model, None, watch)?;
         let Ladder { rungs, notes: others, .. } = ladder;
         assumptions.extend(ladder::assumptions(&model, Some("--queue")));
-        assumptions.push(lengths(&model, "ranges show the variation between the seeds"));
+        assumptions.push(lengths(&[model], "ranges show the variation between the seeds"));
         notes.extend(others);
         // If the ladder raised a buffer, the ladder also chose the size.
         if model.buffers(reached) != model.buffers(present) {

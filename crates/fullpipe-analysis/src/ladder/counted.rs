@@ -2,11 +2,12 @@
 
 use fullpipe_lab::campaign::{JobWatch, RunPanicked};
 use fullpipe_measurement::classify::Limit;
-use fullpipe_units::{Bytes, Duration, Rate};
+use fullpipe_units::{Bytes, Duration, Probability, Rate};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::budget::{self, Stop};
+use super::given::between_losses;
 use super::model::{Effort, Model};
 use super::phrases::noun;
 use super::prediction::Prediction;
@@ -15,22 +16,30 @@ use super::walk::binding;
 use crate::remedy::sndbuf_for;
 
 /// Work of the runs for one number of flows, in data packets, as [`Model::most_work`] counts them. Without
-/// loss, this work is one run of 2.4 million packets, which takes half a second on a core.
+/// loss, this work is one run of 2.4 million packets, which takes half a second on a core. With loss, the flows send
+/// fewer packets than the estimate assumes.
 const PACKETS: u64 = 12_000_000;
+const PACKETS_WITH_LOSS: u64 = 40_000_000;
+/// Number of flows in all runs of a number of flows together, if the seeds allow it: several flows lose as many packets
+/// in one run as one flow in several.
+const SAMPLES: u64 = 4;
+/// Largest number of seeds.
+const SEEDS: u64 = 3;
 
-/// Returns the effort for one of about sixteen numbers of flows. A run lasts at least sixty round trips. Only
-/// its second half counts, because the flows need the first half to share the link.
-pub(crate) fn effort_of_counts(rtt: Duration) -> Effort {
+/// Returns the effort for `flows` flows, which is one of about sixteen numbers. A run lasts at least sixty round trips.
+/// Only its second half counts, because the flows need the first half to share the link.
+pub(crate) fn effort_of_counts(rtt: Duration, loss: Probability, flows: u64) -> Effort {
+    let packets = if loss.is_zero() { PACKETS } else { PACKETS_WITH_LOSS };
     Effort {
-        seeds: 3,
+        seeds: SAMPLES.div_ceil(flows.max(1)).min(SEEDS),
         together: 1,
         seeds_at_ends: 0,
-        duration: (rtt * 60).max(Duration::from_secs(15)),
-        duration_by_rate: (rtt * 30).max(Duration::from_secs(10)),
+        duration: (rtt * 60).max(Duration::from_secs(15)).max(between_losses(rtt, loss)),
+        duration_by_rate: (rtt * 60).max(Duration::from_secs(25)),
         present_by_rate: true,
         shortest: (rtt * 30).max(Duration::from_millis(100)),
-        packets: PACKETS,
-        packets_if_more: PACKETS,
+        packets,
+        packets_if_more: packets,
         most: 8 * PACKETS,
         budget: budget::INTERACTIVE,
     }

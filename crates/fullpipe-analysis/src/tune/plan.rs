@@ -237,7 +237,7 @@ impl Forecast {
             return Ok(Self::by_rule(model, ladder.notes));
         }
         let mut assumptions = assumptions(model, None);
-        assumptions.push(lengths(model, "ranges show the variation between the seeds"));
+        assumptions.push(lengths(&[*model], "ranges show the variation between the seeds"));
         // The rungs of a plan have no commands, because its items contain them.
         let without = |rung: Rung| Rung { remedies: rung.remedies.without_commands(), ..rung };
         let rungs = ladder.rungs.into_iter().map(without).collect();
