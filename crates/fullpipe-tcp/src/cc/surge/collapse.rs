@@ -6,8 +6,9 @@
 //! queue of more than one BDP. An outage also lowers the delivery rates, but only those of one flight. The delivery
 //! rates must therefore stay low for longer.
 
-use fullpipe_units::{Duration, Instant, Rate};
+use fullpipe_units::{Instant, Rate};
 
+use super::share::Model;
 use super::train::Train;
 use crate::cc::{AckSample, Context};
 
@@ -38,17 +39,17 @@ impl Collapse {
         sample.prior_delivered < self.delivered
     }
 
-    /// Handles an ACK. Returns the rate of the path if it has collapsed below the bandwidth `estimate`. A delivery rate
+    /// Handles an ACK. Returns the rate of the path if it has collapsed below the bandwidth estimate. A delivery rate
     /// is a mean over more than a round trip and still includes the former rate, so `train` measures the new rate.
     pub(super) fn on_ack(
         &mut self,
         cx: &Context,
         sample: &AckSample,
-        (estimate, min_rtt): (Rate, Option<Duration>),
+        model: Model,
         train: &mut Train,
     ) -> Option<Rate> {
-        let (rate, rtt, min_rtt) = (sample.delivery_rate()?, sample.rtt?, min_rtt?);
-        let low = estimate.mul_div(1, RATE_SHARE);
+        let (rate, rtt, min_rtt) = (sample.delivery_rate()?, sample.rtt?, model.min_rtt?);
+        let low = model.estimate.mul_div(1, RATE_SHARE);
         if rate >= low || rtt <= min_rtt * QUEUED_RTTS || sample.app_limited {
             self.since = None;
             return None;

@@ -245,15 +245,10 @@ impl CongestionControl for Surge {
             self.path.set_bound(bound);
         }
         if cruises {
-            let model = (self.path.path_rate(), self.path.path_rtt());
+            let model = Model::of(&self.path, sample.round_start);
             let mut rate = self.collapse.on_ack(cx, sample, model, &mut self.train);
             if !self.path.is_in_startup() {
-                rate = rate.or(self.share.on_ack(
-                    cx,
-                    sample,
-                    Model::of(&self.path, sample.round_start),
-                    queueing,
-                ));
+                rate = rate.or(self.share.on_ack(cx, sample, model, queueing));
             }
             if let Some(rate) = rate {
                 self.path.restart_bandwidth(cx, rate);
