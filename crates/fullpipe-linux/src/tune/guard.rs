@@ -122,10 +122,6 @@ fn take_back_in_time(place: &Target, number: u64, done: bool) -> Result<(), Erro
         let over = !done || last.left(place) == Some(Duration::ZERO);
         last.number == number && last.phase != Phase::Confirmed && over
     };
-    // The guard takes the lock only if there is something to revert.
-    if !generations(place)?.last().is_some_and(&due) {
-        return Ok(());
-    }
     // If the applying process has failed, it may be reverting the changes itself.
     let wait = if done { OVERDUE_WAIT } else { LOCK_WAIT };
     let mut left_to = None;
@@ -166,13 +162,18 @@ pub(super) enum Attempt {
     LeftTo(String),
 }
 
-/// Waits for the lock, in order to revert the newest generation if `due` returns true for it. The wait for an
+/// Waits for the lock, in order to revert the newest generation if `due` returns true for it. If it returns false, the
+/// lock is not taken, because it would only delay the next command. The wait for an
 /// overdue trial is short: a `confirm` that still holds the lock is too late and fails at its next write.
 pub(super) fn attempt(
     place: &Target,
     wait: Duration,
     due: &dyn Fn(&Generation) -> bool,
 ) -> Result<Attempt, Error> {
+    let newest_due = || Ok::<_, Error>(generations(place)?.pop().filter(due));
+    if newest_due()?.is_none() {
+        return Ok(Attempt::NothingDue);
+    }
     let mut passed_over = None;
     loop {
         let busy = match Lock::take(place, wait) {
@@ -180,7 +181,7 @@ pub(super) fn attempt(
             Err(LockError::Busy(busy)) => busy,
             Err(error) => return Err(error.into_error(place)),
         };
-        let Some(last) = generations(place)?.pop().filter(due) else { return Ok(Attempt::NothingDue) };
+        let Some(last) = newest_due()? else { return Ok(Attempt::NothingDue) };
         if !last.is_overdue(place) {
             return Ok(Attempt::LeftTo(busy.holder()));
         }
