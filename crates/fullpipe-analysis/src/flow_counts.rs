@@ -196,4 +196,21 @@ mod tests {
         // The data that a flow has in flight fills its buffer.
         assert!((110 << 10..=128 << 10).contains(&one.memory_bytes), "{}", one.memory_bytes);
     }
+
+    /// Four flows have one seed, but with loss, other seeds give other rates.
+    #[test]
+    fn one_run_with_loss_does_not_stand_for_all_seeds() {
+        let path = PathFacts {
+            link: "10mbit".parse().ok(),
+            rtt: "50ms".parse().ok(),
+            loss: "1%".parse().ok(),
+            ..PathFacts::default()
+        };
+        let question = Question { path, sndbuf: None, rcvbuf: None, kernel: None, cc: Algorithm::Cubic };
+        let range = FlowRange::new(4, 4).expect("a range");
+        let counts = flow_counts(&question, &range, |_| {}).expect("figures");
+        let lengths = counts.assumptions.last().expect("an assumption");
+        assert!(lengths.contains("means of one run over"), "{lengths}");
+        assert!(lengths.ends_with("other seeds give other rates"), "{lengths}");
+    }
 }

@@ -6,8 +6,8 @@ use fullpipe_units::{Bytes, Duration, Probability, Rate};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::budget::{self, Stop};
-use super::given::between_losses;
+use super::budget::Stop;
+use super::given::{SEEDS, between_losses, effort};
 use super::model::{Effort, Model};
 use super::phrases::noun;
 use super::prediction::Prediction;
@@ -20,11 +20,9 @@ use crate::remedy::sndbuf_for;
 /// fewer packets than the estimate assumes.
 const PACKETS: u64 = 12_000_000;
 const PACKETS_WITH_LOSS: u64 = 40_000_000;
-/// Number of flows in all runs of a number of flows together, if the seeds allow it: several flows lose as many packets
-/// in one run as one flow in several.
+/// Number of flows over which the runs for one number of flows average, if [`SEEDS`] allows it: several flows lose as many
+/// packets in one run as one flow in several.
 const SAMPLES: u64 = 4;
-/// Largest number of seeds.
-const SEEDS: u64 = 3;
 
 /// Returns the effort for `flows` flows, which is one of about sixteen numbers. A run lasts at least sixty round trips.
 /// Only its second half counts, because the flows need the first half to share the link.
@@ -32,16 +30,11 @@ pub(crate) fn effort_of_counts(rtt: Duration, loss: Probability, flows: u64) -> 
     let packets = if loss.is_zero() { PACKETS } else { PACKETS_WITH_LOSS };
     Effort {
         seeds: SAMPLES.div_ceil(flows.max(1)).min(SEEDS),
-        together: 1,
-        seeds_at_ends: 0,
         duration: (rtt * 60).max(Duration::from_secs(15)).max(between_losses(rtt, loss)),
-        duration_by_rate: (rtt * 60).max(Duration::from_secs(25)),
-        present_by_rate: true,
-        shortest: (rtt * 30).max(Duration::from_millis(100)),
         packets,
         packets_if_more: packets,
         most: 8 * PACKETS,
-        budget: budget::INTERACTIVE,
+        ..effort(rtt, loss)
     }
 }
 

@@ -1,6 +1,5 @@
 //! Duration and number of the simulated runs on a path that was given, not fitted to a TCP transfer.
 
-use fullpipe_lab::cost::mean_window;
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Duration, Probability};
 
@@ -8,11 +7,12 @@ use super::budget;
 use super::model::{Effort, Model};
 use crate::remedy::Change;
 pub(crate) use fullpipe_measurement::thresholds::loss::MOST as MOST_LOSS;
+use fullpipe_measurement::throughput_models::loss_based_window;
 
 /// Total work in data packets above which a simulation is too slow for an interactive answer.
 const TOO_MANY_PACKETS: u64 = 100_000_000;
 /// Number of seeds per state.
-const SEEDS: u64 = 3;
+pub(super) const SEEDS: u64 = 3;
 
 /// Returns the sentence that describes the runs behind the mean rates of `models`, which differ at most in their numbers of
 /// flows, in ascending order; `range` is its clause about the range of the rates.
@@ -23,16 +23,19 @@ pub(crate) fn lengths(models: &[Model<'_>], range: &str) -> String {
     let [duration, by_rate] = [present, by_rate].map(|state| first.duration(state));
     let of_bbr = if by_rate == duration { String::new() } else { format!(", {by_rate} with BBR") };
     let seeds = |model: &Model<'_>| match model.seeds().0 {
-        1 => "one seed".to_owned(),
+        1 => "one run".to_owned(),
         seeds => format!("{seeds} seeds"),
     };
-    let (fewest, most) = (seeds(first), seeds(last));
-    let (runs, range) = if first.seeds().0 == 1 {
-        ("one run".into(), "without loss, other seeds give almost the same rates")
-    } else if fewest == most {
-        (fewest, range)
+    let (of_first, of_last) = (seeds(first), seeds(last));
+    let range = match first.seeds().0 {
+        1 if first.repeats_itself() => "without loss, other seeds give almost the same rates",
+        1 => "other seeds give other rates",
+        _ => range,
+    };
+    let runs = if of_first == of_last {
+        of_first
     } else {
-        (format!("{fewest} for the smallest number of flows and {most} for the largest"), range)
+        format!("{of_first} for the smallest number of flows and {of_last} for the largest")
     };
     format!(
         "rates are means of {runs} over {duration}{of_bbr}; steady-state rates are means over the following \
@@ -88,7 +91,7 @@ pub(super) fn between_losses(rtt: Duration, loss: Probability) -> Duration {
         return Duration::ZERO;
     }
     let loss = loss.as_f64();
-    let interval = rtt.as_secs_f64() / (loss * mean_window(Algorithm::Cubic, rtt, loss));
+    let interval = rtt.as_secs_f64() / (loss * loss_based_window(rtt, loss));
     let several = (LOSSES * interval).min(LONGEST.as_secs_f64());
     let many = MANY_LOSSES.min(FEW_PACKETS * loss) * interval;
     UNIT * (several.max(many) / UNIT.as_secs_f64()).ceil() as u64
